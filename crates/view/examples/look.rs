@@ -1,6 +1,8 @@
-//! A screen of a recording, without a terminal: `cargo run -p cgscope-view --example look -- FILE WIDTHxHEIGHT [KEYS] [colour]`,
-//! after all its intervals and these keys (as settings name them, with commas between). FILE may be `made-up:TASKS:CGROUPS`: a
-//! made-up host of that size.
+//! Prints a screen of a recording, without a terminal:
+//! `cargo run -p cgscope-view --example look -- FILE WIDTHxHEIGHT [KEYS] [colour]`
+//!
+//! The screen is drawn after all intervals and the keys. KEYS are named as in the settings file and separated by commas. FILE may
+//! be `made-up:TASKS:CGROUPS`, a made-up host of that size.
 
 mod screen;
 

@@ -1,5 +1,6 @@
-//! The pictures of the README and of docs: `cargo xtask pictures`. Draws the screens of the recordings in `tests/files` into
-//! `docs/pictures`; with `--check` it only reports whether the pictures there are the same.
+//! Draws the pictures of the README and the docs: `cargo xtask pictures`. The pictures show screens of the recordings in
+//! `tests/files` and go to `docs/pictures`. With `--check`, this program only reports whether the existing pictures are up to
+//! date.
 
 mod screen;
 
@@ -10,7 +11,7 @@ use screen::{Recorded, screen};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Name, recording, size, keys with commas between, title.
+/// Name, recording, size, keys separated by commas, title.
 type Picture = (&'static str, &'static str, (u16, u16), &'static str, &'static str);
 
 const PICTURES: [Picture; 14] = [
@@ -75,7 +76,7 @@ fn run() -> Result<String, Box<dyn Error>> {
     .into())
 }
 
-/// The file of a picture, and what is in it.
+/// File name and content of a picture.
 fn drawn((name, recording, size, keys, title): Picture) -> Result<(String, String), Box<dyn Error>> {
     let colours = if name == "no-colour" { Colours::None } else { Colours::Many };
     let recording = format!("{ROOT}/crates/view/tests/files/{recording}.rec");

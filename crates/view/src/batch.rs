@@ -1,5 +1,5 @@
-//! Tables as text, in the manner of pidstat: a heading and rows for each interval, each with its time; what is no row of the table
-//! begins with `#`.
+//! Tables as text, in the style of pidstat. Each interval has a heading and rows, each with its time. Other lines have a `#`
+//! after the time.
 
 use std::collections::BTreeSet;
 
@@ -22,27 +22,27 @@ use crate::{
     width::width,
 };
 
-/// Cells of a time.
+/// Width of the time column, in cells.
 const TIME: usize = 12;
-/// Paths and names are cut at this many cells, and only as the last column.
+/// Maximum cells of a path or name; a longer one is cut.
 const LONGEST: usize = 200;
 
-/// What is printed.
+/// Which rows to print, and in which order.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Rows of this kind.
+    /// Kind of rows.
     pub kind: ListKind,
-    /// Sorted by.
+    /// Sort column.
     pub sort: Column,
-    /// The other way round.
+    /// Reverse the sort order.
     pub reversed: bool,
-    /// Only rows with these letters.
+    /// Only rows that contain this text.
     pub filter: String,
-    /// Also those that did nothing.
+    /// Also print rows without activity.
     pub idle: bool,
 }
 
-/// The first line: what is measured, and where.
+/// The first line of the output: what is measured, and where.
 pub fn banner(about: &About, data: &Data) -> String {
     let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
     let (year, month, day) = units::date(data.interval.start_unix_ns);
@@ -55,7 +55,7 @@ pub fn banner(about: &About, data: &Data) -> String {
     )
 }
 
-/// An interval: what there is to say of all, then the rows.
+/// One interval: lines about all tasks, then the rows.
 pub fn interval(data: &Data, asked: &Asked) -> String {
     let interval = &data.interval;
     let end = time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns));
@@ -71,12 +71,12 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
     out
 }
 
-/// The same over all intervals.
+/// The same table, over all intervals.
 pub fn average(data: &Data, asked: &Asked) -> String {
     format!("\n{}", table(data, asked, "Average:"))
 }
 
-/// What there is to say of all tasks.
+/// Lines about all tasks together.
 pub fn summary(data: &Data) -> String {
     let interval = &*data.interval;
     let total = &data.total;
@@ -95,7 +95,7 @@ pub fn summary(data: &Data) -> String {
     text + &format!("{}\n", text::loss_line(&interval.losses))
 }
 
-/// Rows of those that did anything, as pidstat has them.
+/// A table of the subjects that did anything, in the style of pidstat.
 pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     let question = Question {
         kind: asked.kind,
@@ -111,7 +111,7 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     let subjects = rows.iter().filter_map(|row| row.at.subject(data));
     let subjects: Vec<Subject<'_>> =
         subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
-    // No path is cut, and no column disturbed by a long one.
+    // Columns of paths and names are as wide as their longest cell, so that no path is cut.
     let longest = |column: Column| {
         let cells = subjects.iter().map(|subject| width(&column.cell(subject, data))).max().unwrap_or(0);
         cells.clamp(column.title().len(), LONGEST)
@@ -130,7 +130,7 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     for subject in &subjects {
         out += &line(time, &|column, cells| {
             let text = column.cell(subject, data);
-            // Programs count the words of a line.
+            // Programs count the words of a line, so an empty cell becomes `-`.
             column.fit(if text.is_empty() { "-" } else { &text }, cells)
         });
     }
@@ -145,7 +145,7 @@ fn is_active(subject: &Subject<'_>, kind: ListKind) -> bool {
     wait.count != 0 || wait.total_ns != 0 || totals.on_cpu_ns != 0 || subject.pending_ns().is_some()
 }
 
-/// The columns of a table in text: those that may be long stand last, names, which may have blanks, at the very end.
+/// The columns of a text table. Long columns come last, and names, which may contain blanks, come at the very end.
 fn in_text(kind: ListKind) -> Vec<Column> {
     let last: &[Column] =
         if kind.is_of_cgroups() { &[Column::Name] } else { &[Column::Cgroup, Column::Command] };

@@ -1,4 +1,4 @@
-//! Causes in words and in bars.
+//! Causes of waits as words and as bars.
 
 use std::fmt::Write;
 
@@ -13,31 +13,31 @@ pub use cgscope_model::{
     cgroup_name::UNNAMED,
 };
 
-/// So many culprits are named in a line.
+/// Maximum number of culprits named in a line.
 const NAMED: usize = 3;
 
-/// What stands for a cause in a bar without colours.
+/// The letter of a cause in a bar without colours.
 pub const fn letter(cause: Cause) -> char {
     shown(cause).letter
 }
 
-/// Its name in sentences and legends.
+/// The name of a cause in sentences and legends.
 pub const fn words(cause: Cause) -> &'static str {
     shown(cause).words
 }
 
-/// What the letters of a bar mean; only those that occur.
+/// The legend of a bar: only the causes that occur.
 pub fn legend(parts: &ByCause) -> String {
     let named = ORDER.iter().filter(|cause| parts.get(**cause) != 0);
     named.map(|cause| format!("{} {}", letter(*cause), words(*cause))).collect::<Vec<_>>().join("  ")
 }
 
-/// Cells of a bar of `width` for each cause, in [`ORDER`]: proportional, together exactly `width` unless there is nothing.
+/// Number of cells in a bar for each cause, in [`ORDER`]. They are proportional and sum to `width`, unless all parts are 0.
 pub fn cells(parts: &[f64; CAUSES], width: usize) -> [usize; CAUSES] {
     proportional(ORDER.map(|cause| parts[cause as usize]), width)
 }
 
-/// Cells of each part: proportional, together exactly `cells` unless there is nothing.
+/// Number of cells for each part. They are proportional and sum to `cells`, unless all parts are 0.
 pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N] {
     let total: f64 = parts.iter().sum();
     let (mut sum, mut drawn) = (0.0, 0);
@@ -48,18 +48,18 @@ pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N]
     })
 }
 
-/// A bar of letters.
+/// A bar of letters, one letter per cause.
 pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     let letters = ORDER.into_iter().zip(cells(parts, width));
     letters.flat_map(|(cause, count)| std::iter::repeat_n(letter(cause), count)).collect()
 }
 
-/// As the parts of a bar.
+/// Converts times to the parts of a bar.
 pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
     by_cause.0.map(|ns| ns as f64)
 }
 
-/// `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`: the largest first; `None` for nothing.
+/// The causes as text, largest first: `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`. `None` if there are none.
 pub fn line(by_cause: &ByCause) -> Option<String> {
     let total = by_cause.total();
     let mut parts: Vec<_> = ORDER.iter().map(|cause| (*cause, by_cause.get(*cause))).collect();
@@ -72,12 +72,12 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// The name of a culprit: its cgroup, and the task where single tasks are told apart.
+/// The name of a culprit: its cgroup, and its task if known.
 pub fn culprit(culprit: &Culprit) -> String {
     culprit.to_string()
 }
 
-/// Who ran meanwhile, the worst first; `None` if nobody did.
+/// Which culprits ran during the waits, worst first; `None` if there are none.
 pub fn culprits_line(culprits: &[Culprit]) -> Option<String> {
     let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
     let mut out = String::new();
@@ -96,7 +96,7 @@ pub fn culprits_line(culprits: &[Culprit]) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// The lines under a histogram: causes, the quota, the culprits.
+/// The lines below a histogram: causes, quotas and culprits.
 pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culprits: &[Culprit]) -> String {
     let mut out = String::new();
     if let Some(causes) = line(by_cause) {

@@ -1,5 +1,4 @@
-//! The columns of tables, each defined once: for the screen, for text, and for sorting. Names are those of pidstat where it has
-//! the same figure.
+//! The columns of tables, for the screen, for text output and for sorting. A figure that pidstat has too has the same name here.
 
 use cgscope_model::{
     Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
@@ -16,14 +15,14 @@ use crate::{
     width::{cut_end, left, path, right},
 };
 
-/// How a cell lies in its column.
+/// How a cell is aligned and cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
-    /// Words: on the left, cut at the end.
+    /// Words: left-aligned, cut at the end.
     Left,
-    /// Paths: on the left, cut at the beginning.
+    /// Paths: left-aligned, cut at the beginning.
     Path,
-    /// Figures: on the right.
+    /// Figures: right-aligned.
     Right,
 }
 
@@ -33,34 +32,34 @@ macro_rules! columns {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Column {
             $(#[doc = $meaning] $variant,)*
-            /// A counter; one that the table of counters gives no column of `top` is never made a column.
+            /// A counter. Only counters with a `top` column in the table of counters become columns.
             Of(Counter),
         }
 
         impl Column {
             const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
-            /// Heading, and the name in settings.
+            /// Heading; also the name in the settings file.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* Self::Of(counter) => shown(counter).title }
             }
 
-            /// The key that sorts by it; a blank: none.
+            /// The key that sorts by this column; a blank if there is none.
             pub const fn key(self) -> char {
                 match self { $(Self::$variant => $key,)* Self::Of(counter) => shown(counter).key }
             }
 
-            /// Cells; where it is the one that takes what is left, at least.
+            /// Width in cells; the minimum width if the column takes the remaining width.
             pub const fn width(self) -> usize {
                 match self { $(Self::$variant => $width,)* Self::Of(counter) => shown(counter).width }
             }
 
-            /// How cells lie.
+            /// How cells are aligned and cut.
             pub const fn lies(self) -> Lies {
                 match self { $(Self::$variant => Lies::$lies,)* Self::Of(_) => Lies::Right }
             }
 
-            /// What it means, in a sentence.
+            /// Explains the column in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* Self::Of(counter) => shown(counter).meaning }
             }
@@ -109,7 +108,7 @@ columns! {
 
 use Column::*;
 
-/// What rows are sorted by: figures as figures, text as text.
+/// A value to sort rows by: figures sort as numbers, text sorts as text.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub enum SortKey {
     /// A figure.
@@ -119,23 +118,23 @@ pub enum SortKey {
 }
 
 impl Column {
-    /// All of them.
+    /// All columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let counters = |before| if before == Behind { OF_TOP } else { &[] }.iter().copied().map(Of);
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| counters(*column).chain([*column]))
     }
 
-    /// The column of this title among some.
+    /// Finds a column by title.
     pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
         among.iter().copied().find(|column| column.title() == title)
     }
 
-    /// True if the largest comes first unless asked otherwise.
+    /// True if the largest value comes first by default.
     pub const fn falls(self) -> bool {
         !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
     }
 
-    /// The cell; `-` for what there is not.
+    /// The text of a cell; `-` if there is no value.
     pub fn cell(self, subject: &Subject<'_>, data: &Data) -> String {
         self.known(subject, data).unwrap_or_else(|| "-".into())
     }
@@ -187,7 +186,7 @@ impl Column {
 
     fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
         let limits = subject.limits(&data.interval);
-        // The files are read some moments before or after the tasks: no more than all of the interval.
+        // Files are read some moments before or after the tasks, so the time is limited to the interval.
         let share = |counter: Counter| {
             let (ns, length_ns) = (counter.of(&subject.observed(&data.interval))?, data.interval.duration_ns);
             percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
@@ -213,7 +212,7 @@ impl Column {
         }
     }
 
-    /// What rows are sorted by.
+    /// The value to sort rows by.
     pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
         let wait = subject.wait();
         let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));
@@ -224,7 +223,7 @@ impl Column {
             Pid => known(reading.map(|task| task.tgid.into())),
             Cpu => known(reading.map(|task| task.cpu.into())),
             Threads => subject.threads() as f64,
-            // What waits now is part of the answer, although its wait is not over.
+            // Include waits that have not ended: a task that waits now matters, too.
             WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
             Throttled => wait.by_cause.get(Cause::Throttled) as f64,
             Why => wait.by_cause.get(Cause::OtherCgroup) as f64,
@@ -249,7 +248,7 @@ impl Column {
         })
     }
 
-    /// A cell in exactly so many cells of the terminal.
+    /// Fits the text to exactly this many cells.
     pub fn fit(self, text: &str, cells: usize) -> String {
         match self.lies() {
             Lies::Left => left(text, cells),
@@ -259,7 +258,7 @@ impl Column {
     }
 }
 
-/// `99% 0.5`: used of its own quota, and the quota in CPUs; `(0.5)`: that of an ancestor.
+/// Usage of the cgroup's own quota and the quota in CPUs: `99% 0.5`. The quota of an ancestor is in brackets: `(0.5)`.
 fn quota(subject: &Subject<'_>, data: &Data) -> Option<String> {
     let Subject::Cgroup(node) = subject else { return None };
     match quota_share(subject, data) {
@@ -279,20 +278,21 @@ fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
     (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
 }
 
-/// The cgroup whose quota it is, by its own name.
+/// Name of the cgroup whose quota limits this cgroup.
 fn limited_by(node: &Node, data: &Data) -> Option<String> {
     let limit = &data.tree.nodes()[node.limited_by?];
     Some(if limit.path == node.path {
         "itself".into()
     } else if limit.depth > node.depth {
-        // It is not held back, but tasks below it are.
+        // This cgroup is not throttled, but tasks below it are.
         format!("below: {}", limit.name())
     } else {
         limit.name().into()
     })
 }
 
-/// As the pairs of victim and culprit have it; `None` where nobody tells who ran.
+/// Time that tasks of a cgroup waited while others ran, ns, from the pairs of victim and culprit. `None` in coarse mode and for
+/// other subjects.
 fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let interval = &*data.interval;
     let Subject::Cgroup(node) = subject else { return None };
@@ -301,12 +301,12 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     interval.mode.exact(|| ran.fold(0u64, |sum, pair| sum.saturating_add(pair.ns)))
 }
 
-/// What is not known comes after whatever is.
+/// A sort value; unknown values sort below all known ones.
 fn known(value: Option<u64>) -> f64 {
     value.map_or(-1.0, |value| value as f64)
 }
 
-/// `node 0 75%, node 1 25%`
+/// Share of run time on each node: `node 0 75%, node 1 25%`.
 pub fn node_shares(ran: &[(u32, u64)]) -> String {
     let total = ran.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
     let said = ran.iter().filter_map(|(node, ns)| Some(format!("node {node} {:.0}%", percent(*ns, total)?)));
@@ -318,7 +318,7 @@ fn ran_on(subject: &Subject<'_>) -> Option<String> {
     Some(node_shares(&task.ran_by_node())).filter(|said| !said.is_empty())
 }
 
-/// Events a second in at most six characters.
+/// Formats events per second in at most six characters.
 pub fn rate(rate: f64) -> String {
     match rate {
         0.0 => "0".into(),
@@ -328,12 +328,13 @@ pub fn rate(rate: f64) -> String {
     }
 }
 
-/// The bar of a row by cause: proportions.
+/// The parts of a row's bar, by cause.
 pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
     causes::parts(&subject.wait().by_cause)
 }
 
-/// Columns that fit a width, each with its own; the first of `flexible` that fits takes what is left. What is last of `least_needed` is kept longest.
+/// Columns that fit a width, each with its own width. If not all fit, columns are omitted in the order of `least_needed`. The
+/// first column of `flexible` that fits takes the remaining width.
 pub fn that_fit(
     columns: &[Column],
     least_needed: &[Column],
@@ -354,7 +355,7 @@ pub fn that_fit(
     kept.into_iter().map(|column| (column, widen(column))).collect()
 }
 
-/// A heading in its column.
+/// The title of a column, aligned like its cells.
 pub fn heading(column: Column, cells: usize) -> String {
     match column.lies() {
         Lies::Right => right(column.title(), cells),

@@ -1,4 +1,4 @@
-//! An interval and what the screen derives of it, made once when it comes.
+//! An interval and the data that the screen derives from it once.
 
 use std::{cell::OnceCell, sync::Arc};
 
@@ -12,23 +12,23 @@ use cgscope_model::{
 
 use crate::subject::{Key, Subject};
 
-/// An interval, and its figures taken together.
+/// An interval, with figures summed over groups of tasks.
 #[derive(Debug)]
 pub struct Data {
     /// The interval.
     pub interval: Arc<Interval>,
-    /// Its cgroups.
+    /// The tree of its cgroups.
     pub tree: Tree,
-    /// All tasks and all that exited.
+    /// All tasks, including exited ones.
     pub total: Group,
-    /// What is wrong, the worst first.
+    /// The findings, worst first.
     pub findings: Vec<Finding>,
     processes: OnceCell<Vec<Process>>,
     nodes: OnceCell<Vec<NodeGroup>>,
 }
 
 impl Data {
-    /// Derived of an interval, judged for this host.
+    /// Derives the data of an interval. The findings depend on the host.
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
         let total = interval.total();
@@ -36,7 +36,7 @@ impl Data {
         Self { tree, total, findings, interval, processes: OnceCell::new(), nodes: OnceCell::new() }
     }
 
-    /// As [`Interval::processes`] has them.
+    /// See [`Interval::processes`].
     pub fn processes(&self) -> &[Process] {
         self.processes.get_or_init(|| self.interval.processes())
     }
@@ -46,7 +46,7 @@ impl Data {
         self.nodes.get_or_init(|| self.interval.by_node())
     }
 
-    /// One process; of those that had one id the latest.
+    /// The process with this id; if several had the id, the latest one.
     pub fn process(&self, pid: u32) -> Option<&Process> {
         let processes = self.processes();
         let after = processes.partition_point(|process| process.pid <= pid);
@@ -58,13 +58,13 @@ impl Data {
         self.process(pid).map(|process| &self.interval.tasks[process.named_by].reading.comm)
     }
 
-    /// One task, by its serial.
+    /// The task with this serial number.
     pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
         let tasks = &self.interval.tasks;
         tasks.binary_search_by_key(&serial, |task| task.reading.serial).ok().map(|at| &tasks[at])
     }
 
-    /// What a key stands for in this interval; `None`: it is not there any more.
+    /// The subject of a key in this interval; `None` if it is not there any more.
     pub fn subject(&self, key: &Key) -> Option<Subject<'_>> {
         match key {
             Key::All => Some(Subject::All(&self.total)),
@@ -76,23 +76,24 @@ impl Data {
         }
     }
 
-    /// A process as what a row is of.
+    /// The subject of a process.
     pub fn of_process<'a>(&'a self, process: &'a Process) -> Subject<'a> {
         Subject::Process(process, &self.interval.tasks[process.named_by])
     }
 
-    /// CPU time that a subject used, ns. Where only a part of its tasks is measured, as its files tell.
+    /// CPU time that a subject used, ns. In coarse mode, or if only a selection of tasks is measured, it comes from the cgroup's
+    /// files.
     pub fn used_ns(&self, subject: &Subject<'_>) -> u64 {
         let interval = &*self.interval;
         let measured_ns = subject.totals().on_cpu_ns;
         if interval.mode == Mode::Bpf && !interval.is_selection {
-            // Read with the tasks, at the ends of the interval; files are read some moments later.
+            // This figure is read with the tasks, at the ends of the interval. Files are read some moments later.
             return measured_ns;
         }
         subject.limits(interval).and_then(|limits| limits.usage_ns).unwrap_or(measured_ns)
     }
 
-    /// The share of the CPUs' time in which they were busy, percent; `None` where that was not read.
+    /// Busy share of all CPUs' time, percent; `None` if that was not read.
     pub fn busy_percent(&self) -> Option<f64> {
         busy_percent(&self.interval)
     }

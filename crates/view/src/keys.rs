@@ -1,4 +1,4 @@
-//! The commands of the screen and their keys, defined once for the loop, the help, the documentation and settings.
+//! The commands of the screen and their keys. The main loop, the help, the documentation and the settings all use this table.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -11,11 +11,11 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Command (name, default_keys, does) {
-        /// The name in settings.
+        /// The name in the settings file.
         name: &'static str,
-        /// The keys, unless settings name others.
+        /// The keys, unless the settings set others.
         default_keys: &'static [&'static str],
-        /// Its effect, in a few words.
+        /// What the command does, in a few words.
         does: &'static str,
     }
 
@@ -62,7 +62,7 @@ named! {
     Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
 }
 
-/// A key as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
+/// A key as written in the settings file: `q`, `ctrl-c`, `pageup`, `space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPress {
     code: KeyCode,
@@ -91,7 +91,7 @@ const NAMED: [(&str, KeyCode); 16] = [
 impl From<KeyEvent> for KeyPress {
     fn from(event: KeyEvent) -> Self {
         match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
-            // Some terminals send it for backspace.
+            // Some terminals send Ctrl-H for backspace.
             (KeyCode::Char('h'), true) => Self { code: KeyCode::Backspace, ctrl: false },
             (code, ctrl) => Self { code, ctrl },
         }
@@ -105,7 +105,7 @@ impl From<KeyPress> for KeyEvent {
 }
 
 impl KeyPress {
-    /// A key with Ctrl, if terminals send it.
+    /// A key with Ctrl. Fails if terminals cannot send that key.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
         let sent = |key| format!("cannot be told from {key} in a terminal: name {key}, or another key");
         let why = match code {
@@ -125,7 +125,7 @@ impl KeyPress {
 impl FromStr for KeyPress {
     type Err = String;
 
-    /// Names are accepted in any case. `G` and `g` are different keys, except with Ctrl.
+    /// Parses a key. Names are case-insensitive. `G` and `g` are different keys, except with Ctrl.
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let (ctrl, name) = lower.strip_prefix("ctrl-").map_or((false, lower.as_str()), |name| (true, name));
@@ -171,7 +171,7 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Gives a command these keys alone, and takes them from other commands.
+    /// Sets the keys of a command, and removes them from other commands.
     pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
         for other in self.keys.values_mut() {
             other.retain(|key| !keys.contains(key));

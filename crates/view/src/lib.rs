@@ -1,7 +1,7 @@
-//! What people see: words, columns, tables, and the screen. Pure: Intervals and keys in, text and cells out; no tokio, no file
-//! system, no clock.
+//! Everything that users see: words, columns, tables and the screen. Input is Intervals and keys; output is text and cells.
+//! This crate is pure: no tokio, no file system, no clock.
 //!
-//! [`app`] is the state of the screen, which only Intervals and input change; [`draw`] makes cells of it and changes nothing.
+//! [`app`] holds the state of the screen; only Intervals and input change it. [`draw`] turns that state into cells.
 
 pub mod app;
 pub mod batch;

@@ -1,16 +1,16 @@
-//! Names that fit a screen: ids of containers and pods by their beginnings, as their own tools print them.
+//! Shortens ids of containers and pods in names, as the tools of containers print them.
 
-/// Digits of a container's id, or of an image's, and those of it that are kept: as Docker and crictl have it.
+/// Minimum digits of a container or image id, and the digits to keep. Docker and crictl keep the same number.
 const ID: (usize, usize) = (32, 12);
-/// Digits of the parts of a uid, with `-` or, as systemd's driver writes it, `_` between.
+/// Digits of the parts of a uid. The parts are separated by `-`, or by `_` if systemd's cgroup driver wrote the name.
 const UID: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// A path, or a sentence with paths, with ids cut after their beginning: `/kubepods/pod1c8e2f4a…/9f2d7c4b1a8e…`.
+/// Shortens the ids in a path or in a sentence with paths: `/kubepods/pod1c8e2f4a…/9f2d7c4b1a8e…`.
 pub fn short(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
-    // Only ASCII is cut, so every place is between two letters.
+    // Only ASCII digits are cut, so `at` is always at the boundary of a character.
     while let Some(letter) = text[at..].chars().next() {
         let starts = at == 0 || !bytes[at - 1].is_ascii_hexdigit() || text[..at].ends_with("pod");
         let (kept, length) = match starts {
@@ -29,7 +29,7 @@ pub fn short(text: &str) -> String {
     out
 }
 
-/// What is kept of an id that begins here, and how long it is.
+/// Bytes to keep of an id that begins here, and its length.
 fn id(bytes: &[u8]) -> Option<(usize, usize)> {
     let length = digits(bytes);
     (length >= ID.0).then_some((ID.1, length))

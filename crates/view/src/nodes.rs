@@ -1,4 +1,4 @@
-//! NUMA nodes in lines and in a table.
+//! NUMA nodes as lines and as a table.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use cgscope_model::{
 
 use crate::text::{or_dash, or_na};
 
-/// `98.0%`
+/// The busy share as text, such as `98.0%`.
 pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
     let share = busy_ns.zip(idle_ns).and_then(|(busy, idle)| percent(busy, busy.saturating_add(idle)));
     or_na(share.map(|share| format!("{share:.1}%")))
 }
 
-/// What happened on a node, in one line.
+/// Summary of a node in one line.
 pub fn line(node: &NodeGroup) -> String {
     let moves = match node.migrations_in.zip(node.migrations_out) {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
@@ -38,7 +38,7 @@ fn memory(node: &NodeGroup) -> String {
     format!("{} in use of {}", or_na(node.used_bytes.map(bytes)), or_na(node.memory_bytes.map(bytes)))
 }
 
-/// The nodes of a host with several, one line for the header of a screen: busy share and runnable tasks of each.
+/// One line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.
 pub fn short_line(interval: &Interval) -> Option<String> {
     let nodes = several(interval)?;
     let said = nodes.iter().map(|node| {
@@ -48,7 +48,7 @@ pub fn short_line(interval: &Interval) -> Option<String> {
     Some(said.collect::<Vec<_>>().join("; "))
 }
 
-/// A host with several nodes.
+/// Whether the host has more than one NUMA node.
 pub fn has_several(interval: &Interval) -> bool {
     interval.nodes.len() > 1
 }
@@ -57,10 +57,10 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
     has_several(interval).then(|| interval.by_node())
 }
 
-/// What a row of the table says of a node.
+/// Returns the text of a table cell for a node.
 type NodeCell = fn(&NodeGroup) -> String;
 
-/// A table with a column for each node, where there are several; nothing else. Writing to a String cannot fail.
+/// Appends a table with a column per node; appends nothing if the host has one node. Writing to a String cannot fail.
 pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
     let Some(nodes) = several(interval) else { return Ok(()) };
     let rows: [(&str, NodeCell); 11] = [
@@ -84,7 +84,7 @@ pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
     Ok(())
 }
 
-/// Where the memory of processes lies, a line each, where that was asked for.
+/// Appends a line per process whose memory placement was read: the memory on each node.
 pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
     for memory in &interval.memory {
         let name = interval.process_name(memory.tgid);

@@ -1,4 +1,4 @@
-//! What is shown, as text: for a ticket, or whoever comes next.
+//! The screen dump: the screen and all figures as text, for example for a ticket.
 
 use crate::{
     app::{App, list::ListKind},
@@ -7,8 +7,8 @@ use crate::{
     text::capital,
 };
 
-/// The screen, what is wrong with what to do about it, and all rows of cgroups and threads; and the end of the interval, ns since
-/// 1970. `None`: nothing has been measured yet.
+/// The dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the interval, ns
+/// since 1970. `None` before the first interval.
 pub fn text(app: &App) -> Option<(String, u64)> {
     let data = app.data.as_ref()?;
     let interval = &data.interval;

@@ -1,4 +1,4 @@
-//! Threads by state, in the manner of psn: but measured, not sampled, as far as the hook sees it.
+//! Threads by name and state, in the style of psn. psn samples the states; here, the time on CPU and the waits are measured.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use cgscope_model::{CAUSES, Cause, Interval, TaskInterval, TaskState};
 
 use crate::causes;
 
-/// What the view of states counts, for the help.
+/// Explains the States view in the help.
 pub const MEANING: &str = "threads on average: time that threads of this name spent in a state, divided by the length of the \
      interval. On CPU and runnable are measured; a wait counts in its whole length where it ends. The rest of the time a thread was \
      blocked; how is read at the end of the interval and stands for all of it, so that of a thread which runs then it is not known. \
@@ -15,17 +15,17 @@ pub const MEANING: &str = "threads on average: time that threads of this name sp
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// It runs.
+    /// On a CPU.
     OnCpu,
-    /// It could run, and waits; why, by its place in [`causes::ORDER`].
+    /// Runnable but waiting. The number is the index of the cause in [`causes::ORDER`].
     Waits(u8),
-    /// It does not want to run. How it was blocked is known of the end of the interval alone, and stands for all of it; `None`:
-    /// it is not known, or it was not blocked then.
+    /// Not runnable. The state is read at the end of the interval and stands for all of it. `None` if the state is unknown or the
+    /// thread was not blocked at that moment.
     Blocked(Option<TaskState>),
 }
 
 impl State {
-    /// The cause of a wait.
+    /// The cause of a wait; `None` for other states.
     pub fn cause(self) -> Option<Cause> {
         match self {
             Self::Waits(at) => causes::ORDER.get(usize::from(at)).copied(),
@@ -33,7 +33,7 @@ impl State {
         }
     }
 
-    /// In words.
+    /// The state as text.
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
@@ -43,28 +43,28 @@ impl State {
         }
     }
 
-    /// It runs, could run, or is kept from running by a disk or a lock: what the load average counts, too. The others have
-    /// nothing to do.
+    /// Whether the thread runs, could run, or is blocked by a disk or a lock. The load average counts the same threads.
     pub fn is_load(self) -> bool {
         !matches!(self, Self::Blocked(state) if state != Some(TaskState::DiskSleep))
     }
 }
 
-/// Threads of a name in a state.
+/// Threads with one name in one state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateRow {
-    /// Their name.
+    /// Name of the threads.
     pub name: Arc<str>,
-    /// What they do.
+    /// What the threads do.
     pub state: State,
-    /// How many on average: time in this state / length of the interval.
+    /// Average number of threads: time in this state / length of the interval.
     pub threads: f64,
-    /// How many different threads.
+    /// Number of different threads.
     pub of: u64,
 }
 
-/// The threads of an interval by name and state: those that are load before those that have nothing to do, and of each those with
-/// most time first. A wait counts in its whole length where it ends; time of a thread that is neither run nor waited is blocked.
+/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, most time
+/// comes first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither ran nor
+/// waited.
 pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterval>) -> Vec<StateRow> {
     let length_ns = interval.duration_ns;
     let mut sums: BTreeMap<(Arc<str>, State), (u64, u64)> = BTreeMap::new();
@@ -79,7 +79,7 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
         add(State::OnCpu, on_cpu_ns);
         let mut waited_ns = task.wait.by_cause.0;
         if let Some(pending) = &task.reading.pending {
-            // As much of it as lies in the interval.
+            // Only the part of the wait that lies in the interval.
             for (sum, ns) in waited_ns.iter_mut().zip(pending.by_cause.0) {
                 *sum = sum.saturating_add(ns.min(length_ns));
             }
@@ -107,21 +107,21 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
     rows
 }
 
-/// Threads on average, by what they do.
+/// Average number of threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// On a CPU.
     pub on_cpu: f64,
-    /// Waiting, by cause as in [`cgscope_model::ByCause`].
+    /// Waiting, by cause; same order as [`cgscope_model::ByCause`].
     pub waits: [f64; CAUSES],
     /// In disk sleep.
     pub disk: f64,
-    /// Blocked otherwise.
+    /// Blocked in another way.
     pub blocked: f64,
 }
 
 impl Sums {
-    /// Of these rows.
+    /// Sums these rows.
     pub fn of<'a>(rows: impl Iterator<Item = &'a StateRow>) -> Self {
         let mut sums = Self::default();
         for row in rows {
@@ -139,7 +139,7 @@ impl Sums {
         sums
     }
 
-    /// Waiting for whatever cause.
+    /// Waiting, for any cause.
     pub fn runnable(&self) -> f64 {
         self.waits.iter().sum()
     }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Each task ran or waited all the second, but for what its state says.
+    /// Rows of tasks. Each task ran or waited during the whole second, unless its state says otherwise.
     fn rows_of(tasks: Vec<TaskReading>) -> Vec<(String, String, u64, u64)> {
         let interval = small::interval(tasks);
         let rows = rows(&interval, interval.tasks.iter());

@@ -1,4 +1,4 @@
-//! What a row is of: a cgroup, a process, a thread. All are told by the same figures.
+//! The subject of a row: a cgroup, a process or a thread. All of them have the same figures.
 
 use std::sync::Arc;
 
@@ -9,41 +9,41 @@ use cgscope_model::{
 
 use crate::{causes::UNNAMED, states::State};
 
-/// Tells a subject in every interval.
+/// Identifies a subject in every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// All that is measured.
+    /// Everything that is measured.
     #[default]
     All,
-    /// A cgroup with all below it, by its path.
+    /// A cgroup and all below it, by path.
     Cgroup(Arc<str>),
     /// The tasks of cgroups whose path is not known.
     Unknown,
-    /// A process, by its id.
+    /// A process, by pid.
     Process(u32),
-    /// A thread, by its serial.
+    /// A thread, by serial number.
     Task(u64),
-    /// Threads of a name in a state: no subject, but a row.
+    /// Threads with this name in this state. A row of such threads has no subject.
     State(Arc<str>, State),
 }
 
-/// What a row is of, in one interval.
+/// The subject of a row, with its figures in one interval.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// All that is measured.
+    /// Everything that is measured.
     All(&'a Group),
-    /// A cgroup with all below it.
+    /// A cgroup and all below it.
     Cgroup(&'a Node),
     /// The tasks of cgroups whose path is not known.
     Unknown(&'a Group),
-    /// A process, and the thread that names it.
+    /// A process, and the thread that the process is named after.
     Process(&'a Process, &'a TaskInterval),
     /// A thread.
     Task(&'a TaskInterval),
 }
 
 impl<'a> Subject<'a> {
-    /// What tells it.
+    /// The key of this subject.
     pub fn key(&self) -> Key {
         match self {
             Self::All(_) => Key::All,
@@ -54,7 +54,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The tasks taken together; `None`: it is one.
+    /// The figures of a group of tasks; `None` for a single task.
     pub fn group(&self) -> Option<&'a Group> {
         match self {
             Self::All(group) | Self::Unknown(group) => Some(group),
@@ -64,7 +64,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The task whose names and places it has: a thread, or the one that names a process.
+    /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
     pub fn task(&self) -> Option<&'a TaskInterval> {
         match self {
             Self::Process(_, task) | Self::Task(task) => Some(task),
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What came on top in the interval.
+    /// Increase of the totals in the interval.
     pub fn totals(&self) -> &'a Totals {
         match (self, self.group()) {
             (_, Some(group)) => &group.totals,
@@ -90,7 +90,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What its counters are taken from.
+    /// The source of the counters.
     pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
         let observed = match (self, self.group()) {
             (Self::Task(task), _) => Observed::task(task, interval.mode),
@@ -100,7 +100,7 @@ impl<'a> Subject<'a> {
         Observed { limits: self.limits(interval), ..observed }
     }
 
-    /// The longest wait that is not over, ns so far; `None`: nobody waits now.
+    /// The longest wait that has not ended, ns so far; `None` if no task waits now.
     pub fn pending_ns(&self) -> Option<u64> {
         match (self.group(), self.task()) {
             (Some(group), _) => (group.pending != 0).then_some(group.pending_max_ns),
@@ -108,7 +108,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// What its tasks have waited so far in waits that are not over, ns summed over them.
+    /// Waiting time so far in waits that have not ended, ns, summed over tasks.
     pub fn waiting_ns(&self) -> u64 {
         match (self.group(), self.task()) {
             (Some(group), _) => group.pending_by_cause.total(),
@@ -116,12 +116,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Its threads.
+    /// Number of threads.
     pub fn threads(&self) -> u64 {
         self.group().map_or(1, |group| group.threads)
     }
 
-    /// The path of its cgroup; of a process, that of the thread which names it.
+    /// The path of the cgroup. For a process, it is the cgroup of the thread that the process is named after.
     pub fn cgroup<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a Arc<str>> {
         match self {
             Self::Cgroup(node) => Some(&node.path),
@@ -130,7 +130,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The limits of its cgroup; only of a cgroup.
+    /// The limits of a cgroup; `None` for other subjects.
     pub fn limits<'i: 'a>(&self, interval: &'i Interval) -> Option<&'a CgroupReading> {
         match self {
             Self::Cgroup(node) => node.limits.map(|at| &interval.limits[at]),
@@ -138,7 +138,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// In a few words, as a heading.
+    /// A heading for the subject.
     pub fn title(&self) -> String {
         match self {
             Self::All(_) => "all tasks".into(),
@@ -149,8 +149,8 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Who ran while its tasks waited, the worst first. Of processes and threads that is not known: who is to blame is counted
-    /// by cgroup.
+    /// The culprits that ran while tasks of this subject waited, worst first. Empty for processes and threads, because culprits
+    /// are counted by cgroup.
     pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
         match self {
             Self::All(_) => interval.culprits(),

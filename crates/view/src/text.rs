@@ -11,13 +11,13 @@ use cgscope_model::{
 
 use crate::{causes, width::bar_length};
 
-/// What the coarse mode does not measure.
+/// Explains what coarse mode cannot measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
      tasks do between two readings and their end is not seen";
 
-/// Width of a bar of a histogram, as runqlat's.
+/// Width of a histogram bar, the same as in runqlat.
 const BAR: usize = 40;
-/// Shorter waits at the end of an interval are not reported: a task that was woken just then waits, too, and is about to run.
+/// Shortest pending wait to report. At the end of an interval, a task that has just woken up also waits and is about to run.
 const PENDING_SAID_NS: u64 = 1_000;
 
 pub(crate) fn or_na(value: Option<String>) -> String {
@@ -28,12 +28,12 @@ pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
 }
 
-/// A duration from the microseconds of cgroup files.
+/// Formats a duration from cgroup files, which use microseconds.
 pub(crate) fn micros(us: u64) -> String {
     duration(us.saturating_mul(1_000))
 }
 
-/// Number, sum and percentiles of waits; in the coarse mode their mean.
+/// Number, sum and percentiles of waits. In coarse mode: number, sum and mean.
 pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     if wait.count == 0 && wait.total_ns == 0 {
         return "no wait ended in this time".into();
@@ -49,7 +49,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     format!("{all}; p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// What cgscope itself cost.
+/// The overhead of cgscope itself.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     let share = cost.cpu_ns.and_then(|ns| percent(ns, duration_ns)).map(|share| format!("{share:.2}%"));
     let own = format!("{} of one CPU, {}", or_na(share), or_na(cost.rss_bytes.map(bytes)));
@@ -59,7 +59,7 @@ pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     }
 }
 
-/// `0.15% of one CPU (62ns x 25000 switches/s)`, as far as it is known.
+/// Overhead of the hook, as far as known: `0.15% of one CPU (62ns x 25000 switches/s)`.
 fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
     let runs = runs.map(|runs| format!("{runs:.0} switches/s"));
@@ -73,12 +73,12 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
-/// Every loss by name, or `none`.
+/// Each loss by name and number, or `none`.
 pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")
 }
 
-/// The tasks that wait at the end of an interval; `None` if none has waited for a microsecond.
+/// The tasks that wait at the end of an interval. `None` if all have waited for less than 1 us.
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
     let tasks = match total.pending {
@@ -91,20 +91,20 @@ pub fn pending_line(interval: &Interval) -> Option<String> {
         .then(|| format!("{tasks} waiting at the end, the longest for {longest} so far"))
 }
 
-/// `YYYY-MM-DD HH:MM:SS UTC`
+/// Formats a time as `YYYY-MM-DD HH:MM:SS UTC`.
 pub fn utc(unix_ns: u64) -> String {
     let (year, month, day) = units::date(unix_ns);
     format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
 }
 
-/// The text with a capital letter first.
+/// Capitalizes the first letter.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Words in lines of at most `width` characters, unless a word is longer; `indent` begins all lines but the first.
-/// Spaces within a line stay.
+/// Wraps words to lines of at most `width` characters, unless a word is longer. All lines but the first begin with `indent`.
+/// Spaces within a line are kept.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut at = 0;
@@ -122,7 +122,7 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
-/// The number of findings.
+/// The heading above the findings: their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
         0 => "No finding: nothing here is past its threshold.".into(),
@@ -130,7 +130,7 @@ pub fn findings_heading(findings: &[Finding]) -> String {
     }
 }
 
-/// Each finding, numbered, with its advice, in lines of at most `width` characters.
+/// The findings as a numbered list with advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
     let words = findings.iter().zip(1..).map(|(Finding { says, advice, .. }, n)| {
         let says = wrapped(&format!("{n:>2}. {says}."), width, "    ");
@@ -143,9 +143,9 @@ named! {
     /// The unit of a histogram's rows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
     pub enum Unit (title, ns) {
-        /// The name in runqlat.
+        /// The name of the unit in runqlat.
         title: &'static str,
-        /// Its length, ns.
+        /// Length of the unit, ns.
         ns: u64,
     }
 
@@ -158,13 +158,13 @@ named! {
 }
 
 impl Unit {
-    /// The other one of the two.
+    /// The other of the two units.
     pub fn other(self) -> Self {
         if self == Self::Micro { Self::Milli } else { Self::Micro }
     }
 }
 
-/// A histogram in runqlat's form, each bar split by cause; empty without waits.
+/// A histogram in the format of runqlat, with each bar split by cause. Empty if there are no waits.
 pub fn histogram(wait: &Wait, unit: Unit) -> String {
     let rows = wait.hist.rows(unit.ns());
     let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };

@@ -1,4 +1,4 @@
-//! Colours and modifiers of what is on the screen.
+//! Colours and styles of the screen.
 
 use cgscope_model::{Cause, causes};
 use ratatui::style::{Color, Modifier, Style};
@@ -10,20 +10,20 @@ pub(crate) const SIXTEEN: [Color; 16] = {
     [Black, Red, Green, Yellow, Blue, Magenta, Cyan, Gray, DarkGray, LightRed, LightGreen, LightYellow, LightBlue, LightMagenta, LightCyan, White]
 };
 
-/// The colours that a terminal has.
+/// The colours that a terminal supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colours {
-    /// None (`NO_COLOR`, a dumb terminal): bold and reverse remain, and bars differ by letter.
+    /// No colours (`NO_COLOR` or a dumb terminal). Bold and reverse remain, and bars differ by letter.
     None,
-    /// The sixteen that each terminal defines for itself, light or dark.
+    /// The 16 colours that each terminal defines itself, for a light or dark background.
     #[default]
     Sixteen,
-    /// The 256 of xterm: the same on every terminal.
+    /// The 256 colours of xterm, the same on every terminal.
     Many,
 }
 
 impl Colours {
-    /// Reads `NO_COLOR` (set and not empty), `COLORTERM` and `TERM`.
+    /// Detects the colours from `NO_COLOR` (set and not empty), `COLORTERM` and `TERM`.
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();
@@ -37,7 +37,7 @@ impl Colours {
     }
 }
 
-/// The styles of the screen. Text keeps the terminal's own colour, which is readable on light and dark ones.
+/// The styles of the screen. Text keeps the terminal's default colour, which is readable on light and dark backgrounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     colours: Colours,
@@ -60,7 +60,7 @@ impl Theme {
     /// Words that explain figures.
     pub(crate) fn quiet(self) -> Style {
         match self.colours {
-            // Dark grey is the background of some palettes of sixteen colours.
+            // Some palettes of 16 colours use dark grey as the background.
             Colours::Sixteen => Style::new().add_modifier(Modifier::DIM),
             _ => self.fg(Color::Reset, 245),
         }
@@ -79,7 +79,7 @@ impl Theme {
         self.fg(Color::Yellow, 172)
     }
 
-    /// Keys, and the view that is shown.
+    /// Keys and the current view.
     pub(crate) fn key(self) -> Style {
         self.fg(Color::Cyan, 36).add_modifier(Modifier::BOLD)
     }
@@ -88,24 +88,24 @@ impl Theme {
         self.fg(Color::Green, 36)
     }
 
-    /// The part of a bar that this cause has.
+    /// The style of a cause in bars.
     pub(crate) fn cause(self, cause: Cause) -> Style {
         let colours = causes::shown(cause).terminal;
         colours
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 
-    /// What the part of a bar consists of.
+    /// The character of a cause in bars.
     pub(crate) fn sign(self, cause: Cause) -> char {
         self.block_or(causes::shown(cause).letter)
     }
 
-    /// A full cell, or without colours this letter.
+    /// A full block, or this letter if there are no colours.
     pub(crate) fn block_or(self, letter: char) -> char {
         if self.has_colour() { '█' } else { letter }
     }
 
-    /// Whether parts of a bar differ by colour; else they differ by letter.
+    /// Whether parts of a bar differ by colour; otherwise they differ by letter.
     pub(crate) fn has_colour(self) -> bool {
         self.colours != Colours::None
     }

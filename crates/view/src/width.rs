@@ -1,4 +1,4 @@
-//! Text in cells of a terminal: a letter takes one, two or none.
+//! Text widths in cells of a terminal: a character takes one cell, two or none.
 
 use std::iter;
 
@@ -6,26 +6,26 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::names;
 
-/// Stands for text that was cut away.
+/// Marks where text was cut.
 const CUT: char = '…';
 
-/// Cells that a text takes.
+/// Number of cells that a text takes.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Cells of a bar: a count is never drawn as nothing.
+/// Number of cells of a bar. A count above 0 takes at least one cell.
 pub fn bar_length(count: u64, most: u64, cells: usize) -> usize {
     let length = (u128::from(count) * cells as u128 / u128::from(most.max(1))) as usize;
     length.max(usize::from(count != 0))
 }
 
-/// The beginning of a text, with a mark where it is cut. Ids are shortened first.
+/// The beginning of a text, with a mark where the text is cut. Long ids are shortened first.
 pub fn cut_end(text: &str, cells: usize) -> String {
     cut(text, cells, |text, room| fitting(text.chars(), room).chain([CUT]).collect())
 }
 
-/// The end of a text, which distinguishes paths, with a mark where it is cut. Ids are shortened first.
+/// The end of a text, with a mark where the text is cut. The end distinguishes paths. Long ids are shortened first.
 pub fn cut_start(text: &str, cells: usize) -> String {
     cut(text, cells, |text, room| {
         let kept: Vec<char> = fitting(text.chars().rev(), room).collect();
@@ -52,25 +52,25 @@ fn fitting(letters: impl Iterator<Item = char>, room: usize) -> impl Iterator<It
     })
 }
 
-/// The text and blanks after it, in exactly this many cells.
+/// Left-aligns the text in exactly this many cells.
 pub fn left(text: &str, cells: usize) -> String {
     let text = cut_end(text, cells);
     let blanks = cells.saturating_sub(width(&text));
     text + &" ".repeat(blanks)
 }
 
-/// Blanks and the text after them, in exactly this many cells.
+/// Right-aligns the text in exactly this many cells.
 pub fn right(text: &str, cells: usize) -> String {
     let text = cut_end(text, cells);
     " ".repeat(cells.saturating_sub(width(&text))) + &text
 }
 
-/// A path, cut at its beginning, and blanks after it, in exactly this many cells.
+/// Left-aligns a path in exactly this many cells. A long path loses its beginning.
 pub fn path(text: &str, cells: usize) -> String {
     left(&cut_start(text, cells), cells)
 }
 
-/// Words in lines of at most this many cells; a longer word is cut.
+/// Wraps words to lines of at most this many cells. A longer word is cut.
 pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! What the views of limits, culprits, nodes and states answer on the screen that most people have.
+//! What the views of limits, culprits, nodes and states show on a screen of the most common size.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ fn screen(app: &App) -> String {
     written::plain(&written::buffer(app))
 }
 
-/// A cgroup that its parent's quota holds back, and that waits behind a neighbour and the kernel.
+/// A cgroup that its parent's quota throttles, and that waits behind a neighbour and the kernel.
 fn held_back() -> Arc<Interval> {
     let limits = |id, quota_us| CgroupReading {
         id,
@@ -109,7 +109,7 @@ fn the_culprits_of_a_victim_are_named_with_what_each_took() {
     assert!(screen(&app((80, 24), Arc::new(coarse), '5')).contains("coarse: "));
 }
 
-/// Nodes of two CPUs, each busier than the one before.
+/// NUMA nodes with two CPUs each. Each node is busier than the one before.
 fn nodes(count: u32) -> Arc<Interval> {
     let cpu = |cpu: u32| {
         let busy_ns = u64::from(100 / count * (1 + cpu / 2)) * 10_000_000;
@@ -175,7 +175,7 @@ fn every_size_shows_every_view_of_a_large_host_and_of_nothing() {
             for interval in [&large, &coarse, &empty, &held_back(), &nodes(9)] {
                 let mut app = app(size, interval.clone(), view);
                 let first = screen(&app);
-                // The last row is reached and shown, whatever is above or beside the list.
+                // The last row must be reachable and visible, whatever is above or beside the list.
                 app.on_key(crossterm::event::KeyCode::End.into());
                 let last = screen(&app);
                 let rows = app.rows.len();

@@ -1,4 +1,4 @@
-//! `docs/tui.md` says what the program does. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs` writes its tables anew.
+//! Checks that `docs/tui.md` matches the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs` rewrites its tables.
 
 use std::{env, fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ fn text() -> String {
     fs::read_to_string(path()).unwrap()
 }
 
-/// A table of Markdown, a row a line.
+/// A Markdown table with one line per row.
 fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
@@ -45,7 +45,7 @@ fn columns() -> String {
     table(&["heading", "letter", "means"], rows)
 }
 
-/// The keys of the file, as a warning about an unknown one lists them.
+/// The keys of the settings file, from the warning about an unknown key.
 fn names_of_settings() -> Vec<String> {
     let (_, warnings) = Settings::parse("unknown = 1").unwrap();
     warnings[0].split('`').skip(3).step_by(2).map(str::to_owned).collect()
@@ -66,7 +66,7 @@ fn lists() -> String {
     table(&["list", "sorted by, unless settings say otherwise", "headings"], rows)
 }
 
-/// The text with this table in it.
+/// Replaces the table of this name in the text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let begin = format!("<!-- table: {name} -->\n");
     let (before, rest) = text.split_once(&begin).expect("the table has its place");
@@ -74,7 +74,7 @@ fn with_table(text: &str, name: &str, table: &str) -> String {
     format!("{before}{begin}{table}<!-- end -->{after}")
 }
 
-/// What is between a heading and the next one.
+/// The text between a heading and the next one.
 fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the section is there");
     rest.split("\n## ").next().unwrap_or(rest)
@@ -139,7 +139,7 @@ fn every_view_has_a_question_and_its_key() {
 fn keys_in_the_habits_are_keys_of_commands() {
     let text = text();
     let keymap = Settings::default().keymap;
-    // `l` is named as one that does nothing yet; words that are no keys are of other kinds.
+    // `l` is listed as a key that does nothing yet. Words that are not keys have other meanings.
     let words = section(&text, "Habits").split('`').skip(1).step_by(2).filter(|word| *word != "l");
     let keys: Vec<KeyPress> = words.filter_map(|word| word.parse().ok()).collect();
     assert!(keys.len() >= 25, "{}", keys.len());

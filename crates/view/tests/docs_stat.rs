@@ -1,4 +1,5 @@
-//! `docs/stat.md` has the columns of the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs_stat` writes its table anew.
+//! Checks that `docs/stat.md` has the columns of the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs_stat`
+//! rewrites the table.
 
 use std::{env, fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Keys that people bring along from other programs.
+//! Keys that users know from other programs.
 
 use std::{
     sync::Arc,
@@ -79,7 +79,7 @@ fn a_replay_leaves_keys_with_ctrl_to_the_screen() {
     app.replay = Some(Replay::new(Player::new(moments.collect(), Instant::now()), Instant::now()));
     assert_eq!(press(&mut app, "ctrl-n"), Effect::Draw);
     assert_eq!(app.selected, 1);
-    // The plain letter is the replay's.
+    // The replay uses the plain letter.
     press(&mut app, "n");
     let replay = app.replay.as_ref().unwrap();
     assert_eq!((app.selected, replay.notice.is_some()), (1, true));

@@ -1,4 +1,4 @@
-//! Whole screens, from recorded Samples: each view, at three sizes, with colours and without.
+//! Whole screens drawn from recordings: each view at three sizes, with colours and without.
 
 use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use ratatui::{
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
-/// The screen after all intervals of a recording.
+/// The state of the screen after all intervals of a recording.
 fn app(file: &str, colours: Colours) -> App {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(file);
     let reader = cgscope_record::open(&path).expect("a recording that is committed");
@@ -44,7 +44,7 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());
 }
 
-/// The letters, and below them the styles of each line: `line: from-to style`.
+/// The text, and below it the styles of each line: `line: from-to style`.
 fn written(buffer: &Buffer) -> String {
     let mut out = written::plain(buffer);
     out.push('\n');
@@ -98,7 +98,7 @@ fn snapshots(file: &str, view: View, keys: &[&str]) {
     }
 }
 
-/// A test for each view; a recording in which it has something to show, and keys to press there.
+/// A test for each view, with a recording in which the view has something to show, and keys to press first.
 macro_rules! views {
     ($($name:ident: $file:literal, $view:ident, [$($key:literal),*];)*) => {
         $(#[test] fn $name() { snapshots($file, View::$view, &[$($key),*]); })*
@@ -129,7 +129,7 @@ views! {
     what_is_measured_coarsely_says_so: "coarse", Overview, [];
 }
 
-/// The sentence, the bar and the culprit: what somebody who is paged looks for, on the smallest usual screen.
+/// Checks that the smallest common screen shows what an on-call engineer looks for: the finding, the bar and the culprit.
 #[test]
 fn field_cases_are_read_off_the_overview() {
     let screen = |file| written::plain(&written::buffer(&app(file, Colours::None)));

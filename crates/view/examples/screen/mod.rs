@@ -1,4 +1,4 @@
-//! Draws a screen of Samples, for the examples.
+//! Draws the screen of a recording, for the examples.
 
 use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use cgscope_view::{
 };
 use ratatui::buffer::Buffer;
 
-/// What a screen needs of a recording.
+/// The parts of a recording that a screen needs.
 pub struct Recorded {
     pub hostname: String,
     pub kernel: String,
@@ -30,7 +30,7 @@ impl Recorded {
     }
 }
 
-/// The screen after all intervals and these keys, with commas between.
+/// The screen after all intervals and these keys, which are separated by commas.
 pub fn screen(
     recorded: Recorded,
     (width, height): (u16, u16),

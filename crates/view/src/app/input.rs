@@ -1,4 +1,4 @@
-//! The effects of keys and the mouse on the state.
+//! How keys and the mouse change the state of the screen.
 
 use std::time::Duration;
 
@@ -14,34 +14,34 @@ use crate::{
     subject::Key,
 };
 
-/// Lengths of intervals that two keys step through, ms.
+/// Interval lengths that the keys for slower and faster step through, ms.
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
-/// Rows that a wheel moves.
+/// Rows to move per step of the mouse wheel.
 const WHEEL: isize = 3;
 
-/// What the loop does after input; all but `None`, `Quit` and `Suspend` draw as well.
+/// What the main loop does after input. Every effect but `None`, `Quit` and `Suspend` also redraws the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: nothing changed.
+    /// Nothing changed.
     None,
-    /// Draws.
+    /// Draw the screen.
     Draw,
-    /// Ends.
+    /// Quit.
     Quit,
-    /// Sets the length of intervals.
+    /// Set the interval length.
     Interval(Duration),
-    /// Writes a screen dump.
+    /// Write a screen dump to a file.
     Snapshot,
-    /// Takes the mouse, or leaves it to the terminal.
+    /// Capture the mouse (true), or release it to the terminal.
     Mouse(bool),
-    /// Draws all of the screen, whatever is on it.
+    /// Clear the terminal and draw the whole screen again.
     Redraw,
-    /// Stops, as the shell's Ctrl-Z.
+    /// Suspend the process, as Ctrl-Z does in a shell.
     Suspend,
 }
 
 impl App {
-    /// Handles a key, the mouse, or another size of the screen.
+    /// Handles a key, the mouse or a resize.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -54,7 +54,7 @@ impl App {
         }
     }
 
-    /// Handles a key.
+    /// Handles a key press.
     pub fn on_key(&mut self, key: KeyEvent) -> Effect {
         let had_notice = self.notice.take().is_some();
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -62,7 +62,7 @@ impl App {
             return Effect::Suspend;
         }
         if let Some(prompt) = self.prompt.take() {
-            // Ctrl-C leaves what is being typed, not the screen.
+            // In a prompt, Ctrl-C only closes the prompt.
             let key = if is_ctrl && key.code == KeyCode::Char('c') { KeyCode::Esc.into() } else { key };
             return self.on_key_of_prompt(prompt, key);
         }
@@ -138,7 +138,7 @@ impl App {
         Effect::Draw
     }
 
-    /// The view, or the one below help and findings.
+    /// The current view; under help or findings, the view below them.
     fn before(&self) -> View {
         match self.back.last() {
             Some(place) if self.view.is_over() => place.view,
@@ -146,7 +146,7 @@ impl App {
         }
     }
 
-    /// Shows a view, and remembers the one below help and findings.
+    /// Shows a view. If help or findings open, remembers the view below them.
     fn go(&mut self, view: View) -> Effect {
         let below = self.before();
         if self.view.is_over() {
@@ -194,7 +194,7 @@ impl App {
         }
         (self.selected, self.first_row, self.scrolled) = (0, 0, 0);
         if self.view == View::Task {
-            // Back in the list it must still be selected.
+            // After going back to the list, this row must still be selected.
             self.moved.insert(self.kind());
         } else {
             self.moved.remove(&self.kind());
@@ -205,7 +205,7 @@ impl App {
 
     fn go_back(&mut self) -> Effect {
         let filtered_here = self.back.last().is_none_or(|place| {
-            // A row of states was opened by a filter, which goes with the place.
+            // Opening a row of states sets the filter, so the filter belongs to that place.
             let opened_by_filter = place.view == View::States && self.view == View::Overview;
             place.filter != self.filter && !opened_by_filter
         });
@@ -227,7 +227,7 @@ impl App {
         self.refreshed()
     }
 
-    /// Closes or opens the branch of the selected row; if it is closed already, goes to the row above it.
+    /// Closes or opens the branch of the selected row. If there is nothing to close, selects the parent row.
     fn fold(&mut self, close: bool) -> Effect {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };
@@ -276,7 +276,7 @@ impl App {
     fn sort(&mut self, column: Column) -> Effect {
         let kind = self.kind();
         let (before, reversed) = self.sort_of(kind);
-        // The same column again reverses it.
+        // Choosing the same column again reverses the order.
         self.set_sort(kind, column, column == before && !reversed);
         self.refreshed()
     }
@@ -297,7 +297,7 @@ impl App {
         self.refreshed()
     }
 
-    /// The place of the sort column among those of the list.
+    /// Index of the sort column in the list's columns.
     fn sorted_at(&self) -> usize {
         let (sort, _) = self.sort_of(self.kind());
         self.kind().columns().iter().position(|column| *column == sort).unwrap_or(0)
@@ -334,7 +334,7 @@ impl App {
         match mouse.kind {
             MouseEventKind::ScrollUp => self.move_by(-WHEEL),
             MouseEventKind::ScrollDown => self.move_by(WHEEL),
-            // A click ends what is being typed or chosen.
+            // A click closes the prompt.
             MouseEventKind::Down(MouseButton::Left) if self.prompt.is_some() => {
                 self.prompt = None;
                 Effect::Draw

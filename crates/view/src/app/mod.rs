@@ -1,4 +1,4 @@
-//! The state of the screen: changed by Intervals and by input, read by drawing. Nothing here draws, and drawing changes nothing.
+//! The state of the screen. Intervals and input change it, and drawing reads it. Nothing here draws.
 
 mod input;
 pub mod list;
@@ -44,77 +44,77 @@ pub struct App {
     /// The user's choices.
     pub settings: Settings,
     pub(crate) theme: Theme,
-    /// Length of an interval.
+    /// Interval length.
     pub delay: Duration,
-    /// The state of the recording, if there is one.
+    /// The state of the recording, if one is being written.
     pub recorded: Option<Recorded>,
-    /// The interval shown.
+    /// The interval on the screen.
     pub(crate) data: Option<Data>,
-    /// The latest interval, if another is shown.
+    /// The latest interval, if an older one is on the screen.
     newest: Option<Data>,
     history: History,
-    /// The history when the screen was paused.
+    /// A copy of the history from when the user paused.
     frozen: Option<Box<History>>,
     focus: Focus,
-    /// The view shown.
+    /// The current view.
     pub view: View,
-    /// What lists show: all, the tasks of a cgroup, the threads of a process.
+    /// Limits lists to all tasks, the tasks of a cgroup or the threads of a process.
     pub(crate) scope: Key,
     back: Vec<Visited>,
-    /// The subject of a view without a list, and its title, which stays when the subject has exited.
+    /// Subject of a view without a list, and its title. The title stays on the screen after the subject exits.
     pinned: Option<(Key, String)>,
     /// The rows of the list.
     pub rows: Vec<ListRow>,
-    /// The row that is selected; 0 in an empty list.
+    /// Index of the selected row; 0 in an empty list.
     pub selected: usize,
-    /// The row that is shown first.
+    /// Index of the first row on the screen.
     pub(crate) first_row: usize,
-    /// Lists in which the user has selected something; elsewhere the worst finding or the first row is selected.
+    /// Lists in which the user has selected a row. In other lists, the worst finding or the first row is selected.
     moved: BTreeSet<ListKind>,
-    /// The last selection in lists of each kind.
+    /// The last selection in each kind of list.
     remembered: BTreeMap<ListKind, Key>,
-    /// The sort column of a list, this time only.
+    /// Overrides the sort column of a list; not saved to the settings.
     sort_now: Option<(ListKind, Column)>,
-    /// The heading of the column that the first list is to be sorted by.
+    /// Heading of the column to sort the first list by.
     sort_first: Option<String>,
-    /// Only rows with these letters.
+    /// Only rows that contain this text.
     pub filter: String,
-    /// What is being typed or chosen.
+    /// The open prompt.
     pub prompt: Option<Prompt>,
-    /// Cgroups as a tree; else a flat list of tasks.
+    /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub(crate) tree: bool,
-    /// Cgroups of the tree with closed branches.
+    /// Paths of cgroups whose branch is closed.
     folded: BTreeSet<Arc<str>>,
     pub(crate) paused: bool,
-    /// Shown until the next key.
+    /// A message that is shown until the next key.
     pub notice: Option<String>,
-    /// Lines that are scrolled away in a view without rows.
+    /// Number of lines scrolled off the top in a view without rows.
     pub(crate) scrolled: usize,
-    /// Why no more intervals come.
+    /// Why no more intervals arrive.
     pub ended: Option<String>,
-    /// Command lines of processes that were requested, with the name that each process then had; `None`: it has none.
+    /// Command lines of processes, by pid, each with the process name at the time of the request. `None`: the process has none.
     command_lines: BTreeMap<u32, (Arc<str>, Option<Arc<str>>)>,
-    /// The screen.
+    /// Size of the screen.
     pub area: Rect,
-    /// The position of a replay; `None`: this is the running host.
+    /// The position in a replay; `None` on a live screen.
     pub replay: Option<Replay>,
 }
 
 impl App {
-    /// A screen before the first interval.
+    /// Creates a screen without an interval.
     pub fn new(about: About, settings: Settings, theme: Theme, delay: Duration) -> Self {
         let (view, tree) = (settings.view, settings.tree);
         Self { about, settings, theme, delay, view, tree, ..Self::default() }
     }
 
-    /// Before the first interval: overrides what settings begin with.
+    /// Overrides the settings at the start. Call it before the first interval.
     pub fn begin_with(&mut self, begin: Begin) {
         self.view = begin.view.unwrap_or(self.view);
         self.filter = begin.filter.unwrap_or_default();
         self.sort_first = begin.sort;
     }
 
-    /// The sort column of a list, and whether it is reversed.
+    /// The sort column of a list, and whether its order is reversed.
     pub(crate) fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         match self.sort_now {
             Some((of, column)) if of == kind => (column, false),
@@ -122,14 +122,14 @@ impl App {
         }
     }
 
-    /// Sorts a list, now and in the next run.
+    /// Sorts a list, and saves the choice to the settings.
     fn set_sort(&mut self, kind: ListKind, column: Column, reversed: bool) {
         if !kind.columns().contains(&column) && kind != ListKind::States {
             return;
         }
         self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
         self.settings.sort.insert(kind, (column, reversed));
-        // After sorting, the first row is of interest.
+        // Show the top of the list after sorting.
         self.moved.remove(&kind);
         self.remembered.remove(&kind);
         self.first_row = 0;
@@ -139,7 +139,7 @@ impl App {
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
         let data = Data::new(interval, &self.about.host);
         self.history.push(&data, self.newest.as_ref().or(self.data.as_ref()));
-        // A process that became another program has another name, and another command line.
+        // A process that ran another program (exec) has another name and command line.
         self.command_lines.retain(|pid, (name, _)| data.process_name(*pid) == Some(name));
         if self.paused && self.data.is_some() {
             self.newest = Some(data);
@@ -151,7 +151,7 @@ impl App {
     fn show(&mut self, data: Data) {
         if self.data.is_none() {
             let cgroups = 0..data.tree.nodes().len();
-            // A tree that has tasks in one cgroup alone says nothing.
+            // A tree is of no use if all tasks are in one cgroup.
             self.tree &= cgroups.filter(|at| !data.tree.tasks_of(*at).is_empty()).count() > 1;
         }
         self.newest = None;
@@ -168,20 +168,20 @@ impl App {
         self.refresh();
     }
 
-    /// Shows interval `n` of a recording; `None`: it is damaged, and the recording ends before it.
+    /// Shows interval `n` of a recording. `None`: that interval is damaged, so the replay ends before it.
     pub fn on_read(&mut self, n: usize, interval: Option<Arc<Interval>>) {
         let Some(replay) = &mut self.replay else { return };
         let Some(interval) = interval else { return replay.player.shorten(n) };
         let before = replay.shown.replace(n);
         if before.is_none_or(|before| before + 1 != n) {
-            // Intervals that are not adjacent in the recording must not be adjacent on the screen.
+            // Jumps in the recording must not look like adjacent intervals, so the history restarts.
             self.history.clear();
         }
         self.about.coarse = (interval.mode == Mode::Coarse).then(|| "so it was recorded".into());
         self.on_interval(interval);
     }
 
-    /// Adds the skipped intervals between the one shown and the next to be shown.
+    /// Adds intervals that the replay skipped between the current interval and the next one.
     pub fn on_skipped(&mut self, first: usize, frames: Vec<Frame>) {
         let Some(replay) = &mut self.replay else { return };
         if replay.shown.is_some_and(|shown| shown + 1 == first) {
@@ -190,7 +190,7 @@ impl App {
         }
     }
 
-    /// Adds the intervals before interval `n` of a recording, unless another one is shown by now.
+    /// Adds the intervals before interval `n` of a recording, unless the screen already shows another one.
     pub fn on_read_before(&mut self, n: usize, frames: Vec<Frame>) {
         let Some(shown) = self.replay.as_ref().and_then(|replay| replay.shown) else { return };
         if n + self.history.frames().len() == shown + 1 {
@@ -199,12 +199,12 @@ impl App {
         }
     }
 
-    /// The command line of a process, if it has one that is known.
+    /// The command line of a process, if known.
     pub(crate) fn command_line(&self, pid: u32) -> Option<Arc<str>> {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
-    /// Adds command lines that were requested.
+    /// Stores command lines that were requested.
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
         for (pid, line) in lines {
@@ -217,7 +217,7 @@ impl App {
         }
     }
 
-    /// Processes on the screen with command lines to show that are not known yet.
+    /// Processes on the screen whose command line is needed but not known yet.
     pub fn wanted_command_lines(&self) -> Vec<u32> {
         let Some(data) = self.data.as_ref().filter(|_| self.replay.is_none()) else { return Vec::new() };
         let pid = |subject: Subject<'_>| subject.task().map(|task| task.reading.tgid);
@@ -246,7 +246,7 @@ impl App {
         self.scroll();
     }
 
-    /// The command that draws this screen, and the one that prints text instead.
+    /// The command that draws this screen, and the command that prints text instead.
     pub(crate) fn commands(&self) -> [&'static str; 2] {
         if self.replay.is_some() {
             ["cgscope replay", "cgscope report"]
@@ -255,7 +255,7 @@ impl App {
         }
     }
 
-    /// The intervals up to the one that is shown.
+    /// The history up to the interval on the screen.
     pub(crate) fn history(&self) -> &History {
         self.frozen.as_deref().unwrap_or(&self.history)
     }
@@ -264,7 +264,7 @@ impl App {
         self.view.kind(&self.scope, self.tree, self.settings.processes)
     }
 
-    /// At most `count` rows from the first that is shown, with their places.
+    /// At most `count` rows from the first one on the screen, with their indexes.
     pub(crate) fn shown(&self, count: usize) -> impl Iterator<Item = (usize, &ListRow)> {
         self.rows.iter().enumerate().skip(self.first_row).take(count)
     }
@@ -274,12 +274,12 @@ impl App {
         wanted && self.filter.is_empty() && matches!(self.kind(), ListKind::Cgroups | ListKind::Limits)
     }
 
-    /// Whether the interval shown has every wait by itself; false in the coarse mode and before the first interval.
+    /// Whether the current interval measured each wait. False in coarse mode and before the first interval.
     pub(crate) fn is_exact(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
     }
 
-    /// What is selected; `None`: nothing, or it is not in the interval shown.
+    /// The selected subject; `None` if nothing is selected or the current interval does not have it.
     pub(crate) fn subject(&self) -> Option<Subject<'_>> {
         let data = self.data.as_ref()?;
         if let Some((key, _)) = &self.pinned {
@@ -289,20 +289,20 @@ impl App {
         row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
     }
 
-    /// The title of the view's subject if that has exited.
+    /// The title of the view's subject, if the subject has exited.
     pub(crate) fn gone(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
     }
 
-    /// A view without a list keeps the subject that is selected when it opens, whatever the list becomes.
+    /// Keeps the selected subject in a view without a list, even when the list changes.
     fn pin(&mut self) {
         self.pinned = None;
         let subject = self.subject().filter(|_| self.view.is_of_one());
         self.pinned = subject.map(|subject| (subject.key(), subject.title()));
     }
 
-    /// Derives rows and selection again, after anything that they depend on has changed.
+    /// Recomputes rows and selection. Call it after any of their inputs has changed.
     fn refresh(&mut self) {
         let Some(data) = &self.data else { return };
         let kind = self.kind();
@@ -320,7 +320,7 @@ impl App {
         self.rows = question.rows(data);
         let place = |key: &Key| self.rows.iter().position(|row| row.key == *key);
         let row = if self.moved.contains(&kind) {
-            // If the selected subject has exited, the one in its row is selected.
+            // If the selected subject has exited, select the row now at its index.
             self.remembered.get(&kind).and_then(place).unwrap_or(self.selected)
         } else {
             self.first_row = 0;
@@ -336,7 +336,7 @@ impl App {
         Effect::Draw
     }
 
-    /// Selects a row, or the last one.
+    /// Selects this row, or the last row if there are fewer.
     fn select(&mut self, row: usize) {
         self.selected = row.min(self.rows.len().saturating_sub(1));
         if let Some(row) = self.rows.get(self.selected) {
@@ -346,16 +346,16 @@ impl App {
         self.scroll();
     }
 
-    /// Scrolls the selected row into sight.
+    /// Scrolls the list so that the selected row is visible.
     fn scroll(&mut self) {
         let height = layout::rows(self);
         if height == 0 {
-            // A view without a list leaves the list where it was.
+            // A view without a list does not move the list.
             return;
         }
         let lowest = (self.selected + 1).saturating_sub(height.max(1));
         self.first_row = self.first_row.clamp(lowest, self.selected.max(lowest));
-        // No empty lines below where rows above could fill them.
+        // Leave no empty lines at the bottom while there are rows above.
         self.first_row = self.first_row.min(self.rows.len().saturating_sub(height));
     }
 }

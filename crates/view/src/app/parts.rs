@@ -11,52 +11,52 @@ use crate::{
     subject::Key,
 };
 
-/// The state of the recording of what is shown.
+/// The state of the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// Bytes that are written.
+    /// The recording continues; bytes written so far.
     Recording(u64),
-    /// Why it ended before the screen.
+    /// The recording ended early; the reason.
     Broken(String),
 }
 
-/// What is measured, and how: the same for all intervals.
+/// What is measured and how. It is the same for all intervals.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The selection, in words.
+    /// Describes the selected targets.
     pub title: String,
-    /// Name of the host; empty: unknown.
+    /// Host name; empty if unknown.
     pub hostname: String,
-    /// Release of its kernel; empty: unknown.
+    /// Kernel release of the host; empty if unknown.
     pub kernel: String,
-    /// The facts that findings depend on.
+    /// Facts about the host that findings depend on.
     pub host: Host,
-    /// Why the mode is coarse, if it is.
+    /// Why the mode is coarse; `None` in BPF mode.
     pub coarse: Option<String>,
 }
 
-/// The waits of what is selected, looked up when they are needed.
+/// The waits of the selected subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Focus {
     pub(super) key: Option<Key>,
-    /// The waits in each interval of the history, the latest last.
+    /// The waits in each interval of the history, oldest first.
     pub(super) past: Vec<Past>,
-    /// The waits of each [`Span`], and its length, ns.
+    /// The waits of each [`Span`] and its length, ns; computed on first use.
     pub(super) spans: [OnceCell<(Wait, u64)>; Span::ALL.len()],
 }
 
-/// What the screen begins with, this time only.
+/// Choices from the command line. They override the settings and are not saved.
 #[derive(Clone, Debug, Default)]
 pub struct Begin {
-    /// The view.
+    /// The first view.
     pub view: Option<View>,
-    /// The heading of the sort column.
+    /// Heading of the sort column.
     pub sort: Option<String>,
-    /// Only rows with these letters.
+    /// Only rows that contain this text.
     pub filter: Option<String>,
 }
 
-/// A place to come back to.
+/// A place that the Back command returns to.
 #[derive(Clone, Debug)]
 pub(super) struct Visited {
     pub(super) view: View,
@@ -67,7 +67,7 @@ pub(super) struct Visited {
 }
 
 impl App {
-    /// Looks up the waits of what is selected.
+    /// Updates the waits of the selected subject from the history.
     pub(super) fn look(&mut self) {
         let known = std::mem::take(&mut self.focus);
         let Some(key) = self.focus_key() else { return };
@@ -83,13 +83,13 @@ impl App {
             None => self.subject()?.key(),
         };
         Some(match key {
-            // The history knows more of all tasks together than of single ones.
+            // The history keeps more data for all tasks than for single subjects.
             Key::Cgroup(path) if &*path == "/" && data.tree.unknown.is_none() => Key::All,
             key => key,
         })
     }
 
-    /// The waits of what is selected over a span, and its length, ns.
+    /// The waits of the selected subject over a span, and the length of the span, ns.
     pub(crate) fn span(&self, span: Span) -> (&Wait, u64) {
         let (wait, length_ns) =
             self.focus.spans[span as usize].get_or_init(|| self.sum(span).unwrap_or_default());
@@ -102,7 +102,7 @@ impl App {
             Span::Interval => (self.subject()?.wait().clone(), data.interval.duration_ns),
             Span::Minute => history::last_minute(&self.focus.past),
             Span::Start => {
-                // Totals since the start exist live in the BPF mode, and not for cgroups without a name.
+                // Totals since the start exist only live in BPF mode, and not for cgroups without a known path.
                 let has_totals = self.replay.is_none() && self.is_exact();
                 match self.focus.key.as_ref()? {
                     key if has_totals && *key != Key::Unknown => self.history().since_start(key, data),
@@ -112,12 +112,12 @@ impl App {
         })
     }
 
-    /// The waits of what is selected in each interval of the history, the latest last.
+    /// The waits of the selected subject in each interval of the history, oldest first.
     pub(crate) fn past(&self) -> &[Past] {
         &self.focus.past
     }
 
-    /// The waits of the chosen span, and its length, ns.
+    /// The waits over the chosen span, and its length, ns.
     pub(crate) fn focused(&self) -> (&Wait, u64) {
         self.span(self.settings.span)
     }

@@ -1,23 +1,23 @@
-//! What is being typed or chosen.
+//! Prompts: text or a column that the user is entering.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{App, Effect};
 use crate::columns::Column;
 
-/// Bytes of a line, at most: a path that is useful is not longer.
+/// Maximum bytes of the text; useful paths are shorter.
 const LONGEST: usize = 128;
 
-/// What is being typed or chosen.
+/// An open prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The filter; with the one that Esc restores.
+    /// Text of the filter is being typed. The string is the previous filter, which Esc restores.
     Filter(String),
-    /// A column to sort by: the columns, and the place of the marked one.
+    /// A sort column is being chosen: the columns, and the index of the marked one.
     Sort(&'static [Column], usize),
 }
 
-/// Changes a line by a key; false: the key does not edit.
+/// Applies an editing key to a line. Returns false if the key does not edit.
 fn edit(line: &mut String, key: KeyEvent) -> bool {
     match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('u'), true) => line.clear(),
@@ -25,7 +25,7 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
             let words = line.trim_end();
             line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
         }
-        // The second is the backspace of some terminals.
+        // Some terminals send Ctrl-H for backspace.
         (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
             line.pop();
         }

@@ -1,4 +1,4 @@
-//! What keys, the mouse and intervals do to the state.
+//! How keys, the mouse and intervals change the state.
 
 use cgscope_made_up::small::{interval, task, waiting};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
 use super::*;
 use crate::{settings::Span, theme::Colours};
 
-/// A flat list of threads that waited so many ms each.
+/// A flat list of threads; each waited this many ms.
 fn app(tasks: &[(u32, u64)]) -> App {
     let settings = Settings { tree: false, processes: false, ..Settings::default() };
     let mut app = App::new(About::default(), settings, Theme::new(Colours::None), Duration::from_secs(1));
@@ -15,7 +15,7 @@ fn app(tasks: &[(u32, u64)]) -> App {
     app
 }
 
-/// Another interval.
+/// Adds another interval.
 fn again(app: &mut App, tasks: &[(u32, u64)]) {
     app.on_interval(interval(tasks.iter().map(|(tid, ms)| task(*tid, &[ms * 1_000_000])).collect()));
 }
@@ -165,7 +165,7 @@ fn a_filter_works_while_it_is_typed_and_goes_with_escape() {
     assert_eq!(app.filter, "");
 }
 
-/// Two processes in the service, two in the pod.
+/// A tree with two processes in the service and two in the pod.
 fn tree() -> App {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));

@@ -6,36 +6,36 @@ use serde::{Deserialize, Serialize};
 use crate::{app::list::ListKind, keys::Command, subject::Key};
 
 named! {
-    /// A view.
+    /// A view of the screen.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum View (name, title, command) {
-        /// The name for `--view` and in settings.
+        /// The name for `--view` and in the settings file.
         name: &'static str,
-        /// Its heading.
+        /// The heading.
         title: &'static str,
-        /// The command that shows it.
+        /// The command that shows the view.
         command: Command,
     }
 
-    /// What is wrong, who waits, and why.
+    /// Findings, who waits, and why.
     #[default]
     Overview = "overview", "Overview", Command::Overview;
     /// How long waits are.
     Histogram = "histogram", "Histogram", Command::Histogram;
-    /// How long they are over time.
+    /// How long waits are, over time.
     Heatmap = "heatmap", "Heatmap", Command::Heatmap;
     /// Quotas and pressure.
     Cgroups = "cgroups", "Cgroups", Command::Cgroups;
-    /// Who made whom wait.
+    /// Which tasks made others wait.
     Culprits = "culprits", "Culprits", Command::Culprits;
-    /// Nodes side by side.
+    /// NUMA nodes side by side.
     Numa = "numa", "NUMA", Command::Numa;
     /// Threads by state.
     States = "states", "States", Command::States;
-    /// Everything about one.
+    /// Everything about one subject.
     Task = "task", "Task", Command::Task;
-    /// All that is wrong, and what to do.
+    /// All findings, and what to do.
     Findings = "findings", "Findings", Command::Findings;
     /// Keys and columns.
     Help = "help", "Help", Command::Help;
@@ -46,19 +46,19 @@ impl View {
         Self::ALL.iter().copied().find(|view| view.command() == command)
     }
 
-    /// The view of this name.
+    /// Finds a view by name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }
 
-    /// The view this many places on, without findings and help.
+    /// The view this many places further, skipping findings and help.
     pub(crate) fn step(self, places: isize) -> Self {
         let views = &Self::ALL[..Self::ALL.len() - 2];
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
 
-    /// The kind of its list. Views without a list of their own keep that of the Overview.
+    /// The kind of list that the view shows. Views without their own list use the list of the Overview.
     pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> ListKind {
         match self {
             Self::Cgroups => ListKind::Limits,
@@ -74,22 +74,22 @@ impl View {
         }
     }
 
-    /// Whether it has no list and shows one subject.
+    /// Whether the view has no list and shows one subject.
     pub(crate) const fn is_of_one(self) -> bool {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
-    /// Whether it shows lines that scroll. Such a view is not what the next run begins with.
+    /// Whether the view shows lines that scroll. Such a view is not saved as the first view of the next run.
     pub(crate) const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::Findings | Self::Help)
     }
 
-    /// Whether it lies over another view, which comes back after it.
+    /// Whether the view covers another one, which returns when it closes.
     pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Findings | Self::Help)
     }
 
-    /// Whether it shows the list of the Overview, or what is selected there.
+    /// Whether the view shows the list of the Overview, or the subject selected there.
     pub(crate) const fn is_of_overview(self) -> bool {
         !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States)
     }

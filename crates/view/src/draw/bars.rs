@@ -2,28 +2,28 @@
 
 use super::prelude::*;
 
-/// Eighths of a cell, from below.
+/// Eighths of a cell, filled from the bottom.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Eighths of a cell, from the left.
+/// Eighths of a cell, filled from the left.
 const EIGHTHS_LEFT: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-/// Shades, from few to many.
+/// Shades, from light to dark.
 pub const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 
-/// A sign and the words that explain it, with two blanks after them.
+/// A sign and its explanation, followed by two blanks.
 type Explained = [Span<'static>; 2];
 
-/// A bar in the colours of its causes; without colours, in their letters.
+/// A bar split by cause, in colours; in letters if there are no colours.
 pub fn stacked(parts: &[f64; CAUSES], cells: usize, theme: Theme) -> Spans {
     let counts = causes::ORDER.into_iter().zip(causes::cells(parts, cells)).filter(|(_, count)| *count != 0);
     counts.map(|(cause, count)| repeated(theme.sign(cause), count, theme.cause(cause))).collect()
 }
 
-/// A sign as often as this.
+/// A sign, repeated this many times.
 pub fn repeated(sign: char, count: usize, style: Style) -> Span<'static> {
     Span::styled(String::from_iter(std::iter::repeat_n(sign, count)), style)
 }
 
-/// What the parts of bars mean; only causes that occur.
+/// Explains the parts of a bar; only causes that occur.
 pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Theme) -> Vec<Explained> {
     let signs = causes::ORDER.into_iter().filter(|cause| parts[*cause as usize] > 0.0).map(|cause| {
         [
@@ -34,10 +34,10 @@ pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Th
     signs.collect()
 }
 
-/// A legend in one line, in single words where its own do not fit.
+/// A legend in one line. Uses single words if the longer explanations do not fit.
 pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans {
     let long = legend(causes::words, parts, theme).concat();
-    // The two blanks at its end may be cut.
+    // The two blanks at the end of the line may be cut.
     let fits = long.iter().map(Span::width).sum::<usize>() <= cells + 2;
     if fits { long } else { legend(|cause| causes::shown(cause).word, parts, theme).concat() }
 }
@@ -52,7 +52,8 @@ pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines 
     lines
 }
 
-/// Signs and their words in lines of at most this many cells, blanks at the end not counted; at least one line.
+/// Wraps signs and their explanations to lines of at most this many cells, not counting trailing blanks. Returns at least one
+/// line.
 pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usize) -> Lines {
     let empty = || Line::from(" ".repeat(indent));
     let mut lines = vec![empty()];
@@ -67,19 +68,19 @@ pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usiz
     lines
 }
 
-/// The latest values as a line, each in a cell, the latest last; `most` fills its cell. An unknown value is a blank.
+/// The latest values as a sparkline, one cell each, newest last. The value `most` fills its cell. An unknown value is a blank.
 pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
     let sign = |value: f64| {
         let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-        // A known value has at least a line.
+        // A known value draws at least one eighth.
         EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
     };
     let blank = std::iter::repeat_n(' ', cells - latest.len());
     blank.chain(latest.iter().map(|value| value.map_or(' ', sign))).collect()
 }
 
-/// A share as a bar: full cells and a last one in eighths.
+/// A share as a bar with a resolution of an eighth of a cell.
 pub fn share(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     let mut bar = "█".repeat(eighths / 8);

@@ -1,4 +1,4 @@
-//! What limits the selected cgroup: the quotas above it, what they did to it, pressure, weight, CPUs.
+//! What limits the selected cgroup: its quota and those of its ancestors, their effect, pressure, weight and CPUs.
 
 mod words;
 
@@ -11,13 +11,13 @@ use super::{
 use crate::text::micros;
 use words::{ran_out, throttled, verdict};
 
-/// Use from this share of a quota on is an alarm.
+/// A used share of a quota at or above this value is an alarm.
 const NEARLY_ALL: f64 = 0.95;
-/// Cells of bars in the chain of quotas, at most.
+/// Maximum cells of bars in the chain of quotas.
 const BAR: usize = 30;
-/// Cells of a line of the chain besides the path and the bar.
+/// Cells of a line of the chain, without the path and the bar.
 const FIGURES: usize = 51;
-/// Siblings that are shown, at most.
+/// Maximum number of siblings shown.
 const SIBLINGS: usize = 12;
 
 pub fn lines(app: &App, area: Rect) -> Lines {
@@ -74,7 +74,7 @@ impl CgroupPane<'_> {
         self.node.limits.map(|at| &self.interval.limits[at])
     }
 
-    /// The cgroup and those above it, the highest first: those with a quota, and with more room all.
+    /// The cgroup and its ancestors, root first. The short form has only cgroups with a quota.
     fn chain(&self) -> Section {
         let tree = &self.data.tree;
         let Some(at) = tree.find(&self.node.path) else { return Section::default() };
@@ -107,7 +107,7 @@ impl CgroupPane<'_> {
         Line::styled(text, self.theme.quiet())
     }
 
-    /// `> /kubepods          2 CPUs  98% ███████▌   0  60 of 70`
+    /// A line of the chain: `> /kubepods  2 CPUs  98% ███████▌  none  60 of 70, 85.7%`.
     fn chain_line(&self, node: &Node, holds_back: bool) -> Line<'static> {
         let (name, bar) = self.chain_cells();
         let theme = self.theme;
@@ -142,7 +142,7 @@ impl CgroupPane<'_> {
         Line::from(spans)
     }
 
-    /// The two lines of `cpu.pressure`.
+    /// The two figures of `cpu.pressure`: some and full.
     fn pressure(&self) -> Option<String> {
         let limits = self.limits()?;
         let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
@@ -152,7 +152,7 @@ impl CgroupPane<'_> {
         Some(format!("some task waited {some:.1}% of the time (psi some){full}"))
     }
 
-    /// CPU time and its parts, and the CPUs it may use.
+    /// CPU time, its user and kernel shares, and the CPUs that the cgroup may use.
     fn used(&self) -> Option<String> {
         let limits = self.limits();
         let usage_ns = limits.and_then(|limits| limits.usage_ns);
@@ -174,7 +174,7 @@ impl CgroupPane<'_> {
         Some(said)
     }
 
-    /// The share it gets if all its siblings want CPU time.
+    /// The share of CPU time that the cgroup gets if all its siblings want CPU time.
     fn weight(&self) -> Option<String> {
         let own = self.limits()?.weight?;
         let siblings = self.data.tree.nodes()[self.node.parent?].children.iter();

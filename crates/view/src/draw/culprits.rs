@@ -1,5 +1,5 @@
-//! Who made whom wait: beside the list of victims a matrix with a column for each culprit, and below it details of the selected
-//! victim.
+//! Which tasks made others wait. A matrix beside the list of victims has a column for each culprit. The pane below shows the
+//! selected victim.
 
 pub mod matrix;
 
@@ -14,9 +14,9 @@ use matrix::{FIGURE, Id, Matrix, behind, cause, letter, short_name};
 
 /// Minimum height of the pane for a legend.
 const ROOMY: usize = 6;
-/// Culprits that are listed where there is little room.
+/// Maximum number of culprits listed if there is little space.
 const FEW: usize = 3;
-/// Minimum width of the pane for what a culprit uses.
+/// Minimum width of the pane for the use of a culprit.
 const SHOWS_USE: usize = 110;
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
@@ -39,7 +39,7 @@ struct VictimPane<'a> {
     data: &'a Data,
     interval: &'a Interval,
     node: &'a Node,
-    /// Its place in the tree.
+    /// Index of the node in the tree.
     at: usize,
     matrix: Matrix,
     cells: usize,
@@ -52,10 +52,10 @@ impl VictimPane<'_> {
         let mut culprits: Vec<(Id, u64, usize)> =
             behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
         culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        // In few lines the worst culprits by name are worth more than the meaning of all letters.
+        // If there are few lines, names of the worst culprits are more useful than a legend of all letters.
         let legend = if room < ROOMY { Vec::new() } else { self.legend(room / 2) };
         let list = |most: usize| -> Lines {
-            // One more takes no more room than the line that counts it.
+            // A single further culprit takes no more space than the line that would count it.
             let most = if culprits.len() == most + 1 { most + 1 } else { most };
             let shown = culprits.iter().take(most);
             let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
@@ -92,7 +92,7 @@ impl VictimPane<'_> {
         lines
     }
 
-    /// `/svc  waits 90.0ms a second behind others, 45% of all its waiting`, in two lines where one is too short.
+    /// The heading: `/svc  waits 90.0ms a second behind others, 45% of all its waiting`. A long heading takes two lines.
     fn heading(&self, all_ns: u64, may_break: bool) -> Lines {
         let share = percent(all_ns, self.node.group.wait.total_ns);
         let share = share.map(|share| format!(", {share:.0}% of all its waiting")).unwrap_or_default();
@@ -106,7 +106,7 @@ impl VictimPane<'_> {
         vec![Line::from(path), Line::raw(cut_end(&words, self.cells))]
     }
 
-    /// `A 45.0ms  50% ██████ /build: used 1.8 CPUs, weight 100`
+    /// One culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
     fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
         let culprit = self.interval.culprit(&self.interval.pairs[pair]);
         let share = percent(ns, all_ns).unwrap_or(0.0);
@@ -125,7 +125,7 @@ impl VictimPane<'_> {
         ])
     }
 
-    /// What a culprit's cgroup uses, and may use.
+    /// What a culprit's cgroup uses, and its limits.
     fn uses(&self, id: u64) -> String {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
@@ -139,7 +139,7 @@ impl VictimPane<'_> {
         if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
     }
 
-    /// The quotas that held it back besides.
+    /// The quotas that also limited the victim.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
         let by = self.node.throttled_by.iter().take(FEW);

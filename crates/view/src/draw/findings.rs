@@ -1,14 +1,14 @@
-//! Findings in words.
+//! Findings as lines of the screen.
 
 use cgscope_model::Finding;
 
 use super::prelude::*;
 use crate::names;
 
-/// From this height on there is room for advice beside other findings.
+/// Minimum height of the screen for advice below each finding.
 const ROOMY: u16 = 32;
 
-/// Lines of all findings on a screen of this height, and of the words of one, at most.
+/// Maximum lines of all findings on a screen of this height, and of the words of one finding.
 fn most(app: &App) -> (usize, usize) {
     match app.area.height {
         0..20 => (2, 2),
@@ -18,7 +18,7 @@ fn most(app: &App) -> (usize, usize) {
     }
 }
 
-/// The worst first, each with its advice where there is room: the advice for the worst before the next one.
+/// Findings, worst first, each with its advice if there is enough space. A finding's advice comes before the next finding.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (theme, (most, most_words)) = (app.theme, most(app));
@@ -30,18 +30,18 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines: Lines = Vec::new();
     let count = data.findings.len();
     for (at, finding) in data.findings.iter().enumerate() {
-        // The count is with the first, which is never left out.
+        // The count is part of the first finding, which is always shown.
         let of = if at == 0 && count > 1 { format!("1/{count} ") } else { String::new() };
         let says = fitted(&format!("{of}{}", finding.says), cells, most_words);
         let left = most - lines.len();
         if left == 0 {
             break;
         }
-        // The last one that fits may be cut.
+        // The last finding that fits may be cut.
         let says = if says.len() > left { fitted(&finding.says, cells, left) } else { says };
         lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), says, theme.heading()));
         let left = most - lines.len();
-        // Where not all fit, other findings are worth more than all of the advice, which is a key away.
+        // If space is short, other findings are more useful than long advice, which the Findings view shows.
         let most_advice = match app.area.height {
             ROOMY.. => 2,
             _ if count == 1 => 2,
@@ -73,7 +73,7 @@ pub fn all(app: &App, area: Rect) -> Lines {
     data.findings.iter().enumerate().flat_map(one).collect()
 }
 
-/// A sentence in at most `most` lines, with a mark where it is cut.
+/// A sentence in at most `most` lines. A mark shows where it is cut.
 fn fitted(text: &str, cells: usize, most: usize) -> Vec<String> {
     let mut lines = wrapped(&names::short(text), cells);
     if lines.len() > most {

@@ -1,5 +1,5 @@
-//! The header: what is measured, how the host does, what that costs, and what is lost. Below it the names of the views, and the
-//! scope of the list.
+//! The header of the screen: what is measured, the load of the host, the overhead of cgscope, and losses. Also the lines below
+//! it: the names of the views and the scope of the list.
 
 use cgscope_model::units::time_of_day;
 
@@ -10,11 +10,11 @@ use crate::{
     nodes,
 };
 
-/// Cells of a sparkline on a narrow screen, and on a wide one.
+/// Cells of a sparkline on a narrow and on a wide screen.
 const SPARKLINE: (usize, usize) = (8, 30);
-/// From this height on there is room for a line about NUMA nodes.
+/// Minimum height of the screen for a line about NUMA nodes.
 const ROOMY: u16 = 30;
-/// From this width on a screen is wide.
+/// Minimum width of a wide screen.
 const WIDE: u16 = 120;
 /// Letters of a view's name on a narrow screen.
 const SHORT: usize = 4;
@@ -39,13 +39,13 @@ pub fn lines(app: &App) -> Lines {
     lines
 }
 
-/// The NUMA nodes of a host with several, where there is room.
+/// The line about NUMA nodes; `None` if the host has one node or the screen is too low.
 fn nodes_line(app: &App) -> Option<String> {
     let data = app.data.as_ref().filter(|_| app.area.height >= ROOMY)?;
     nodes::short_line(&data.interval)
 }
 
-/// Alarms come first, so that a narrow screen shows them, too.
+/// The first line. Alarms come first, so that a narrow screen shows them, too.
 fn title(app: &App) -> Line<'static> {
     let (theme, about, data) = (app.theme, &app.about, app.data.as_ref());
     let quiet = |words: String| Span::styled(words, theme.quiet());
@@ -81,7 +81,7 @@ fn title(app: &App) -> Line<'static> {
     ];
     let mut room = usize::from(app.area.width).saturating_sub(spans.iter().map(Span::width).sum());
     for fact in facts.into_iter().flatten() {
-        // A fact is shown whole or not at all.
+        // A fact is shown in full or omitted.
         let cells = width(&fact) + 2;
         if cells <= room {
             spans.push(quiet(format!("  {fact}")));
@@ -96,7 +96,7 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
     Span::styled(bars::sparkline(values, most, cells), style)
 }
 
-/// A number of tasks over time, and in the latest interval.
+/// A sparkline of a number of tasks, and the number in the latest interval.
 fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
     let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
     let most = values.iter().flatten().copied().fold(1.0, f64::max);
@@ -147,7 +147,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
     whole(parts, app.area.width.into())
 }
 
-/// As many parts as there is room for: half a figure is a wrong one.
+/// As many parts as fit. A cut figure would be a wrong figure.
 fn whole(parts: Spans, cells: usize) -> Line<'static> {
     let mut room = cells;
     let fitting = parts.into_iter().map_while(|part| {
@@ -157,7 +157,7 @@ fn whole(parts: Spans, cells: usize) -> Line<'static> {
     Line::from_iter(fitting)
 }
 
-/// Own cost, and losses.
+/// The overhead of cgscope, and losses.
 fn own(app: &App, interval: &Interval) -> Line<'static> {
     let (theme, cost) = (app.theme, &interval.cost);
     let share = |ns: Option<u64>| {
@@ -168,7 +168,8 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
         let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
         losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
     };
-    // Losses that damage the result come first, so that a narrow screen shows them; what the host never shows is no alarm.
+    // Losses that damage the result come first, so that a narrow screen shows them. Losses that leave it complete are not an
+    // alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("own  ", theme.quiet()));
     if app.is_exact() {
@@ -185,13 +186,13 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     whole(spans, app.area.width.into())
 }
 
-/// Each view with its key and its name, as far as there is room.
+/// Each view with its key and its name, shortened to fit.
 fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
     let theme = app.theme;
     let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
         let views = View::ALL.iter().filter_map(|view| {
             let key = app.settings.keymap.first(view.command())?;
-            // Help and findings are shown by their keys alone where space is short.
+            // If space is short, help and findings are shown as keys only.
             let letters = if view.is_over() && !help { 0 } else { letters };
             let name: String = view.title().chars().take(letters).collect();
             let style = if *view == app.view { theme.selected() } else { theme.quiet() };
@@ -213,7 +214,7 @@ pub fn tabs(app: &App) -> Line<'static> {
     Line::from_iter(views(app).into_iter().flat_map(|(_, spans)| spans))
 }
 
-/// The view that has its name at a place of the line.
+/// The view whose name is at this column of the line.
 pub fn view_at(app: &App, x: usize) -> Option<View> {
     let mut from = 0;
     views(app).into_iter().find_map(|(view, spans)| {

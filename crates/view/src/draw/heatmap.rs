@@ -1,22 +1,23 @@
-//! How long waits are over time: a column for each interval, a row for each doubling of the length, a shade for the number.
+//! How long waits are, over time. Each column is an interval, each row is a doubling of the wait's length, and shades show the
+//! number.
 
 use cgscope_model::{ByCause, Wait, units::time_of_day};
 
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
-/// Cells before the map, for the lengths.
+/// Cells before the map, for the wait lengths.
 const LABEL: usize = 8;
-/// From this height on there is room for words.
+/// Minimum height for explanations.
 const TALL: usize = 12;
 /// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
 /// Cells of `HH:MM:SS` and its mark.
 const TICK: usize = 9;
-/// Columns from a time to the next one, at least.
+/// Minimum columns from one time to the next.
 const STEP: usize = 20;
 
-/// The map, and the histogram below it where there is room.
+/// The map, and the histogram below it if there is enough space.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines = map(app, area);
     let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
@@ -43,7 +44,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
     }
     let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
     let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
-    // As many lines as the words below take where all rows fit: with larger counts they hardly differ.
+    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change it.
     let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
     let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {
@@ -57,7 +58,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// The subject, the largest waits, and the causes of all that is shown.
+/// The lines above the map: the subject, the largest waits, and the causes of all waits shown.
 fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Lines {
     let theme = app.theme;
     let length = past.iter().fold(0u64, |sum, one| sum.saturating_add(one.duration_ns));
@@ -77,10 +78,10 @@ fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: u
     lines
 }
 
-/// The longest wait, and the interval in which most waited; `None` if nobody waited.
+/// The longest wait, and the interval with the most waiting tasks; `None` if no task waited.
 fn largest(past: &[Past], exact: bool) -> Option<String> {
     let waited = || past.iter().filter(|one| one.wait.total_ns != 0);
-    // The latest of equal ones.
+    // For equal waits, this is the latest one.
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
     let most = format!("most waiting at {}, {:.2} tasks on average", clock(most.end_unix_ns), most.waiting());
@@ -91,12 +92,12 @@ fn largest(past: &[Past], exact: bool) -> Option<String> {
     Some(format!("longest {length} at {at}; {most}"))
 }
 
-/// `HH:MM:SS`; the axis says that it is UTC.
+/// A time as `HH:MM:SS`. The axis has the label UTC.
 fn clock(unix_ns: u64) -> String {
     time_of_day(unix_ns).trim_end_matches(" UTC").into()
 }
 
-/// Waiting tasks, times, and how to read the map.
+/// The lines below the map: waiting tasks, times, and how to read the map.
 fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
     let has_colour = app.theme.has_colour();
     let colour = if has_colour { "colour: the cause of most" } else { "without colours no causes are shown" };
@@ -117,7 +118,7 @@ fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), h
     lines
 }
 
-/// What shades mean: `  ░ 1-3  ▒ 4-15`.
+/// What the shades mean: `  ░ 1-3  ▒ 4-15`.
 fn scale(most: u64) -> String {
     let mut first = 1;
     let ranges = SHADES.into_iter().zip(steps(most)).map(|(shade, last)| {
@@ -130,7 +131,7 @@ fn scale(most: u64) -> String {
     ranges.collect()
 }
 
-/// The largest count of each shade: even steps of the logarithm.
+/// The largest count of each shade, in even steps of the logarithm.
 fn steps(most: u64) -> [u64; SHADES.len()] {
     let step = |share: f64| (((most as f64 + 1.0).powf(share) - 1.0) as u64).min(most);
     [step(0.25), step(0.5), step(0.75), most]
@@ -141,7 +142,7 @@ fn shade(count: u64, steps: &[u64; SHADES.len()]) -> char {
     if count == 0 { ' ' } else { SHADES[at.unwrap_or(SHADES.len() - 1)] }
 }
 
-/// Tasks that waited, on average, below the columns of the map.
+/// Average number of waiting tasks, below the columns of the map.
 fn waiting(app: &App, past: &[Past], columns: usize) -> Line<'static> {
     let values: Vec<Option<f64>> = past.iter().map(|one| Some(one.waiting())).collect();
     let most = values.iter().flatten().copied().fold(0.0, f64::max);
@@ -156,12 +157,12 @@ fn times(app: &App, past: &[Past], columns: usize) -> Line<'static> {
     Line::styled(left("UTC", LABEL) + &ticks(&ends, columns), app.theme.quiet())
 }
 
-/// The ends of intervals below their columns, the last one below the last column.
+/// Times below the columns of their intervals. The last time is below the last column.
 fn ticks(ends: &[u64], columns: usize) -> String {
     let Some((last, start)) = ends.last().zip(columns.checked_sub(TICK)) else { return String::new() };
     let first = columns - ends.len().min(columns);
     let mut out = " ".repeat(first.min(start));
-    // A mark and its time need a blank before the last one.
+    // A mark and its time need a blank before the last time.
     for at in (first..start.saturating_sub(TICK)).step_by(STEP) {
         out = left(&out, at) + "╵" + &clock(ends[at - first]);
     }
@@ -175,7 +176,7 @@ struct MapCell {
 }
 
 impl MapCell {
-    /// The cause of most of them.
+    /// The cause of most waits in the cell.
     fn cause(&self) -> Option<Cause> {
         let most = causes::ORDER
             .into_iter()
@@ -186,19 +187,20 @@ impl MapCell {
 
 #[derive(Debug)]
 struct Map {
-    /// By interval, the latest last, and by row, the shortest first.
+    /// The cells by interval, oldest first, and by row, shortest waits first.
     cells: Vec<Vec<MapCell>>,
-    /// The number of rows; 0 without waits.
+    /// Number of rows; 0 without waits.
     rows: usize,
     doublings: usize,
     lowest: usize,
-    /// Waits of the fullest cell.
+    /// Number of waits in the fullest cell.
     most: u64,
     unit: Unit,
 }
 
 impl Map {
-    /// Rows from the shortest wait to the longest, at most `room`; of the [`doublings`] in each interval, the latest last.
+    /// Creates a map with at most `room` rows, from the shortest wait to the longest. `waits` has the [`doublings`] of each
+    /// interval, oldest first.
     fn new(waits: &[Vec<(usize, MapCell)>], unit: Unit, room: usize) -> Self {
         let all = || waits.iter().flatten().map(|(doubling, _)| *doubling);
         let lowest = all().min().unwrap_or(0);
@@ -219,7 +221,7 @@ impl Map {
         Self { cells, rows, doublings, lowest, most, unit }
     }
 
-    /// The rows, the longest on top.
+    /// The rows, longest waits on top.
     fn lines(&self, app: &App, columns: usize) -> Lines {
         let steps = steps(self.most);
         let blank = " ".repeat(columns.saturating_sub(self.cells.len()));
@@ -238,7 +240,7 @@ impl Map {
         (0..self.rows).rev().map(line).collect()
     }
 
-    /// The shortest wait of a row; the first row begins at 0 where the histogram's does.
+    /// The shortest wait of a row. The first row begins at 0 if the first row of the histogram does.
     fn label(&self, row: usize) -> String {
         match self.lowest + row * self.doublings {
             0 => "0".into(),
@@ -246,7 +248,7 @@ impl Map {
         }
     }
 
-    /// The causes that colour a cell, as parts of a bar.
+    /// The causes that colour the cells, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
         let causes = self.cells.iter().flatten().filter_map(MapCell::cause);
@@ -255,7 +257,7 @@ impl Map {
     }
 }
 
-/// The waits in each doubling that has any, by its place: the first one from 0 on.
+/// The doublings that have waits, each with its index. The first doubling begins at 0.
 fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, MapCell)> {
     let rows = wait.hist.rows(unit.ns()).into_iter().enumerate();
     let cells = rows.map(|(at, row)| (at, MapCell { count: row.count, by_cause: row.by_cause }));

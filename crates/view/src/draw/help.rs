@@ -1,4 +1,4 @@
-//! Keys, columns, causes.
+//! The help: keys, causes, columns and states.
 
 use super::prelude::*;
 use crate::{app::list::ListKind, columns::Column, keys, replay, states};

@@ -1,26 +1,26 @@
-//! How long waits are, by cause: a large histogram, and where there is room the interval, the last minute and the time since the
-//! start side by side.
+//! How long waits are, by cause. Shows a large histogram; a large screen shows the interval, the last minute and the time since
+//! the start side by side.
 
 use cgscope_model::{Wait, hist::Row};
 
 use super::{heatmap, prelude::*};
 use crate::{keys::Command, settings::Span as Time, text::wait_line};
 
-/// From this width on the three times are side by side.
+/// Minimum width for three histograms side by side.
 const WIDE: usize = 150;
-/// From this height on there is room for words.
+/// Minimum height for explanations.
 const TALL: usize = 12;
 /// Minimum height of the heatmap below.
 const ROOM_FOR_MAP: usize = 16;
-/// Cells of the share of waits up to a row, and of the marks of quantiles; blanks included.
+/// Cells of the share of waits up to a row, and of the quantile marks, including blanks.
 const SHARE: usize = 7;
 const MARK: usize = 9;
-/// From this width of a histogram on it has the share.
+/// Minimum width of a histogram for the share.
 const ROOMY: usize = 38;
-/// Cells between histograms that are side by side.
+/// Cells between histograms.
 const GAP: usize = 2;
 
-/// Histograms, and the heatmap below them where there is room.
+/// The histograms, and the heatmap below them if there is enough space.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
@@ -32,7 +32,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
         if is_wide { vec![title(app, &subject, cells)] } else { one(app, &subject, cells, height) };
     lines.extend(facts(app, data, &subject, cells));
     let times: &[Time] = if is_wide { &Time::ALL } else { &[app.settings.span] };
-    // The histogram has at least half of the room.
+    // The histogram gets at least half of the height.
     lines.truncate((height / 2).max(2));
     lines.extend(tables(app, times, cells, height - lines.len().min(height), height >= TALL));
     let room = height.saturating_sub(lines.len() + 1);
@@ -53,7 +53,7 @@ pub fn below(app: &App, cells: usize, room: usize) -> Lines {
     lines
 }
 
-/// Histograms of the selected subject, with the same rows, side by side in at most `room` lines, and their legend below.
+/// Histograms of the selected subject, side by side with the same rows and their legend below, in at most `room` lines.
 pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: bool) -> Lines {
     let table = Histograms::new(app, times, cells);
     let parts = pane::parts(table.columns.iter().flat_map(|column| &column.rows));
@@ -63,7 +63,7 @@ pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: 
     lines
 }
 
-/// The chosen time among the others, quantiles and causes.
+/// The lines above a single histogram: the subject, the spans, quantiles and causes.
 fn one(app: &App, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = if height >= TALL {
@@ -80,7 +80,7 @@ fn title(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
     Line::styled(cut_start(&subject.title(), cells), app.theme.heading())
 }
 
-/// The names of the times, the chosen one marked.
+/// The names of the spans; the chosen one is marked.
 fn times(app: &App, cells: usize) -> Line<'static> {
     let theme = app.theme;
     let mut spans = Vec::new();
@@ -99,14 +99,14 @@ fn times(app: &App, cells: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Who waits now, the quota, and who ran meanwhile, as far as they are known.
+/// Pending waits, the quota and the culprits, if known.
 fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let now = pane::now(subject).map(|now| ("now", now));
     let facts = now.into_iter().chain(pane::quota_and_culprits(data, subject));
     facts.map(|(label, text)| pane::fact(app, label, &text, cells)).collect()
 }
 
-/// Number and quantiles of waits, as many as there is room for.
+/// Number and quantiles of waits, shortened to fit.
 fn figures(wait: &Wait, cells: usize) -> String {
     if wait.count == 0 {
         return "no wait ended in this time".into();
@@ -119,7 +119,7 @@ fn figures(wait: &Wait, cells: usize) -> String {
     format!("{}  p50 {p50} p99 {p99} max {}", wait.count, duration(wait.max_ns))
 }
 
-/// Without a histogram: why there is none, and the figures that are known.
+/// In coarse mode: why there is no histogram, and the known figures.
 fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
     let mut lines = vec![title(app, subject, cells)];
     let times: &[Time] = if height >= TALL { &Time::ALL } else { &[app.settings.span] };
@@ -143,7 +143,7 @@ struct Histograms<'a> {
     bound: usize,
     count: usize,
     has_share: bool,
-    /// Cells of each.
+    /// Width of each histogram, in cells.
     cells: usize,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Histograms<'a> {
         let rows = || columns.iter().flat_map(|column| &column.rows);
         let digits = |most: Option<u64>, least: &str| most.unwrap_or(0).to_string().len().max(least.len());
         let bound = digits(rows().map(|row| row.high).max(), unit.title());
-        // Rows that are joined may have the sum of all.
+        // Rows may be joined, so a count may be the sum of all rows.
         let count = digits(columns.iter().map(|column| column.wait.hist.count()).max(), "count");
         let room = cells.saturating_sub(2 * bound + 5) / columns.len().max(1);
         let cells = if columns.len() > 1 { room.saturating_sub(GAP) } else { room };
@@ -190,7 +190,7 @@ impl<'a> Histograms<'a> {
         lines
     }
 
-    /// Time, figures and causes of each histogram above it.
+    /// The span, figures and causes above each histogram.
     fn heads(&self) -> Lines {
         let theme = self.app.theme;
         let mut lines = vec![vec![Span::raw(" ".repeat(2 * self.bound + 5))]; 3];
@@ -230,7 +230,7 @@ impl<'a> Histograms<'a> {
     }
 
     fn rows(&self) -> Lines {
-        // Bars are shares of the waits of their time, so that times of different lengths compare.
+        // Bars show shares of the waits in their span, so that spans of different lengths can be compared.
         let share = |column: &HistogramColumn<'_>, row: &Row| {
             row.count as f64 / column.wait.hist.count().max(1) as f64
         };
@@ -253,7 +253,7 @@ impl<'a> Histograms<'a> {
         lines
     }
 
-    /// A row of one histogram: count, share of the waits up to here, quantiles that lie in it, and the bar.
+    /// A row of one histogram: count, share of the waits up to this row, quantiles within the row, and the bar.
     fn cell(
         &self,
         column: &HistogramColumn<'_>,
@@ -262,7 +262,7 @@ impl<'a> Histograms<'a> {
         length: f64,
     ) -> Spans {
         let total = column.wait.hist.count();
-        // Only all are 100 %.
+        // Rounding must not show 100 % before the last wait.
         let share =
             units::percent(until, total).map(|share| if until < total { share.min(99.9) } else { share });
         let share = share.map(|share| format!("{share:.1}%")).unwrap_or_default();
@@ -283,7 +283,7 @@ impl<'a> Histograms<'a> {
     }
 }
 
-/// Gives all histograms the same rows, from the first to the last of any.
+/// Gives all histograms the same rows, from the first to the last row of any of them.
 fn align(columns: &mut [HistogramColumn<'_>]) {
     let longest = columns.iter().map(|column| &column.rows).max_by_key(|rows| rows.len());
     let Some(longest) = longest.cloned() else { return };
@@ -293,10 +293,10 @@ fn align(columns: &mut [HistogramColumn<'_>]) {
     }
 }
 
-/// The quantiles that lie in a row, from the number of waits before it and until its end.
+/// The quantiles within a row. `before` and `until` are the numbers of waits before the row and up to its end.
 fn marks(before: u64, until: u64, total: u64) -> String {
     let quantiles = [("p50", 0.5), ("p99", 0.99)].into_iter().filter(|(_, quantile)| {
-        // The rank as in `Hist::quantile_ns`.
+        // The rank, as in `Hist::quantile_ns`.
         let rank = ((quantile * total as f64).ceil() as u64).max(1);
         before < rank && rank <= until
     });

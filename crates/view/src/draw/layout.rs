@@ -1,18 +1,18 @@
-//! Where the parts of the screen are: for drawing, for scrolling, and for the mouse.
+//! Regions of the screen, for drawing, scrolling and the mouse.
 
 use ratatui::layout::{Constraint, Layout};
 
 use super::{findings, header, numa, prelude::*, states, table};
 use crate::{app::view::View, columns::Column, replay};
 
-/// The smallest screen that shows something: width, height.
+/// The smallest supported screen: width, height.
 pub const SMALLEST: (u16, u16) = (60, 12);
-/// From this width on the pane is beside the list.
+/// Minimum width for the pane beside the list.
 const WIDE: u16 = 140;
-/// From this height on there is room for more than the rows.
+/// Minimum height of a screen that shows more than the most important lines.
 const TALL: u16 = 20;
 
-/// The parts of a screen. A part that is not shown has no height.
+/// The regions of a screen. A region that is not shown has height 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Regions {
     pub header: Rect,
@@ -23,7 +23,7 @@ pub struct Regions {
     /// Other lines above the list.
     pub above: Rect,
     pub table: Rect,
-    /// Columns right of the list that continue its rows.
+    /// Columns to the right of the list that continue its rows.
     pub beside: Rect,
     /// Details of the selected row.
     pub pane: Rect,
@@ -37,7 +37,7 @@ pub fn is_tall(app: &App) -> bool {
     app.area.height >= TALL
 }
 
-/// The parts of the screen; `None`: it is too small.
+/// The regions of the screen; `None` if the screen is too small.
 pub fn regions(app: &App) -> Option<Regions> {
     let area = app.area;
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
@@ -94,7 +94,8 @@ fn with_list(app: &App, regions: Regions) -> Regions {
     Regions { findings, crumbs, above, table, beside, pane, ..regions }
 }
 
-/// The list and the pane below it, which has a bit more than half, and the rows that a short list leaves.
+/// The list, and the pane below it. The pane gets a bit more than half of the height, and the lines that a short list does not
+/// use.
 fn split_below(app: &App, area: Rect) -> [Rect; 2] {
     let half = area.height * 11 / 20;
     let lines = u16::try_from(app.rows.len().max(1) + 1).unwrap_or(u16::MAX);
@@ -110,7 +111,7 @@ pub fn page(app: &App) -> usize {
     if app.view.is_text() { regions(app).map_or(0, |regions| regions.body.height.into()) } else { rows(app) }
 }
 
-/// Lines that can be scrolled away in a view without rows.
+/// Maximum number of lines to scroll in a view without rows.
 pub fn most_scrolled(app: &App) -> usize {
     regions(app)
         .map_or(0, |Regions { body, .. }| super::text(app, body).len().saturating_sub(body.height.into()))

@@ -1,4 +1,4 @@
-//! Drawing: the state in, cells out. Nothing is changed here.
+//! Drawing: turns the state into cells of the screen, and never changes the state.
 
 mod bars;
 mod cgroups;
@@ -29,7 +29,7 @@ use crate::{app::view::View, replay};
 
 use prelude::*;
 
-/// What most parts of the screen are drawn with.
+/// Names that most modules of drawing use.
 mod prelude {
     pub(super) use cgscope_model::{
         CAUSES, Cause, Interval, Mode,
@@ -57,7 +57,7 @@ mod prelude {
     pub(super) type Spans = Vec<Span<'static>>;
 }
 
-/// Draws everything on the screen, [`App::area`].
+/// Draws the whole screen, [`App::area`].
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let Some(regions) = layout::regions(app) else { return too_small(frame, app) };
     let theme = app.theme;
@@ -83,7 +83,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     footer::popup(frame, app, regions.body);
 }
 
-/// The parts of the view that is shown, each with its place.
+/// The parts of the current view, each with its region.
 fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
     let layout::Regions { body, above, pane, beside, .. } = *regions;
     let with_list = |parts: Vec<(Rect, Lines)>| {

@@ -1,4 +1,4 @@
-//! The NUMA nodes side by side, above the list of threads; on a host with one node its CPUs.
+//! NUMA nodes side by side, above the list of threads. A host with one node shows its CPUs instead.
 
 mod one;
 
@@ -14,16 +14,16 @@ const COLUMN: usize = 24;
 const WIDEST: usize = 60;
 /// Lines of a node in a column.
 const COLUMN_LINES: usize = 7;
-/// Lines that the list below keeps.
+/// Minimum lines of the list below.
 const LIST: usize = 6;
-/// Busy from this share on, percent, is an alarm.
+/// A busy share at or above this value is an alarm, percent.
 const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let cells = usize::from(body.width);
     let height = usize::from(body.height);
-    // Most of a high screen is for the nodes, but the list keeps its lines.
+    // On a high screen, most lines are for the nodes, but the list keeps its minimum.
     let room = (height * 3 / 5).min(height.saturating_sub(LIST.min(height / 2))).max(2);
     let mut lines = findings(app, data, cells, room.saturating_sub(COLUMN_LINES).clamp(1, room));
     let left = room - lines.len();
@@ -35,7 +35,7 @@ pub fn lines(app: &App, body: Rect) -> Lines {
     lines
 }
 
-/// The findings about where tasks run, in at most `most` lines; a cut has a mark.
+/// Findings about NUMA nodes, in at most `most` lines. A mark shows where they are cut.
 fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     let cells = cells.saturating_sub(2);
     let is_of_nodes = |rule| matches!(rule, Rule::NodeSkew | Rule::RemoteMemory | Rule::NodeBouncing);
@@ -53,10 +53,10 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
     words.into_iter().map(line).collect()
 }
 
-/// Several nodes: in columns where they fit, else a line each.
+/// Several nodes: in columns if they fit, otherwise one line each.
 fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
-    // Living tasks by the node that they were last seen on.
+    // Number of living tasks by the node on which they were last seen.
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
     for node in interval.tasks.iter().filter_map(|task| task.reading.node.or(interval.one_node)) {
         *seen.entry(node).or_insert(0) += 1;
@@ -75,7 +75,7 @@ fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     lines
 }
 
-/// With a selection: which figures cover the host and which the selection.
+/// Explains which figures cover the host and which cover the selection; empty without a selection.
 fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
     if !interval.is_selection {
         return Vec::new();
@@ -88,7 +88,7 @@ struct NodePane<'a> {
     theme: Theme,
     interval: &'a Interval,
     node: &'a NodeGroup,
-    /// Living tasks that were last seen on it.
+    /// Number of living tasks last seen on this node.
     seen: u64,
 }
 
@@ -97,13 +97,13 @@ impl NodePane<'_> {
         or_na(self.node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
     }
 
-    /// Time waited a second, and the quantile.
+    /// Waiting time per second, and the 99th percentile.
     fn waits(&self) -> [String; 2] {
         let wait = &self.node.wait;
         [a_second(self.interval, wait.total_ns), or_dash(wait.quantile_ns(0.99))]
     }
 
-    /// Moves a second to the node and away from it.
+    /// Moves per second to the node and away from it.
     fn moves(&self) -> [String; 2] {
         [self.node.migrations_in, self.node.migrations_out].map(|moves| {
             or_na(moves.and_then(|moves| per_second(moves, self.interval.duration_ns)).map(rate))
@@ -114,7 +114,7 @@ impl NodePane<'_> {
         percent(self.node.used_bytes?, self.node.memory_bytes?)
     }
 
-    /// Share, amount where it fits, and a bar in what is left.
+    /// Share of used memory, the amounts if they fit, and a bar in the remaining cells.
     fn memory_bar(&self, cells: usize) -> Spans {
         let amount = format!(" {}", memory(self.node, " of "));
         let bar = cells.checked_sub(width(&amount) + 7);
@@ -131,13 +131,13 @@ impl NodePane<'_> {
         bars::stacked(&causes::parts(&self.node.wait.by_cause), cells, self.theme)
     }
 
-    /// Lines below each other, each in exactly this many cells.
+    /// The lines of a node, each in exactly this many cells.
     fn column(&self, cells: usize) -> [Spans; COLUMN_LINES] {
         let theme = self.theme;
         let label = |label: &'static str| Span::styled(label, theme.quiet());
         let ([waited, p99], [came, left]) = (self.waits(), self.moves());
         let busy = share_bar(theme, self.node.busy_percent(), cells.saturating_sub(15));
-        // Tasks running or waiting on average, of those last seen here.
+        // Average number of tasks running or waiting, out of the tasks last seen here.
         let (runnable, seen) = (self.runnable(), self.seen);
         let long = format!("{runnable} running or waiting, of {seen}");
         let active = if width(&long) + 7 <= cells { long } else { format!("{runnable} of {seen} tasks") };
@@ -168,7 +168,7 @@ fn columns(nodes: &[NodePane<'_>], cells: usize) -> Lines {
     lines.into_iter().map(Line::from).collect()
 }
 
-/// Nodes below each other, a line each; those that there is no room for are counted.
+/// Nodes below each other, one line each. Nodes that do not fit are counted in the last line.
 fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Lines {
     let bar = if cells >= 100 { 16 } else { 8 };
     let busy = left("busy", bar + 6);
@@ -204,7 +204,7 @@ fn memory(node: &NodeGroup, between: &str) -> String {
     format!("{used}{between}{all}")
 }
 
-/// A bar and its figure: `██████▌    78.5%`.
+/// A bar and its figure: `██████▌      79%`.
 fn share_bar(theme: Theme, share: Option<f64>, cells: usize) -> Spans {
     let Some(share) = share else { return vec![Span::styled(left("n/a", cells), theme.quiet())] };
     let style = if share >= FULL { theme.alarm() } else { theme.busy() };
@@ -212,7 +212,7 @@ fn share_bar(theme: Theme, share: Option<f64>, cells: usize) -> Spans {
     vec![Span::styled(bar, style), Span::raw(format!("{share:>5.0}%"))]
 }
 
-/// Cut or filled with blanks to exactly this many cells.
+/// Cuts or pads the spans to exactly this many cells.
 fn exactly(spans: Spans, cells: usize) -> Spans {
     let mut room = cells;
     let mut kept = Vec::with_capacity(spans.len() + 1);

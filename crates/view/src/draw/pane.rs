@@ -1,15 +1,15 @@
-//! The pane of the selected row (figures, causes, quota, culprits, histogram), and the lines that several views share.
+//! The pane of the selected row (figures, causes, quota, culprits, histogram), and lines that several views share.
 
 use cgscope_model::{ByCause, CgroupReading, Wait, hist::Row};
 
 use super::prelude::*;
 use crate::{settings::Span as Time, text::micros};
 
-/// Lines of a histogram below everything else, at least.
+/// Minimum lines of a histogram below other lines.
 const HISTOGRAM: usize = 6;
-/// Cells of a row before its bar: `32768 -> 65535  1234567 `.
+/// Cells before the bar of a row: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
-/// Cells of a title, at least.
+/// Minimum cells of a title.
 pub const TITLE: usize = 12;
 
 pub fn lines(app: &App, area: Rect) -> Lines {
@@ -18,7 +18,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines = vec![heading(app, &subject, cells)];
     lines.extend(facts(app, data, &subject, cells));
     if app.is_exact() {
-        // The histogram has at least half of the room.
+        // The histogram gets at least half of the height.
         lines.truncate(height.div_ceil(2).max(3));
         let room = height.saturating_sub(lines.len());
         lines.extend(histogram(app, app.focused().0, cells, room));
@@ -33,14 +33,14 @@ pub fn quiet(theme: Theme, words: &str, cells: usize) -> Lines {
     wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
 }
 
-/// Lines of words after a label or mark; all but the first are indented.
+/// Lines of words after a label or mark. All lines but the first are indented.
 pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines {
     let indent = Span::styled(" ".repeat(label.width()), label.style);
     let labels = std::iter::once(label).chain(std::iter::repeat(indent));
     labels.zip(words).map(|(label, words)| Line::from(vec![label, Span::styled(words, style)])).collect()
 }
 
-/// Lines, and a histogram below them where enough of the room is left.
+/// The lines, followed by a histogram if enough lines are left.
 pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
     if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
     {
@@ -58,7 +58,7 @@ pub fn span_words(app: &App, span: Time) -> String {
         Time::Interval => format!("this interval, {length}"),
         Time::Minute => format!("the last {length}"),
         Time::Start if app.replay.is_some() => format!("{length} that were shown"),
-        // The waits of exited threads are counted with their cgroup.
+        // The waits of exited threads are counted with their cgroup, not with their process.
         Time::Start if matches!(app.subject(), Some(Subject::Process(..))) => {
             format!("since the start, {length}, living")
         }
@@ -77,7 +77,7 @@ pub fn titled(theme: Theme, subject: &Subject<'_>, words: &str, cells: usize) ->
     Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
 }
 
-/// Quantiles, causes, quota, culprits: a line each, those that are known.
+/// Quantiles, causes, quota and culprits: one line each, if known.
 fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = Vec::new();
@@ -85,7 +85,7 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
         lines.push(fact(app, "", &quantiles(wait), cells));
     }
     lines.extend(why(app, &wait.by_cause, cells));
-    // Quota and culprits cover the interval, whatever the span of the others is.
+    // Quota and culprits always cover the interval, whatever span the user has chosen.
     let of = match app.settings.span {
         Time::Interval => String::new(),
         Time::Minute | Time::Start => format!("in {}: ", duration(data.interval.duration_ns)),
@@ -96,21 +96,21 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     lines
 }
 
-/// The quota and who ran meanwhile, as far as they are known, each with its label.
+/// The quota and the culprits, if known, each with its label.
 pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let behind = causes::culprits_line(&subject.culprits(&data.interval));
     let facts = [("quota", quota(data, subject)), ("behind", behind)];
     facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
-/// A fact in one line, after its label if it has one.
+/// A fact in one line, after its label if there is one.
 pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'static> {
     let label = if label.is_empty() { String::new() } else { format!("{label:<7}") };
     let room = cells.saturating_sub(label.len());
     Line::from(vec![Span::styled(label, app.theme.quiet()), Span::raw(cut_end(text, room))])
 }
 
-/// Time of the interval as time a second.
+/// Converts a time in the interval to time per second.
 pub fn a_second(interval: &Interval, ns: u64) -> String {
     or_dash(per_second(ns, interval.duration_ns).map(|ns| ns as u64))
 }
@@ -119,14 +119,14 @@ pub fn why(app: &App, by_cause: &ByCause, cells: usize) -> Option<Line<'static>>
     causes::line(by_cause).map(|why| fact(app, "why", &why, cells))
 }
 
-/// `p50 4.10ms p90 ...`
+/// The quantiles as text: `p50 4.10ms p90 ...`.
 pub fn quantiles(wait: &Wait) -> String {
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|quantile| or_dash(wait.quantile_ns(quantile)));
     let max = or_dash((wait.count != 0).then_some(wait.max_ns));
     format!("p50 {p50} p90 {p90} p99 {p99} p99.9 {p999} max {max}")
 }
 
-/// Who waits at the end of the interval, how long so far, and why; `None`: nobody.
+/// Tasks that wait at the end of the interval, how long so far, and why; `None` if no task waits.
 pub fn now(subject: &Subject<'_>) -> Option<String> {
     let longest = duration(subject.pending_ns()?);
     let (said, by_cause) = match (subject.group(), subject.task()) {
@@ -143,7 +143,7 @@ pub fn now(subject: &Subject<'_>) -> Option<String> {
     Some(said + &why)
 }
 
-/// What a cgroup may use and uses; `None` without a quota that holds for it.
+/// The quota of a cgroup and its use; `None` if no quota applies.
 fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     let Subject::Cgroup(node) = subject else { return None };
     let limits = subject.limits(&data.interval).filter(|limits| limits.quota_us.is_some());
@@ -154,7 +154,7 @@ fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     quota_words(limits, data.used_ns(subject), data.interval.duration_ns)
 }
 
-/// A quota, how often it ran out, and how much of it was used; `None` without one.
+/// A quota, how often it ran out, and how much of it was used; `None` if there is no quota.
 pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Option<String> {
     let mut said = format!("{} of every {}", micros(limits.quota_us?), micros(limits.period_us?));
     let periods = limits.nr_periods.zip(limits.nr_throttled);
@@ -183,7 +183,8 @@ pub fn parts<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [f64; CAUSES] {
     sum
 }
 
-/// At most `shown` rows, at least one. Where not all fit, each has the same number of doublings, the shortest perhaps fewer.
+/// Joins rows, so that at most `shown` rows are left, but at least one. All rows then have the same number of doublings, except
+/// perhaps the first row.
 pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
     if rows.len() > shown {
         let empty = rows.iter().take_while(|row| row.count == 0).count();
@@ -204,7 +205,7 @@ pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
     fitted
 }
 
-/// A histogram in runqlat's form.
+/// A histogram in the format of runqlat.
 pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
     let theme = app.theme;
     let rows = wait.hist.rows(app.settings.unit.ns());
@@ -226,12 +227,12 @@ pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
     lines
 }
 
-/// A part of a pane in two lengths.
+/// A part of a pane in a short and a long form.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// At least these lines.
+    /// The minimum lines.
     pub short: Lines,
-    /// The lines instead of them where all other parts still have their short form.
+    /// Replaces the short form, if the short forms of all other parts still fit.
     pub long: Lines,
 }
 
@@ -245,8 +246,8 @@ impl Section {
     }
 }
 
-/// The sections in their order, in at most `room` lines. The first ones get their long form first; empty lines separate the
-/// sections where even those fit.
+/// The sections in their order, in at most `room` lines. First sections get their long form first. Empty lines separate the
+/// sections if there are enough lines.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
     let chosen: Vec<_> = sections

@@ -1,4 +1,4 @@
-//! Threads by state: their sums, and by name.
+//! Threads by state: sums for all threads, and a list by name.
 
 use super::{prelude::*, table};
 use crate::states::{State, StateRow, Sums};
@@ -11,14 +11,14 @@ pub fn height(app: &App, body: Rect) -> u16 {
     }
 }
 
-/// All threads by state, above the list.
+/// The sums of all threads by state, above the list.
 pub fn sums(app: &App, area: Rect) -> Lines {
     let sums = Sums::of(app.rows.iter().filter_map(|row| row.at.state()));
     let (theme, cells) = (app.theme, usize::from(area.width));
     vec![sums_line(theme, &sums), Line::from(bar(theme, &sums, cells)), legend(theme, &sums, cells)]
 }
 
-/// `threads on average: on CPU 2.00  runnable 3.10  disk sleep 0.00  blocked otherwise 147.00`
+/// The sums as text: `threads on average: on CPU 2.00  runnable 3.10  disk sleep 0.00  blocked 147.00`.
 fn sums_line(theme: Theme, sums: &Sums) -> Line<'static> {
     let figures = [
         ("threads on average: on CPU ", sums.on_cpu, theme.busy()),
@@ -31,7 +31,7 @@ fn sums_line(theme: Theme, sums: &Sums) -> Line<'static> {
     }))
 }
 
-/// Threads on a CPU and those that wait, by cause. Sleepers are left out: they are too many.
+/// A bar of threads on a CPU and waiting threads, by cause. Sleeping threads are omitted, because they would fill the bar.
 fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
     let runnable = sums.runnable();
     let all = sums.on_cpu + runnable;
@@ -43,7 +43,7 @@ fn bar(theme: Theme, sums: &Sums, cells: usize) -> Spans {
     spans
 }
 
-/// The parts of the bar, each with its figure, the largest first: those that fit.
+/// The parts of the bar that fit, each with its figure, largest first.
 fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
     let mut causes: Vec<(Cause, f64)> = causes::ORDER.map(|cause| (cause, sums.waits[cause as usize])).into();
     causes.retain(|(_, threads)| *threads > 0.0);
@@ -68,7 +68,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let columns @ [threads, state, name, of] = [9, cells.saturating_sub(36).clamp(20, 31), 16, 6];
     let heading = format!("{:>threads$}  {:<state$} {:<name$} {:>of$}", "threads", "state", "name", "of");
     let states = app.rows.iter().filter_map(|row| row.at.state());
-    // Sleepers are many everywhere: only what is load is compared.
+    // Every host has many sleeping threads, so bars compare only states that count as load.
     let most = states.filter(|row| row.state.is_load()).map(|row| row.threads).fold(0.0, f64::max);
     let bar = cells.saturating_sub(columns.iter().sum::<usize>() + 5);
     table::list(app, area, Line::styled(heading, app.theme.heading()), |row, is_selected| {

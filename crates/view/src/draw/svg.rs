@@ -1,5 +1,5 @@
-//! A screen as a picture: SVG in which text is text. Every run has the place of its first cell and the width of its cells, and
-//! bars and shades are areas, so that everything lines up in any monospaced font.
+//! A screen as an SVG picture. Text remains text. Each run has the position of its first cell and the width of its cells. Bars
+//! and shades are rectangles, so that everything is aligned in any monospaced font.
 
 use std::fmt::Write;
 
@@ -10,17 +10,17 @@ use ratatui::{
 
 use crate::{theme, width::width};
 
-/// A cell, in pixels: 0.6 of the size of letters, as most monospaced fonts have it.
+/// Width and height of a cell, in pixels. Characters of most monospaced fonts are 0.6 times as wide as the font size.
 const CELL: (usize, usize) = (9, 19);
 const LETTERS: usize = 15;
-/// From the top of a cell to the line that letters stand on.
+/// From the top of a cell to the baseline of the text, in pixels.
 const BASE: usize = 14;
 const MARGIN: usize = 12;
-/// A dark terminal: the same on light and dark pages.
+/// A dark background, which looks the same on light and dark pages.
 const GROUND: &str = "#14171c";
 const TEXT: &str = "#d6d9de";
 
-/// The screen; `title`, for screen readers, must be free of `<` and `&`.
+/// The picture of a screen. `title` is for screen readers and must not contain `<` or `&`.
 pub fn svg(buffer: &Buffer, title: &str) -> String {
     let cells = (usize::from(buffer.area.width).max(1), usize::from(buffer.area.height));
     let (wide, high) = (cells.0 * CELL.0 + 2 * MARGIN, cells.1 * CELL.1 + 2 * MARGIN);
@@ -43,7 +43,7 @@ pub fn svg(buffer: &Buffer, title: &str) -> String {
     out
 }
 
-/// Cells side by side that are drawn alike.
+/// Adjacent cells that are drawn alike.
 struct Run {
     first: usize,
     cells: usize,
@@ -64,13 +64,14 @@ fn runs(row: &[Cell]) -> Vec<Run> {
             }
             _ => runs.push(Run { first: at, cells, letters: letters.to_owned(), style }),
         }
-        // The second cell of a wide letter is empty.
+        // The second cell of a wide character is empty.
         at += cells;
     }
     runs
 }
 
-/// Bars go on with the same sign; letters go on with letters that every monospaced font has in the same width.
+/// Whether a cell continues a run. Bars continue with the same sign. Text continues with ASCII, which has the same width in every
+/// monospaced font.
 fn goes_on(before: &str, next: &str) -> bool {
     let same = before.chars().next() == next.chars().next();
     if area(next).is_some() { same } else { before.is_ascii() && next.is_ascii() }
@@ -101,7 +102,7 @@ impl Run {
     }
 
     fn text(&self, colour: &str) -> String {
-        // Blanks around it are only room.
+        // Blanks around the text need no drawing.
         let shown = self.letters.trim_start();
         let left = (self.first + self.letters.len() - shown.len()) * CELL.0;
         let shown = shown.trim_end();
@@ -120,7 +121,7 @@ impl Run {
     }
 }
 
-/// The part of its cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
+/// The part of a cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
 type Area = (usize, usize, usize);
 
 fn area(letters: &str) -> Option<Area> {
@@ -135,10 +136,10 @@ fn area(letters: &str) -> Option<Area> {
 
 fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> String {
     let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
-    // A pixel is left free between rows, so that bars below each other stay apart.
+    // Leave one pixel between rows, so that bars in adjacent rows stay separate.
     let full = (CELL.1 - 1) * 8;
     let (top, tall) = (full * (8 - high) / 64, full * high / 64);
-    // Parts of cells stand apart, full ones are one bar.
+    // Signs that fill a part of their cell are separate rectangles; full cells form one rectangle.
     let (pieces, piece) = if wide == 8 { (1, cells * CELL.0 * 8) } else { (cells, CELL.0 * wide) };
     let rect = |n: usize| {
         let (left, wide) = (left + n * CELL.0, piece as f64 / 8.0);
@@ -149,7 +150,7 @@ fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> 
     (0..pieces).map(rect).collect()
 }
 
-/// A colour of a terminal as most define it; `None`: the terminal's own.
+/// A colour, as most terminals define it; `None` for the terminal's default colour.
 fn colour(colour: Color) -> Option<String> {
     const SIXTEEN: [&str; 16] = [
         "#000000", "#cd3131", "#0dbc79", "#e5e510", "#2472c8", "#bc3fbc", "#11a8cd", "#e5e5e5", "#666666",
@@ -161,7 +162,7 @@ fn colour(colour: Color) -> Option<String> {
         Color::Indexed(index) => index,
         named => theme::SIXTEEN.iter().position(|one| *one == named)? as u8,
     };
-    // The cube of 6 x 6 x 6 colours, and the greys, of xterm.
+    // The 6 x 6 x 6 colour cube and the greys of xterm.
     let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * n };
     Some(match index {
         0..16 => SIXTEEN[usize::from(index)].to_owned(),

@@ -1,4 +1,4 @@
-//! The list: headings and the rows that are shown.
+//! The list: headings and the rows on the screen.
 
 use super::prelude::*;
 use crate::{
@@ -12,15 +12,15 @@ use crate::{
 /// The columns that fit, each with its width.
 fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     let kind = app.kind();
-    // The column that rows are sorted by stays.
+    // The sort column is always shown.
     let (sort, _) = app.sort_of(kind);
     let least: Vec<Column> = kind.least_needed().into_iter().filter(|column| *column != sort).collect();
-    // Command lines are long: where they are shown, they get what is left of the width.
+    // Command lines are long, so they get the remaining width if they are shown.
     let flexible = if app.settings.command_lines { &[Column::Command] } else { kind.flexible() };
     columns::that_fit(kind.columns(), &least, flexible, area.width.into())
 }
 
-/// The column that has its heading at a place.
+/// The column whose heading is at this position.
 pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
     let mut from = 0;
     columns(app, area).into_iter().find_map(|(column, cells)| {
@@ -38,7 +38,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     })
 }
 
-/// A heading and the rows that are shown, or why there is none; `line` draws one and knows whether it is selected.
+/// A heading and the rows on the screen, or the reason why there are none. `line` draws a row; its second argument is true for
+/// the selected row.
 pub fn list(
     app: &App,
     area: Rect,
@@ -91,7 +92,7 @@ fn line(
     for (column, cells) in columns {
         match column {
             Column::Why => {
-                // A bar keeps its colours also in the selected row.
+                // A bar keeps its colours in the selected row, too.
                 let bar = bars::stacked(&columns::parts(subject), *cells, app.theme);
                 let drawn: usize = bar.iter().map(Span::width).sum();
                 spans.extend(bar);
@@ -110,7 +111,7 @@ fn line(
     Line::from(spans)
 }
 
-/// A cgroup: in the tree its own name below those above it, in a flat list its path.
+/// The name of a cgroup: indented in the tree, the whole path in a flat list.
 fn name(app: &App, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
     let (Subject::Cgroup(node), Key::Cgroup(_)) = (subject, &row.key) else {
         return left(&subject.title(), cells);
@@ -123,7 +124,7 @@ fn name(app: &App, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String
         Fold::Open => '▾',
         Fold::Closed => '▸',
     };
-    // In a deep tree the name matters more than the depth.
+    // In a deep tree, the name is more important than the indentation.
     let before = format!("{}{mark}", " ".repeat(row.depth.min(cells / 3)));
     let room = cells.saturating_sub(width(&before));
     before + &left(node.name(), room)

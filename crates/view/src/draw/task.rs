@@ -9,13 +9,13 @@ use cgscope_model::TaskInterval;
 
 use super::{histogram, prelude::*};
 
-/// From this width on there are two columns.
+/// Minimum width for two columns.
 const WIDE: usize = 120;
-/// Cells between them.
+/// Cells between the columns.
 const GAP: usize = 2;
 /// Cells of the label of a fact.
 const LABEL: usize = 10;
-/// Lines of the histogram, at most: one for each doubling, its heading and its legend.
+/// Maximum lines of the histogram: one for each doubling, its heading and its legend.
 const HISTOGRAM: usize = 32;
 
 /// All lines, each at most as wide as the area.
@@ -46,7 +46,7 @@ struct TaskView<'a> {
 }
 
 impl<'a> TaskView<'a> {
-    /// Who it is, what it does, why it waited, and what limits it.
+    /// The first column: identity, current state, time, causes and limits.
     fn first(&self) -> Lines {
         let members = self.members();
         [
@@ -64,12 +64,12 @@ impl<'a> TaskView<'a> {
         .concat()
     }
 
-    /// Its waits over time, its threads that waited most, and its histogram.
+    /// The second column: waits over time, threads that waited most, and the histogram.
     fn second(&self) -> Lines {
         [self.past(), self.worst(), self.histogram()].concat()
     }
 
-    /// Its threads that existed at the end of the interval.
+    /// The subject's threads that existed at the end of the interval.
     fn members(&self) -> Vec<&'a TaskInterval> {
         let tasks = &self.interval.tasks;
         match self.subject {
@@ -89,7 +89,7 @@ impl<'a> TaskView<'a> {
         }
     }
 
-    /// Its cgroup in the tree; for all tasks the root.
+    /// The subject's cgroup in the tree; the root for all tasks.
     fn node(&self) -> Option<(usize, &'a Node)> {
         let path = match self.subject {
             Subject::All(_) => "/",
@@ -103,7 +103,7 @@ impl<'a> TaskView<'a> {
         Span::styled(left(label, LABEL), self.app.theme.quiet())
     }
 
-    /// A label and as many lines of words as it needs.
+    /// A label and wrapped text.
     fn fact(&self, label: &str, text: &str) -> Lines {
         pane::hanging(self.label(label), wrapped(text, self.cells.saturating_sub(LABEL)), Style::new())
     }
@@ -113,7 +113,7 @@ impl<'a> TaskView<'a> {
     }
 
     fn now(&self) -> Lines {
-        // The coarse mode does not record who runs or waits at a moment.
+        // Coarse mode does not record which tasks run or wait at a moment.
         if !self.app.is_exact() {
             return Vec::new();
         }

@@ -24,7 +24,7 @@ fn app(colours: Colours, intervals: &[Arc<Interval>]) -> App {
     app
 }
 
-/// A host with nodes, quotas and long names; a second of nothing; wide letters; a wait of minutes; no causes.
+/// A host with nodes, quotas and long names; a second without activity; wide characters; a wait of minutes; waits without causes.
 fn states() -> Vec<Vec<Arc<Interval>>> {
     let host = |round| cgscope_made_up::host(300, 30, round);
     let hosts = (0..3).map(|round| Arc::new(Interval::between(&host(round), &host(round + 1)))).collect();
@@ -51,7 +51,7 @@ fn nothing_is_wider_than_the_screen_and_nothing_panics() {
     for state in states() {
         for colours in [Colours::None, Colours::Many] {
             let mut app = app(colours, &state);
-            // A cgroup, one below it, a process, a thread; in us and ms.
+            // A cgroup, a child of it, a process, a thread; in us and ms.
             for key in ["1", "down", "down", "down", "t", "p", "down", "u", "h", "h"] {
                 app.on_key(key.parse::<KeyPress>().unwrap().into());
                 for (width, height) in SIZES {

@@ -1,4 +1,4 @@
-//! A screen as text: for files, for pictures, and for tests.
+//! A screen as text: for files, for pictures and for tests.
 
 use crossterm::style::ContentStyle;
 use ratatui::{
@@ -19,7 +19,7 @@ pub fn buffer(app: &App) -> Buffer {
     drawn.buffer.clone()
 }
 
-/// The rows of a screen, cell by cell; the second cell of a wide letter is left out.
+/// The rows of a screen, cell by cell. The second cell of a wide character is skipped.
 fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
     let width = usize::from(buffer.area.width).max(1);
     buffer.content.chunks(width).map(|row| {
@@ -37,12 +37,12 @@ fn letters(cells: &[&Cell]) -> String {
     cells.iter().map(|cell| cell.symbol()).collect()
 }
 
-/// The letters alone, a line for each row, without blanks at its end.
+/// The plain text, one line per row, without trailing blanks.
 pub fn plain(buffer: &Buffer) -> String {
     rows(buffer).map(|row| letters(&row).trim_end().to_owned() + "\n").collect()
 }
 
-/// The letters with a terminal's sequences for colours and modifiers.
+/// The text with escape sequences for colours and styles.
 pub fn ansi(buffer: &Buffer) -> String {
     let line = |row: Vec<&Cell>| {
         let runs = row.chunk_by(|a, b| a.style() == b.style()).map(|run| {

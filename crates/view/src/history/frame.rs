@@ -1,4 +1,4 @@
-//! One interval, as it is remembered.
+//! One interval of the history.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,13 +7,14 @@ use cgscope_model::{ByCause, Cause, Interval, Wait, selection::is_at_or_below};
 use super::past::Sum;
 use crate::{data::busy_percent, subject::Key};
 
-/// The waits of one task, or of those that ended in a cgroup, in one interval.
+/// The waits of one task in one interval, or of all exited tasks of one cgroup.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// 0: they ended.
+    /// Serial number of the task; 0 for exited tasks.
     serial: u64,
     pid: u32,
-    /// Of [`Entries::counts`] and [`Entries::shares`], those up to here; they begin where those of the entry before end.
+    /// End of this entry's range in [`Entries::counts`] and [`Entries::shares`]. The range begins where the previous entry's
+    /// range ends.
     counts_end: u32,
     shares_end: u32,
     cgroup: u64,
@@ -23,7 +24,8 @@ struct Entry {
     by_cause: ByCause,
 }
 
-/// Entries, and the cells of their histograms one after another: thousands of small vectors would cost more than what is in them.
+/// The entries, with the cells of all histograms in shared vectors. Thousands of small vectors would need more memory than their
+/// contents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entries {
     entries: Vec<Entry>,
@@ -33,7 +35,7 @@ pub(super) struct Entries {
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        // Most tasks that wait have a few lengths and causes.
+        // Most tasks that wait have few different wait lengths and causes.
         let cells = 16 * interval.tasks.len();
         let mut all = Self {
             entries: Vec::with_capacity(interval.tasks.len()),
@@ -78,7 +80,7 @@ impl Entries {
             + size_of::<(u8, u32)>() * (self.counts.len() + self.shares.len())
     }
 
-    /// The waits of those that are wanted.
+    /// Sums the waits of the wanted entries.
     fn sum(&self, is_wanted: impl Fn(&Entry) -> bool) -> Wait {
         let mut sum = Sum::default();
         let (mut counts_from, mut shares_from) = (0, 0);
@@ -99,28 +101,28 @@ impl Entries {
     }
 }
 
-/// One interval.
+/// One interval of the history.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Tells it from any other, ascending.
+    /// Unique number of the interval, ascending.
     pub(super) number: u64,
-    /// Its end, wall clock, ns since 1970.
+    /// End of the interval, wall clock, ns since 1970.
     pub end_unix_ns: u64,
-    /// Length, ns.
+    /// Length of the interval, ns.
     pub duration_ns: u64,
     /// The waits of all tasks.
     pub total: Wait,
-    /// Share of the CPUs' time in which they were busy, percent.
+    /// Busy share of all CPUs' time, percent.
     pub busy_percent: Option<f64>,
-    /// Of single tasks; `None`: forgotten.
+    /// The waits of single tasks; `None` after they were dropped.
     pub(super) entries: Option<Entries>,
-    /// Paths of their cgroups, ascending by id.
+    /// Paths of the tasks' cgroups, ascending by id.
     cgroups: Vec<(u64, Arc<str>)>,
     pub(super) bytes: usize,
 }
 
 impl Frame {
-    /// Of an interval.
+    /// Creates a frame of an interval.
     pub fn new(interval: &Interval) -> Self {
         Self::with_total(interval, interval.total().wait)
     }
@@ -143,17 +145,17 @@ impl Frame {
         }
     }
 
-    /// Tasks that were throttled, on average.
+    /// Average number of throttled tasks.
     pub fn throttled(&self) -> f64 {
         self.total.by_cause.get(Cause::Throttled) as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// Tasks that waited, on average.
+    /// Average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.total.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// The waits of a subject; `None`: forgotten.
+    /// The waits of a subject; `None` if they were dropped.
     pub(super) fn wait(&self, key: &Key) -> Option<Wait> {
         if *key == Key::All {
             return Some(self.total.clone());

@@ -1,4 +1,4 @@
-//! What was shown before: for histograms of the last minute and since the start, for the heatmap, and for sparklines.
+//! The history of intervals: for histograms of the last minute and since the start, for the heatmap and for sparklines.
 
 mod frame;
 mod past;
@@ -19,29 +19,29 @@ pub use past::{Past, all, last_minute};
 use crate::{data::Data, subject::Key};
 use past::Sum;
 
-/// Intervals that are remembered at most: as many as the widest heatmap has columns.
+/// Maximum number of intervals in the history. The widest heatmap has this many columns.
 const MOST_FRAMES: usize = 300;
-/// Memory for the waits of single tasks in them. Where tasks wait much, fewer intervals are remembered for these.
+/// Memory for the waits of single tasks, bytes. If tasks wait a lot, fewer intervals keep the waits of single tasks.
 const MOST_BYTES: usize = 8 << 20;
 
-/// What was shown before, the latest last.
+/// The history of intervals, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     frames: VecDeque<Frame>,
-    /// The number of the next one.
+    /// The number of the next interval.
     pushed: u64,
     bytes: usize,
-    /// Since the start: all tasks.
+    /// All waits of all tasks since the start.
     total: Wait,
-    /// What tasks that ended had waited since the start, by path of their cgroup; what was in one that is gone is with the nearest
-    /// above it.
+    /// Waits of exited tasks since the start, by the path of their cgroup. When a cgroup is removed, its waits move to the
+    /// nearest ancestor.
     ended: BTreeMap<Arc<str>, Wait>,
     /// Time since the start, ns.
     length_ns: u64,
 }
 
 impl History {
-    /// Another interval, and the one that it follows.
+    /// Adds an interval. `before` is the interval before it.
     pub fn push(&mut self, data: &Data, before: Option<&Data>) {
         let frame = Frame::with_total(&data.interval, data.total.wait.clone());
         self.total.add(&frame.total);
@@ -50,14 +50,14 @@ impl History {
         self.append(frame);
     }
 
-    /// Intervals before the first one, which follow each other and are followed by it.
+    /// Inserts adjacent intervals right before the first one.
     pub fn push_before(&mut self, frames: Vec<Frame>) {
         let now = std::mem::take(&mut self.frames);
         self.bytes = 0;
         frames.into_iter().chain(now).for_each(|frame| self.append(frame));
     }
 
-    /// Intervals after the last one, of which no more is known.
+    /// Appends intervals of which only the frames are known.
     pub fn push_after(&mut self, frames: Vec<Frame>) {
         frames.into_iter().for_each(|frame| self.append(frame));
     }
@@ -72,7 +72,7 @@ impl History {
         {
             self.bytes -= oldest.bytes;
         }
-        // The latest is never forgotten.
+        // The latest interval always keeps the waits of its tasks.
         let known = self.frames.iter_mut().rev().skip(1).rev();
         for frame in known {
             if self.bytes <= MOST_BYTES {
@@ -83,7 +83,7 @@ impl History {
         }
     }
 
-    /// Keeps what tasks that have ended had waited.
+    /// Keeps the waits of tasks that have exited.
     fn bury(&mut self, data: &Data, before: Option<&Data>) {
         let interval = &data.interval;
         let mut now = interval.tasks.iter().map(|task| task.reading.serial).peekable();
@@ -113,19 +113,19 @@ impl History {
         }
     }
 
-    /// Nothing was shown before: the next interval does not follow the last one.
+    /// Clears the history. Call this if the next interval does not follow the last one.
     pub fn clear(&mut self) {
-        // What was numbered before is not taken for what comes.
+        // Numbers stay unique, so that old data is not mistaken for new.
         *self = Self { pushed: self.pushed, ..Self::default() };
     }
 
-    /// The intervals, the latest last.
+    /// The intervals, oldest first.
     pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> + ExactSizeIterator {
         self.frames.iter()
     }
 
-    /// The waits of a subject in each interval that is remembered, the latest last. What is `known` of the same subject is
-    /// not summed again, and stays also where the tasks of its intervals are forgotten.
+    /// The waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same subject.
+    /// It is not computed again, and it remains valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
         let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
         known.retain(|one| one.number >= first);
@@ -138,15 +138,15 @@ impl History {
                     duration_ns: frame.duration_ns,
                     wait,
                 }),
-                // What is before a gap is not beside what comes.
+                // A gap: drop what is before it, so that the result has only adjacent intervals.
                 None => known.clear(),
             }
         }
         known
     }
 
-    /// The waits of a subject since the start, and how long that is, ns. Readings are sums since a task is followed: whoever
-    /// has seen all of them adds up those of now, and of those that ended.
+    /// The waits of a subject since the start, and the length of that time, ns. Each reading of a task is a sum since its
+    /// measurement began, so this adds up the latest readings and the waits of exited tasks.
     pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
         let mut sum = Sum::default();
         let tasks = &data.interval.tasks;

@@ -1,38 +1,38 @@
-//! Waits added up, and those of one subject over time.
+//! Sums of waits, and the waits of one subject over time.
 
 use cgscope_layout::{BUCKETS, cause::CELLS};
 use cgscope_model::{ByCause, Hist, TaskReading, Wait};
 
-/// What the last minute is, ns.
+/// The span of the last minute, ns.
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// The waits of a subject in one interval.
 #[derive(Clone, Debug)]
 pub struct Past {
     pub(super) number: u64,
-    /// Its end, wall clock, ns since 1970.
+    /// End of the interval, wall clock, ns since 1970.
     pub end_unix_ns: u64,
-    /// Length, ns.
+    /// Length of the interval, ns.
     pub duration_ns: u64,
     /// The waits.
     pub wait: Wait,
 }
 
 impl Past {
-    /// Tasks of it that waited, on average.
+    /// Average number of waiting tasks.
     pub fn waiting(&self) -> f64 {
         self.wait.total_ns as f64 / self.duration_ns.max(1) as f64
     }
 }
 
-/// All of them, and how long that is, ns.
+/// The sum of all waits, and the length of that time, ns.
 pub fn all(past: &[Past]) -> (Wait, u64) {
     let mut sum = Sum::default();
     past.iter().for_each(|one| sum.add(&one.wait));
     (sum.into_wait(), past.iter().fold(0, |sum, one| sum.saturating_add(one.duration_ns)))
 }
 
-/// The last minute, or as much of it as there is; and how long that is, ns.
+/// The waits of the last minute, or of the available part of it; and the length of that time, ns.
 pub fn last_minute(past: &[Past]) -> (Wait, u64) {
     let (mut sum, mut length_ns) = (Wait::default(), 0u64);
     for one in past.iter().rev() {
@@ -45,7 +45,7 @@ pub fn last_minute(past: &[Past]) -> (Wait, u64) {
     (sum, length_ns)
 }
 
-/// Waits added up, quickly.
+/// A sum of waits that is fast to add to.
 pub(super) struct Sum {
     wait: Wait,
     pub(super) counts: [u64; BUCKETS],
@@ -77,7 +77,7 @@ impl Sum {
         hist.shares().for_each(|(cell, share)| self.shares[cell] = self.shares[cell].saturating_add(share));
     }
 
-    /// What a task waited since it is followed.
+    /// Adds the waits of a task since its measurement began.
     pub(super) fn add_reading(&mut self, task: &TaskReading) {
         let totals = &task.totals;
         self.add_figures(totals.waits, totals.wait_ns, task.max_ns, &totals.by_cause);

@@ -1,4 +1,4 @@
-//! The lines of a replay below the tasks: position and status. The state in, lines out.
+//! The lines of a replay at the bottom of the screen: position and status.
 
 use cgscope_model::units::{self, duration, time_of_day};
 use ratatui::text::{Line, Span};
@@ -8,18 +8,18 @@ use crate::{
     theme::Theme,
 };
 
-/// Lines of a replay on a tall screen.
+/// Number of replay lines on a tall screen.
 pub const HEIGHT: u16 = 2;
-/// A shorter timeline shows nothing useful.
+/// Minimum cells of the timeline; a shorter one shows nothing useful.
 const SHORTEST_BAR: usize = 8;
-/// More findings that begin at once would hide the rest of the line.
+/// Maximum number of findings named. More of them would hide the rest of the line.
 const MOST_NAMED: usize = 2;
 
 /// The keys in the last line of the screen.
 pub const FOOTER: &str =
     "q quit  space play/pause  ←→ step  [ ] speed  n N findings  : time  ↑↓ select  ? help";
 
-/// The position in figures and on the timeline. Figures have a fixed width, so that the timeline stands still while it plays.
+/// The position as figures and on the timeline. Figures have a fixed width, so that the timeline does not move during playback.
 pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let player = &replay.player;
     let (state, style) = if player.is_playing {
@@ -49,7 +49,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
         Span::raw(words),
         Span::styled(format!("{count}  "), theme.quiet()),
     ];
-    // The line below says what is missing, but may be cut.
+    // The status line also explains what is missing, but may be cut.
     spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
     let room = width.saturating_sub(spans.iter().map(Span::width).sum());
     if room >= SHORTEST_BAR {
@@ -58,7 +58,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The recording as a line: where findings begin, how far it was searched for them, and the position.
+/// The recording as a line: its findings, how far it has been searched for them, and the position.
 fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
     let player = &replay.player;
     let last = player.intervals().saturating_sub(1);
@@ -66,7 +66,7 @@ fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
     let searched = if replay.ending.is_some() { player.intervals() } else { replay.searched };
     let mut cells = vec![("·", theme.quiet()); width];
     if let Some(known) = searched.checked_sub(1) {
-        // A single interval fills the line.
+        // A recording with one interval fills the line.
         let end = if known >= last { width } else { cell_of(known) + 1 };
         cells[..end].fill(("─", theme.quiet()));
     }
@@ -79,7 +79,7 @@ fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
     spans.collect()
 }
 
-/// The prompt or the answer to a key, else the findings that begin here, the result of the pass, and the end.
+/// The prompt or the response to a key; otherwise the findings that begin here, the search result, and the end of the recording.
 pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     if let Some(answer) = answer(replay, theme) {
         return answer;
@@ -102,7 +102,7 @@ pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     })
 }
 
-/// The prompt, or the answer to a key.
+/// The prompt, or the response to a key.
 fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     if let Some(typed) = &replay.prompt {
         let help = "  14:03:20 (UTC), or so long after the start: 90s, 5m; Enter goes there, Esc back";
@@ -114,13 +114,13 @@ fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
 }
 
-/// At the last interval the end matters most, and comes first.
+/// The end of the recording and the findings that begin here. At the last interval, the end is most important and comes first.
 fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
     let end = replay.player.is_at_end().then(|| end(replay, theme));
     end.into_iter().chain(begins(replay, theme)).collect()
 }
 
-/// The end of the recording, if something is missing.
+/// How the recording ended, if something is missing.
 fn incomplete(replay: &Replay) -> Option<&EndSummary> {
     replay.ending.as_ref().filter(|ending| !ending.is_whole)
 }
@@ -164,7 +164,7 @@ fn pass(replay: &Replay) -> String {
     }
 }
 
-/// The keys in the help.
+/// The replay keys for the help.
 pub fn help(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("Keys of a replay", theme.heading())];
     lines.extend(KEYS.iter().map(|(key, does)| Line::raw(format!("{key:>9}  {does}"))));

@@ -1,4 +1,4 @@
-//! A recording on the screen: where it is, how it moves, and what is drawn of that.
+//! The replay of a recording on the screen: its position, its movement, and what the screen shows of both.
 
 pub(crate) mod draw;
 pub mod player;

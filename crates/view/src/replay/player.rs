@@ -1,4 +1,4 @@
-//! The position of a replay, and how it moves: with the clock while it plays, and by keys. Nothing here reads or draws.
+//! The position of a replay. It moves with the clock during playback, and by keys. Nothing here reads or draws.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use crate::replay::time::Moment;
 /// The slowest and the fastest speed, as a multiple of real time.
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 
-/// An interval with findings that the one before it did not have.
+/// An interval in which findings begin: the previous interval did not have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the interval.
@@ -21,18 +21,18 @@ pub struct Mark {
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
 }
 
-/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, it is shown from its end to
-/// the end of the next one.
+/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, it is shown from its
+/// own end to the end of the next interval.
 #[derive(Clone, Debug)]
 pub struct Player {
     samples: Vec<Moment>,
     position: usize,
     pub(super) speed: f64,
     pub(super) is_playing: bool,
-    /// The moment that is played, ns after the first Sample.
+    /// The moment that is being played, ns after the first Sample.
     played_ns: f64,
     pub(super) now: Instant,
-    /// Ascending.
+    /// The marks, ascending by interval.
     pub(super) marks: Vec<Mark>,
 }
 
@@ -56,7 +56,7 @@ impl Player {
         &self.samples
     }
 
-    /// The number of intervals.
+    /// Number of intervals.
     pub fn intervals(&self) -> usize {
         self.samples.len().saturating_sub(1)
     }
@@ -66,12 +66,12 @@ impl Player {
         self.position
     }
 
-    /// The end of the interval to show.
+    /// The end of the interval at the position.
     pub(super) fn moment(&self) -> Moment {
         self.samples.get(self.position + 1).copied().unwrap_or_default()
     }
 
-    /// Time from the first Sample to the end of this interval.
+    /// Time from the first Sample to the end of this interval, ns.
     pub(super) fn offset_ns(&self, interval: usize) -> u64 {
         match (self.samples.first(), self.samples.get(interval + 1)) {
             (Some(first), Some(end)) => end.mono_ns.saturating_sub(first.mono_ns),
@@ -93,7 +93,7 @@ impl Player {
         found.ok().map(|at| &self.marks[at])
     }
 
-    /// Adds a mark, if it is behind the others.
+    /// Adds a mark, if it is after all other marks.
     pub(super) fn add_mark(&mut self, mark: Mark) {
         if mark.interval < self.intervals()
             && self.marks.last().is_none_or(|last| last.interval < mark.interval)
@@ -106,7 +106,7 @@ impl Player {
         self.intervals().saturating_sub(1)
     }
 
-    /// Moves with the clock while it plays.
+    /// Moves the position with the clock during playback.
     pub(super) fn tick(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.now);
         self.now = now;
@@ -120,20 +120,20 @@ impl Player {
         self.is_playing = !self.is_at_end();
     }
 
-    /// Time until the next interval is shown. `None` while paused.
+    /// Time until the next interval is shown; `None` while paused.
     pub(super) fn due_in(&self) -> Option<Duration> {
         let left_ns = (self.offset_ns(self.position + 1) as f64 - self.played_ns).max(0.0);
         self.is_playing.then(|| Duration::from_nanos((left_ns / self.speed).ceil() as u64))
     }
 
-    /// Goes to this interval, or to the last one.
+    /// Goes to this interval, or to the last one if there are fewer.
     pub fn jump(&mut self, interval: usize) {
         self.position = interval.min(self.last());
         self.played_ns = self.offset_ns(self.position) as f64;
         self.is_playing &= !self.is_at_end();
     }
 
-    /// Goes this many intervals forward or back, as far as there are any.
+    /// Goes this many intervals forward or back, but not beyond the ends.
     pub(super) fn step(&mut self, intervals: isize) {
         self.jump(self.position.saturating_add_signed(intervals));
     }
@@ -147,7 +147,7 @@ impl Player {
         self.played_ns = self.offset_ns(self.position) as f64;
     }
 
-    /// Plays from here, or from the start if this is the end.
+    /// Plays from the position, or from the start if this is the end.
     pub fn play(&mut self) {
         if self.is_at_end() {
             self.jump(0);
@@ -160,7 +160,7 @@ impl Player {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
 
-    /// Goes to the next interval in which a finding begins. False if none is known.
+    /// Goes to the next interval in which a finding begins. Returns false if none is known.
     pub(super) fn next_mark(&mut self) -> bool {
         let next = self.marks.iter().find(|mark| mark.interval > self.position);
         self.stop_at(next.map(|mark| mark.interval))
@@ -179,7 +179,7 @@ impl Player {
         interval.is_some()
     }
 
-    /// Drops the intervals from this one on: the file is damaged there.
+    /// Drops this interval and all later ones, because the file is damaged there.
     pub(crate) fn shorten(&mut self, intervals: usize) {
         if intervals >= self.intervals() {
             return;
@@ -198,7 +198,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// So many intervals of a second, at the first one, with the moment it was made.
+    /// A player at the first of this many intervals of one second, and the time at which it was created.
     fn player(intervals: u64) -> (Player, Instant) {
         let now = Instant::now();
         let moment = |n| Moment { mono_ns: 5_000 + n * 1_000_000_000, unix_ns: n * 1_000_000_000 };

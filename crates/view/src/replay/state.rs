@@ -9,11 +9,11 @@ use crate::replay::{
     time::When,
 };
 
-/// Intervals of a big step.
+/// Number of intervals in a big step.
 const BIG_STEP: isize = 10;
-/// Reading is shown after this time: sooner it would flicker.
+/// Delay before the screen shows that it is reading. With a shorter delay it would flicker.
 const SHOWN_AFTER: Duration = Duration::from_millis(300);
-/// Most letters of a time that is typed.
+/// Maximum characters of a time that is typed.
 const LONGEST_TIME: usize = 12;
 
 /// The keys of a replay and their actions. Other keys do the same as on the live screen.
@@ -34,23 +34,23 @@ pub const KEYS: [(&str, &str); 9] = [
 pub struct Replay {
     /// The position.
     pub player: Player,
-    /// The interval on the screen. While another one is read, it is not yet that of the player.
+    /// The interval on the screen. It differs from the player's position until the player's interval has been read.
     pub(crate) shown: Option<usize>,
-    /// Intervals that were searched for findings.
+    /// Number of intervals searched for findings.
     pub(super) searched: usize,
-    /// Why the search ended early.
+    /// Why the search stopped early.
     pub(super) failed: Option<String>,
-    /// Set once all intervals were searched.
+    /// How the recording ended; set when all intervals have been searched.
     pub(super) ending: Option<EndSummary>,
-    /// The time that is being typed.
+    /// The time that the user is typing.
     pub prompt: Option<String>,
-    /// Shown until the next key.
+    /// A message that is shown until the next key.
     pub notice: Option<String>,
-    /// When the interval on the screen was last that of the player.
+    /// When the interval on the screen was last the one at the player's position.
     caught_up: Instant,
 }
 
-/// A message of the pass over the recording that looks for findings.
+/// A message from the search for findings in the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The number of intervals searched so far, and the new marks.
@@ -69,7 +69,7 @@ pub enum News {
 /// How the recording ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndSummary {
-    /// The end and the losses, in words.
+    /// How the recording ended, and its losses.
     pub words: String,
     /// True if nothing is missing.
     pub is_whole: bool,
@@ -90,7 +90,7 @@ impl Replay {
         }
     }
 
-    /// Moves with the clock.
+    /// Advances the player with the clock.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.player.tick(now);
         if self.shown == Some(self.player.position()) {
@@ -98,12 +98,12 @@ impl Replay {
         }
     }
 
-    /// True if reading an interval takes so long that it must be shown.
+    /// True if reading an interval takes so long that the screen must show it.
     pub(super) fn is_reading(&self) -> bool {
         self.player.now.saturating_duration_since(self.caught_up) >= SHOWN_AFTER
     }
 
-    /// Time until the screen changes without a key or a reading.
+    /// Time until the screen changes without a key or newly read data.
     pub fn due_in(&self) -> Option<Duration> {
         let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
         let said_in = is_behind
@@ -111,7 +111,7 @@ impl Replay {
         self.player.due_in().into_iter().chain(said_in).min()
     }
 
-    /// Handles a key. False: it is not a key of a replay.
+    /// Handles a key. Returns false if the replay does not use this key.
     pub(crate) fn on_key(&mut self, key: KeyEvent) -> bool {
         self.notice = None;
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -176,7 +176,7 @@ impl Replay {
         self.prompt = Some(typed);
     }
 
-    /// Takes in a message of the pass.
+    /// Handles a message from the search for findings.
     pub fn on_news(&mut self, news: News) {
         match news {
             News::Marks(intervals, marks) => {

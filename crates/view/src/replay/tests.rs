@@ -1,4 +1,4 @@
-//! What a replay draws, as snapshots of whole screens, and what its keys do.
+//! Tests of whole replay screens and of the replay's keys.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ use crate::{
     theme::{Colours, Theme},
 };
 
-/// A recording of a minute, a Sample each second, paused at its start; its first interval is shown.
+/// A recording of one minute with a Sample each second. It is paused at the start and shows the first interval.
 fn app() -> App {
     let now = Instant::now();
     let moment =
@@ -34,7 +34,7 @@ fn app() -> App {
     app
 }
 
-/// The interval that the player asks for, in which task 2 waited once for each interval before it and once more.
+/// Reads the interval at the player's position. Task 2 waited once in the first interval, and once more in each further one.
 fn read(app: &mut App) {
     let n = replay(app).player.position();
     let tasks = vec![task(1, &[7_000_000]), task(2, &vec![9_000_000; n + 1])];
@@ -227,7 +227,7 @@ fn without_another_finding_that_is_said() {
 fn an_interval_looks_the_same_whatever_way_led_to_it() {
     let mut app = app();
     found(&mut app);
-    // Histograms of the interval alone; sparklines are of what was shown before.
+    // The histogram covers only the current interval. Sparklines cover the intervals shown before.
     press(&mut app, KeyCode::Char('i'));
     press(&mut app, KeyCode::Char('i'));
     let below_header = |app: &mut App| screen(app, 120, 26).lines().skip(4).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! Moments of a recording, as typed and as positions.
+//! Moments of a recording, and times that users type.
 
 use std::str::FromStr;
 
@@ -16,12 +16,12 @@ pub struct Moment {
     pub unix_ns: u64,
 }
 
-/// A moment as a user types it.
+/// A moment as typed by a user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// Seconds after the first Sample.
     After(f64),
-    /// Seconds since midnight, UTC. Stands for the first such time from the first Sample on.
+    /// Seconds since midnight, UTC: the first such time at or after the first Sample.
     TimeOfDay(u64),
 }
 
@@ -37,7 +37,7 @@ impl FromStr for When {
     }
 }
 
-/// `14:03`, `14:03:20`.
+/// Parses a time of day: `14:03` or `14:03:20`.
 fn time(text: &str) -> Option<u64> {
     let number = |text: &str, below: u64| -> Option<u64> {
         let is_number = (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -52,10 +52,10 @@ fn time(text: &str) -> Option<u64> {
     Some(number(hours, 24)? * 3_600 + number(minutes, 60)? * 60 + number(seconds, 60)?)
 }
 
-/// `90s`, `5m`, and lengths as they are printed, `2m05s`.
+/// Parses a time after the start: `90s`, `5m`, or a length as cgscope prints it, such as `2m05s`.
 fn after(text: &str) -> Option<When> {
     let mut sum = 0.0;
-    // An amount begins where a digit follows a letter.
+    // A digit after a letter begins a new amount.
     let bytes = text.as_bytes();
     let mut start = 0;
     for end in 1..=bytes.len() {
@@ -70,17 +70,17 @@ fn after(text: &str) -> Option<When> {
 }
 
 impl When {
-    /// The interval between two of `samples` that holds this moment.
+    /// The index of the interval that contains this moment.
     pub fn find(self, samples: &[Moment]) -> Result<usize, String> {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
             return Err("it holds no Sample".into());
         };
-        // The moment, and the clock that it is on.
+        // The moment, and the clock to compare it with.
         let (target, clock): (f64, fn(&Moment) -> u64) = match self {
             Self::After(seconds) => (first.mono_ns as f64 + seconds * NS, |moment| moment.mono_ns),
             Self::TimeOfDay(s) => {
                 let start = first.unix_ns / 1_000_000_000;
-                // The recording may start within a second.
+                // The recording may start between two full seconds.
                 let ahead = (s + DAY_S - start % DAY_S) % DAY_S;
                 (((start + ahead) as f64 * NS).max(first.unix_ns as f64), |moment| moment.unix_ns)
             }
@@ -112,7 +112,7 @@ pub fn speed(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    /// 22:13:20.5 UTC, a Sample each second, the wall clock half a second into it.
+    /// Samples at one-second intervals from 22:13:20.5 UTC on.
     fn samples(count: u64) -> Vec<Moment> {
         let at = |n| Moment {
             mono_ns: 7_000 + n * 1_000_000_000,

@@ -1,4 +1,4 @@
-//! Settings as a file of TOML. What is written into a file leaves its comments, its order and unknown keys as they are.
+//! The settings file, in TOML. Saving keeps comments, order and unknown keys.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +16,25 @@ use crate::{
 /// The first line of a new file.
 const HEADING: &str =
     "# What `cgscope top` and `cgscope replay` remember. Comments and other lines stay as they are.\n";
-/// Maximum cells of a sentence about a wrong value.
+/// Maximum cells of a warning about a wrong value.
 const SENTENCE: usize = 220;
-/// The key that quits if a file leaves no other: a screen that nobody can leave is of no use.
+/// The key that quits if the file leaves none. Users must always be able to quit.
 const ALWAYS_QUITS: &str = "ctrl-c";
 
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
-/// Where an entry of a table begins, bytes.
+/// Byte offset of an entry of a table.
 fn place(table: &Table, name: &str) -> usize {
     table.key(name).and_then(TomlKey::span).map_or(0, |span| span.start)
 }
 
 impl Settings {
-    /// The settings of a file, and a sentence with the line for each entry that is wrong: its default holds.
+    /// Parses the settings file. Returns a warning with the line for each wrong entry, which keeps its default.
     ///
     /// # Errors
-    /// The text is not TOML: why, with the line.
+    /// The text is not TOML: the reason, with the line.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -50,18 +50,18 @@ impl Settings {
         Ok((settings, reader.warnings))
     }
 
-    /// The text of a file with what changed from `begun` to `now`, so that values from the command line are not saved, nor
-    /// changes by another screen undone.
+    /// The text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes that
+    /// another screen has saved are kept.
     ///
     /// # Errors
-    /// The text is not TOML: why, with the line.
+    /// The text is not TOML: the reason, with the line.
     pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
         let (read, _) = Self::parse(before)?;
         let mut document: DocumentMut =
             before.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
         let had_lines = !document.is_empty();
         if !had_lines {
-            // Comments alone belong to no key: new lines go below them.
+            // Comments in a file without keys belong to no key, so new lines go below them.
             document = DocumentMut::new();
         }
         change(document.as_table_mut(), [&read, begun, now].map(Self::remembered).each_ref());
@@ -73,12 +73,12 @@ impl Settings {
         Ok(format!("{above}{newline}{document}"))
     }
 
-    /// Whether the same would be saved of both.
+    /// Whether saving both would give the same result.
     pub fn remembers_the_same(&self, other: &Self) -> bool {
         self.remembered().to_string() == other.remembered().to_string()
     }
 
-    /// What is saved if a key changes it.
+    /// The settings that are saved when the user changes them.
     fn remembered(&self) -> Table {
         let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
         let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// Sets in a table what differs between `begun` and `now` and is not what `read` from this table already is.
+/// Sets entries that differ between `begun` and `now`, unless the file (`read`) already has the new value.
 fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
     for (name, item) in now {
         if [read, begun].iter().any(|other| other[name].to_string() == item.to_string()) {
@@ -106,14 +106,14 @@ fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
     }
 }
 
-/// Sets a value where it is, with the comment beside it, or at the end.
+/// Sets a value in its place and keeps the comment beside it, or appends a new entry.
 fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
     match table.get_mut(name) {
         Some(Item::Value(old)) => {
             *to.decor_mut() = old.decor().clone();
             *old = to;
         }
-        // `[sort.threads]`
+        // The table has the form `[sort.threads]`.
         Some(Item::Table(old)) => match to {
             Value::InlineTable(to) => to.into_iter().for_each(|(name, value)| set(old, &name, value)),
             column => {
@@ -125,7 +125,7 @@ fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
     }
 }
 
-/// `"p99"`, or `{ column = "p99", reversed = true }`.
+/// The sort column as `"p99"`, or as `{ column = "p99", reversed = true }` if reversed.
 fn sort_value(kind: ListKind, (column, reversed): (Column, bool)) -> Value {
     let has_columns = !kind.columns().is_empty();
     if has_columns && !reversed {
@@ -177,7 +177,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The value of a table without the entries that are wrong.
+    /// Parses a table. Wrong entries are reported and skipped.
     fn read<T: DeserializeOwned + Default>(&mut self, within: &str, mut table: Table) -> T {
         loop {
             let error = match toml_edit::de::from_document(DocumentMut::from(table.clone())) {
@@ -219,7 +219,7 @@ impl Reader<'_> {
         sort
     }
 
-    /// The keymap of a table. Keys that it gives to a command are taken from the commands that have them by default.
+    /// The keymap of a table. Keys in the table are removed from the commands that have them by default.
     fn keymap(&mut self, table: Table) -> Keymap {
         let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
         let mut read: Vec<(Command, Keys)> = read.into_iter().collect();

@@ -1,4 +1,4 @@
-//! What a user has chosen on the screen, remembered from one run to the next.
+//! The user's choices on the screen, saved from one run to the next.
 
 mod file;
 #[cfg(test)]
@@ -17,12 +17,12 @@ use crate::{
     theme::Colours,
 };
 
-/// The shortest interval: reading 5,000 tasks takes about 10 ms.
+/// The shortest interval. Reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest one: a day is what a clock in a terminal may show.
+/// The longest interval: one day, the range of a clock.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The time that histograms show.
+/// The time span of histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Span {
@@ -36,10 +36,10 @@ pub enum Span {
 }
 
 impl Span {
-    /// All of them.
+    /// All spans.
     pub const ALL: [Self; 3] = [Self::Interval, Self::Minute, Self::Start];
 
-    /// The next one.
+    /// The next span; after the last comes the first.
     pub fn next(self) -> Self {
         match self {
             Self::Interval => Self::Minute,
@@ -49,35 +49,35 @@ impl Span {
     }
 }
 
-/// What a user has chosen. The keys of the file are the names of the fields; those that are serialized, and `sort`, are saved
-/// when keys change them.
+/// The settings. The keys of the file are the names of the fields. Fields that are serialized, and `sort`, are saved when the
+/// user changes them with keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The first view.
     pub view: View,
-    /// Cgroups as a tree; else a flat list of tasks.
+    /// Show cgroups as a tree; otherwise a flat list of tasks.
     pub tree: bool,
-    /// Processes; else threads.
+    /// Show processes; otherwise threads.
     pub processes: bool,
-    /// Command lines; else names.
+    /// Show command lines; otherwise names.
     pub command_lines: bool,
-    /// The column that lists are sorted by if it is not their default; true: reversed.
+    /// Sort columns of lists that do not use their default. True reverses the order.
     #[serde(skip)]
     pub sort: BTreeMap<ListKind, (Column, bool)>,
-    /// The time that histograms show.
+    /// The time span of histograms.
     pub span: Span,
     /// The unit of histograms.
     pub unit: Unit,
-    /// The mouse selects, scrolls and clicks; else it is the terminal's.
+    /// Whether the mouse selects and scrolls; otherwise the terminal uses the mouse.
     pub mouse: bool,
-    /// `None`: what the environment says.
+    /// The colours; `None` detects them from the environment.
     #[serde(skip_serializing, deserialize_with = "colours")]
     pub colours: Option<Colours>,
-    /// Between Samples.
+    /// Time between Samples.
     #[serde(skip_serializing, deserialize_with = "interval")]
     pub interval: Duration,
-    /// Which key does what.
+    /// The keys of each command.
     #[serde(skip)]
     pub keymap: Keymap,
 }
@@ -101,7 +101,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The column that a list is sorted by, and whether it is reversed.
+    /// The sort column of a list, and whether its order is reversed.
     pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
     }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keys::{Command, KeyPress};
 
-/// The text of a file that was read at the start, and saved at the end with these settings.
+/// The text of a file that is read at the start and saved with these settings at the end.
 fn saved(settings: &Settings, before: &str) -> String {
     match Settings::parse(before) {
         Ok((begun, _)) => Settings::save_into(before, &begun, settings).unwrap(),
@@ -19,7 +19,7 @@ fn key(text: &str) -> KeyPress {
     text.parse().unwrap()
 }
 
-/// Compared by what they mean: a list that is sorted by its own choice need not say so.
+/// Compares settings by effect: naming the default sort column of a list makes no difference.
 fn assert_same(a: &Settings, b: &Settings) {
     let all = |settings: &Settings| {
         let sort = ListKind::ALL.iter().map(|kind| (*kind, settings.sort_of(*kind))).collect();
@@ -28,7 +28,7 @@ fn assert_same(a: &Settings, b: &Settings) {
     assert_eq!(all(a), all(b));
 }
 
-/// Everything that can be said, none of it the default.
+/// Sets every setting to a value that is not the default.
 const ALL: &str = r#"view = "heatmap"
 tree = false
 processes = false
@@ -234,7 +234,7 @@ fn there_is_always_a_key_that_quits() {
 fn only_what_keys_changed_is_remembered() {
     let text = "view = \"numa\"\ninterval = \"5s\"\n[sort]\nthreads = \"p99\"\n";
     let (read, _) = parsed(text);
-    // What the screen began with may be more than the file says.
+    // The settings at the start may differ from the file, for example because of the command line.
     let mut begun = Settings { view: View::Heatmap, interval: Duration::from_secs(1), ..read.clone() };
     begun.sort.insert(ListKind::Cgroups, (Column::Max, false));
     assert_eq!(Settings::save_into(text, &begun, &begun).unwrap(), text);

@@ -1,4 +1,4 @@
-//! What keeps each target from being faster, in a sentence each.
+//! Explains in a sentence what keeps each target from being faster.
 
 use std::cmp::Reverse;
 
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::data::Data;
 
-/// So many targets have a sentence: those that ran and waited most.
+/// Maximum number of targets with a sentence. Targets that ran and waited most come first.
 const NAMED: usize = 10;
-/// So many are looked at for that: whoever ran and waited less has little to win.
+/// Maximum number of targets to classify. Targets that ran and waited less have little to gain.
 const LOOKED_AT: usize = 200;
 
-/// A line for each target that did not only wait for work, those that ran and waited most first.
+/// A line for each target that did more than wait for work. Targets that ran and waited most come first.
 pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
     let all = rows::all(data, asked);
     let mut targets: Vec<&Row<'_>> =
@@ -37,7 +37,7 @@ fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Opt
             let nodes = data.tree.nodes();
             Some(classes.cgroup(nodes.iter().position(|other| std::ptr::eq(other, node))?))
         }
-        // Neither by its id: in an average it may have been that of several.
+        // Do not look up by pid or tid: within an average, several processes or threads may have had the same id.
         Rows::Processes | Rows::Threads | Rows::ThreadsOfProcesses => match row.process {
             Some(process) => {
                 let threads = process.threads.iter().map(|at| &data.interval.tasks[*at]);

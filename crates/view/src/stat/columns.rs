@@ -1,4 +1,4 @@
-//! The columns, each defined once: heading, cells, meaning.
+//! The columns of the tables: headings, cells and explanations.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ macro_rules! columns {
         #[derive(Clone, Copy, Debug)]
         pub enum Column {
             $(#[doc = $meaning] $variant,)*
-            /// A counter, and what the table of counters says of its column.
+            /// A counter, and its column from the table of counters.
             Of(Counter, &'static StatColumn),
         }
 
         impl Column {
             const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
-            /// Heading: one word.
+            /// The heading, one word.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* Self::Of(_, column) => column.title }
             }
 
-            /// Cells, the blank before it included; 0: text on the left, as long as it is.
+            /// Width in cells, including the blank before it. 0 means left-aligned text of any length.
             pub const fn width(self) -> usize {
                 match self { $(Self::$variant => $width,)* Self::Of(_, column) => column.width }
             }
 
-            /// What it means, in a sentence.
+            /// Explains the column in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* Self::Of(_, column) => column.meaning }
             }
@@ -69,7 +69,7 @@ columns! {
 
 use Column::*;
 
-/// The columns of a table, in order. What may have a blank is last.
+/// The columns of a table, in order. The column whose text may have blanks is last.
 pub fn of(asked: &Asked) -> Vec<Column> {
     const FIGURES: [Column; 8] = [User, System, Guest, Wait, Throttled, Queue, Wake, OnCpu];
     let (ids, limits): (&[Column], &[Column]) = match asked.rows {
@@ -93,13 +93,13 @@ fn counters() -> impl Iterator<Item = Column> {
 }
 
 impl Column {
-    /// All of them.
+    /// All columns.
     pub fn all() -> impl Iterator<Item = Self> {
         let before = |column| counters().filter(move |_| matches!(column, P99));
         Self::BESIDE_COUNTERS.iter().flat_map(move |column| before(*column).chain([*column]))
     }
 
-    /// The cell; `-` for what is not known, or what there is not.
+    /// The text of a cell; `-` if the value is unknown or does not exist.
     pub fn cell(self, row: &Row<'_>, asked: &Asked) -> String {
         self.known(row, asked).unwrap_or_else(|| "-".into())
     }
@@ -133,7 +133,7 @@ impl Column {
             P99 => figures.p99_ns.map(duration),
             Threads => row.threads.map(|threads| threads.to_string()),
             Command => Some(row.name.clone()),
-            // The last one may have blanks.
+            // The last column may have blanks.
             Cgroup if asked.rows == Rows::Cgroups => Some(row.name.clone()),
             Cgroup => row.cgroup().map(one_word),
             Quota | Periods | ThrottledTime | LimitedBy => {
@@ -168,7 +168,7 @@ fn hundredths(percent: u64) -> String {
     format!("{}.{:02}", percent / 100, percent % 100)
 }
 
-/// Columns are told apart by blanks.
+/// Escapes blanks, because blanks separate columns.
 fn one_word(path: &str) -> String {
     path.replace(' ', "\\x20")
 }

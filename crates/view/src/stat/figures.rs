@@ -1,48 +1,48 @@
-//! The figures of a row, each defined here once.
+//! The figures of a row.
 
 use cgscope_model::{
     Cause, Counter, CpuTimes, Gone, Group, Mode, Observed, TaskInterval, Wait, counters::COUNTERS,
 };
 
-/// Percent with two digits behind the point, as pidstat prints it: in hundredths.
+/// Hundredths of a percent, because percentages are printed with two decimal places as in pidstat.
 pub type Hundredths = u64;
 
-/// What a row did in an interval. What was not read is `None`.
+/// What a row did in an interval. `None` marks a figure that was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// In user space, guests not included, ns.
+    /// Time in user space without time in guests, ns.
     pub user_ns: Option<u64>,
-    /// In the kernel, ns.
+    /// Time in the kernel, ns.
     pub system_ns: Option<u64>,
-    /// Running a guest, ns.
+    /// Time running a guest, ns.
     pub guest_ns: Option<u64>,
-    /// On a CPU, as the scheduler counts it, ns.
+    /// Time on a CPU, as counted by the scheduler, ns.
     pub on_cpu_ns: u64,
     /// Completed waits.
     pub wait: Split,
-    /// Those that have a column.
+    /// The counters that have a column.
     counters: [Option<u64>; COUNTERS],
-    /// 99 of 100 of its waits were at most this long, ns.
+    /// 99th percentile of the waits, ns.
     pub p99_ns: Option<u64>,
-    /// One of its tasks waits at the end of the interval.
+    /// Whether a task of this row waits at the end of the interval.
     pub is_waiting: bool,
 }
 
-/// Completed waits in three parts: `throttled_ns + queue_ns + wake_ns = total_ns`.
+/// Completed waits in three parts, ns: `throttled_ns + queue_ns + wake_ns = total_ns`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// All of it: what the kernel adds to `run_delay`.
+    /// The whole time; the kernel adds it to `run_delay`.
     pub total_ns: u64,
-    /// Out of quota.
+    /// The cgroup or an ancestor was out of quota.
     pub throttled_ns: u64,
-    /// Behind others: tasks of its own cgroup, of other cgroups, the kernel; and what is not known.
+    /// Other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
     pub queue_ns: u64,
-    /// Nobody ran: idle exit, interrupt to reschedule, the switch. `None` where nobody tells who ran: it is in `queue_ns`.
+    /// Nobody ran: idle exit, rescheduling interrupt, switch. In coarse mode it is part of `queue_ns`, and this is `None`.
     pub wake_ns: Option<u64>,
 }
 
 impl Split {
-    /// Of waits by cause.
+    /// Splits waits by their causes.
     pub fn new(wait: &Wait, mode: Mode) -> Self {
         let total_ns = wait.total_ns;
         let throttled_ns = wait.by_cause.get(Cause::Throttled).min(total_ns);
@@ -51,8 +51,8 @@ impl Split {
         Self { total_ns, throttled_ns, queue_ns, wake_ns }
     }
 
-    /// The whole and its three parts in percent of the time. What is printed of the parts sums to what is printed of the whole: what
-    /// rounding leaves over goes to the parts of which it took most. `None`: no time passed.
+    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: what rounding down
+    /// leaves over goes to the parts that lost most. `None` if no time passed.
     pub fn percent(&self, duration_ns: u64) -> Option<[Hundredths; 4]> {
         let whole = percent(self.total_ns, duration_ns)?;
         let exact = [self.throttled_ns, self.queue_ns, self.wake_ns.unwrap_or(0)]
@@ -70,7 +70,7 @@ impl Split {
     }
 }
 
-/// A share of the time, rounded; `None`: no time passed. More than 100 % where several threads ran.
+/// A share of the time, rounded; `None` if no time passed. It exceeds 100 % if several threads ran.
 pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
     let duration = u128::from(duration_ns);
     let rounded = (u128::from(ns) * 10_000 + duration / 2).checked_div(duration)?;
@@ -78,20 +78,21 @@ pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
 }
 
 impl Figures {
-    /// Of a thread.
+    /// Figures of a thread.
     pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
         let figures = Self::new(&task.wait, &Observed::task(task, mode));
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 
-    /// Of a process: its threads, and what those did that exited, their waits excepted, which are known by cgroup alone.
+    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are only known by
+    /// cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
         figures.add(group.accounts.map(|accounts| accounts.gone).unwrap_or_default());
         figures
     }
 
-    /// Of a cgroup, or of what exited.
+    /// Figures of a cgroup, or of exited tasks.
     pub fn of_group(group: &Group, mode: Mode) -> Self {
         let figures = Self::new(&group.wait, &Observed::group(group, mode));
         Self { is_waiting: group.pending != 0, ..figures }
@@ -116,17 +117,17 @@ impl Figures {
         }
     }
 
-    /// A counter that has a column.
+    /// The value of a counter that has a column.
     pub fn counter(&self, counter: Counter) -> Option<u64> {
         self.counters[counter as usize]
     }
 
-    /// Time that it ran or waited for a CPU, ns.
+    /// Time that the row ran or waited for a CPU, ns.
     pub fn busy_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_add(self.wait.total_ns)
     }
 
-    /// It ran, waited or switched, or waits now.
+    /// Whether the row ran, waited or switched, or waits now.
     pub fn is_active(&self) -> bool {
         let counters = self.counters.iter().flatten();
         counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
@@ -136,7 +137,7 @@ impl Figures {
         self.change(gone, u64::saturating_add);
     }
 
-    /// Without what is counted with the process.
+    /// Subtracts the figures of exited threads that are already counted with their process.
     pub(super) fn subtract(&mut self, gone: Gone) {
         self.change(gone, u64::saturating_sub);
         if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn the_rest_goes_where_rounding_took_most() {
         let split = Split { total_ns: 200, throttled_ns: 66, queue_ns: 67, wake_ns: Some(67) };
-        // 0.66, 0.67 and 0.67 hundredths of 1 s / 100: together two.
+        // 0.66, 0.67 and 0.67 hundredths of a percent. Together they are two hundredths.
         assert_eq!(split.percent(1_000_000), Some([2, 0, 1, 1]));
         assert_eq!(split.percent(0), None);
         let none = Split { wake_ns: None, total_ns: 500, queue_ns: 500, throttled_ns: 0 };

@@ -1,4 +1,4 @@
-//! Tables in the form of `pidstat -wu`, with `%wait` split; what is no line of a table begins with `#`.
+//! Tables in the format of `pidstat -wu`, with `%wait` split by cause. Lines that are not part of a table begin with `#`.
 
 pub mod classes;
 pub mod columns;
@@ -19,31 +19,31 @@ use crate::{
 use columns::Column;
 use rows::Row;
 
-/// Cells of a time.
+/// Width of the time column, in cells.
 const TIME: usize = 11;
 
-/// What the lines are of.
+/// What each line of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// Processes.
     Processes,
     /// Threads, each with the id of its process.
     Threads,
-    /// Processes, each followed by its threads, as `pidstat -t` has them.
+    /// Processes, each followed by its threads, as in `pidstat -t`.
     ThreadsOfProcesses,
-    /// Cgroups, each with all below it, and its quota.
+    /// Cgroups and all below them, with their quotas.
     Cgroups,
 }
 
-/// What is printed.
+/// What to print.
 pub struct Asked<'a> {
-    /// A line for each of these.
+    /// Kind of lines.
     pub rows: Rows,
-    /// Also those that did nothing.
+    /// Also print lines without activity.
     pub all: bool,
-    /// Also the cgroup of each task.
+    /// Also print the cgroup of each task.
     pub with_cgroup: bool,
-    /// The real user id of a task.
+    /// Returns the real user id of a task.
     pub uid: &'a dyn Fn(&TaskReading) -> Option<u32>,
 }
 
@@ -54,45 +54,45 @@ impl fmt::Debug for Asked<'_> {
     }
 }
 
-/// The host, as `uname` names it.
+/// The host, as in `uname`.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Release of the kernel.
     pub kernel: String,
-    /// Its name.
+    /// Host name.
     pub hostname: String,
-    /// `x86_64`.
+    /// Architecture, such as `x86_64`.
     pub architecture: String,
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus: u32,
 }
 
-/// The first line, as pidstat has it: the host and the day. Times are in UTC.
+/// The first line, as in pidstat: the host and the date. Times are in UTC.
 pub fn banner(machine: &Machine, unix_ns: u64) -> String {
     let Machine { kernel, hostname, architecture, cpus } = machine;
     let (year, month, day) = units::date(unix_ns);
     format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  _{architecture}_  ({cpus} CPU)\n")
 }
 
-/// An interval: the heading has the time of its beginning, the lines that of its end.
+/// The table of an interval. The heading has the start time, and the lines have the end time.
 pub fn interval(data: &Data, asked: &Asked<'_>) -> String {
     let interval = &data.interval;
     let end = interval.start_unix_ns.saturating_add(interval.duration_ns);
     format!("\n{}", table(data, asked, [&time(interval.start_unix_ns), &time(end)], false))
 }
 
-/// All intervals together, as pidstat prints it at the end.
+/// The table over all intervals, as pidstat prints it at the end.
 pub fn average(data: &Data, asked: &Asked<'_>) -> String {
     format!("\n{}", table(data, asked, ["Average:"; 2], true))
 }
 
-/// What an interval lost, if anything.
+/// The losses of an interval; `None` if there are none.
 pub fn losses(data: &Data) -> Option<String> {
     let losses = &data.interval.losses;
     losses.nonzero().next().map(|_| format!("# {}\n", text::loss_line(losses)))
 }
 
-/// What there is to say at the end of all that was measured; `classes`: what keeps each target from being faster.
+/// The remarks at the end of the output. `classes` explains what keeps each target from being faster.
 pub fn end(data: &Data, classes: Vec<String>) -> String {
     let interval = &data.interval;
     let mut lines = classes;
@@ -106,7 +106,7 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
     lines.iter().fold("\n".to_owned(), |text, line| text + &format!("# {line}\n"))
 }
 
-/// `18:43:17Z`: one word, so that the words of a line can be counted, in the time of the world.
+/// Formats a UTC time as `18:43:17Z`. It is one word, so that programs can count the words of a line.
 fn time(unix_ns: u64) -> String {
     units::time_of_day(unix_ns).replace(" UTC", "Z")
 }
@@ -118,7 +118,7 @@ fn table(data: &Data, asked: &Asked<'_>, [begin, end]: [&str; 2], is_average: bo
         rows.map(|row| columns.iter().map(|column| column.cell(&row, asked)).collect()).collect();
     let widths: Vec<usize> = (0..columns.len())
         .map(|at| match columns[at].width() {
-            // As wide as the longest, so that what follows is in line; the last one ends where it ends.
+            // As wide as the longest cell, so that the next column is aligned. The last column needs no padding.
             0 if at + 1 < columns.len() => {
                 let longest = rows.iter().map(|cells| width(&cells[at])).max().unwrap_or(0);
                 longest.max(columns[at].title().len())
@@ -137,7 +137,7 @@ fn line(time: &str, columns: &[Column], widths: &[usize], cells: &[String]) -> S
         out += &match (column.width(), cells) {
             (0, 0) => format!("  {text}"),
             (0, cells) => format!("  {}", left(text, *cells)),
-            // A figure too long for its cells still has a blank before it.
+            // A figure that is too long for its cells still has a blank before it.
             (cells, _) => format!(" {text:>0$}", cells - 1),
         };
     }

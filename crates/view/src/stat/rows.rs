@@ -1,4 +1,4 @@
-//! Which rows there are.
+//! The rows of the tables.
 
 use cgscope_model::{
     Group, Interval, TaskInterval, TaskReading, Tree,
@@ -9,33 +9,33 @@ use cgscope_model::{
 use super::{Asked, Rows, figures::Figures};
 use crate::{causes::UNNAMED, data::Data};
 
-/// A row.
+/// A row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// Its figures.
+    /// The figures of the row.
     pub figures: Figures,
-    /// What they are of.
+    /// The interval of the figures.
     pub interval: &'a Interval,
-    /// Over all intervals: where something was last means nothing then.
+    /// Whether the row covers all intervals. The last CPU and node then have no meaning.
     pub is_average: bool,
-    /// The task whose places it has: a thread, or the one that names a process.
+    /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
     pub task: Option<&'a TaskReading>,
-    /// The process, where it is of one.
+    /// The process, if the row is about one.
     pub process: Option<&'a Process>,
-    /// Process id, where it is printed.
+    /// Process id, if it is printed.
     pub tgid: Option<u32>,
-    /// Thread id, where it is printed.
+    /// Thread id, if it is printed.
     pub tid: Option<u32>,
-    /// The cgroup, where it is of one.
+    /// The cgroup, if the row is about one.
     pub node: Option<(&'a Tree, &'a Node)>,
-    /// Threads of a cgroup.
+    /// Number of threads in a cgroup.
     pub threads: Option<u64>,
-    /// Name of a task, path of a cgroup.
+    /// Name of a task, or path of a cgroup.
     pub name: String,
 }
 
 impl Row<'_> {
-    /// Path of the cgroup of a task.
+    /// Path of the task's cgroup.
     pub fn cgroup(&self) -> Option<&str> {
         self.interval.cgroup_path(self.task?.cgroup_id).map(|path| &**path)
     }
@@ -56,7 +56,7 @@ impl Row<'_> {
     }
 }
 
-/// The rows that are printed, in their order: by id, or by path.
+/// The rows to print, sorted by id or by path.
 pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
     let mut rows = match asked.rows {
         Rows::Cgroups => cgroups(data),
@@ -85,14 +85,14 @@ fn of_thread<'a>(data: &'a Data, task: &'a TaskInterval) -> Row<'a> {
     Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
 }
 
-/// By thread id.
+/// Threads, sorted by thread id.
 fn threads(data: &Data) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = data.interval.tasks.iter().map(|task| of_thread(data, task)).collect();
     rows.sort_by_key(|row| row.tid);
     rows
 }
 
-/// Each process, then its threads, as pidstat has them.
+/// Each process, followed by its threads, as in pidstat.
 fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for process in data.processes() {
@@ -122,7 +122,7 @@ fn cgroups(data: &Data) -> Vec<Row<'_>> {
     known.chain(unknown).collect()
 }
 
-/// What tasks did that ended, in one row, so that nothing is left out: without what the lines of their processes have.
+/// One row for all exited tasks, so that nothing is missing. It excludes what the rows of their processes already count.
 fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     let interval = &*data.interval;
     let mut figures = Figures::of_group(&interval.ended(), interval.mode);

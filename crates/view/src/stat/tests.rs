@@ -8,7 +8,7 @@ use cgscope_model::{
 
 use super::*;
 
-/// Of every interval the same tasks are asked for.
+/// Requests the same tasks in every interval.
 fn asked(rows: Rows) -> Asked<'static> {
     Asked { rows, all: false, with_cgroup: false, uid: &|task| Some(task.tgid % 3 * 1_000) }
 }
@@ -22,7 +22,7 @@ fn data(round: u64) -> Data {
     data_of(&sample(round), &sample(round + 1))
 }
 
-/// The lines of a table by word, the heading first.
+/// The words of each line of a table, the heading first.
 fn words(table: &str) -> Vec<Vec<&str>> {
     table.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
 }
@@ -86,10 +86,10 @@ fn the_average_is_over_all_intervals() {
     for (one, both) in one.iter().zip(&both) {
         assert_eq!(both[0], "Average:");
         if one[cpu] != "CPU" {
-            // What was last means nothing of all intervals.
+            // The last CPU and node have no meaning in an average.
             assert_eq!((both[cpu], both[node]), ("-", "-"));
         }
-        // Every round of this host is the same.
+        // All rounds of this made-up host are the same.
         assert_eq!(one[1..cpu], both[1..cpu]);
     }
 }
@@ -136,7 +136,7 @@ fn those_that_did_nothing_are_left_out_unless_asked_for() {
     let later = Sample { mono_ns: sample.mono_ns + 1_000_000_000, ..sample.clone() };
     let data = data_of(&sample, &later);
     let count = |all| interval(&data, &Asked { all, ..asked(Rows::Threads) }).lines().count();
-    // A blank line and the heading; one that waits at this moment is not idle.
+    // A blank line and the heading are printed, too. A task that waits at this moment counts as active.
     let waiting = sample.tasks.iter().filter(|task| task.pending.is_some()).count();
     assert_eq!((count(false), count(true)), (2 + waiting, 2 + 40));
     let cgroups = |all| interval(&data, &Asked { all, ..asked(Rows::Cgroups) }).lines().count();

@@ -1,5 +1,5 @@
-//! The summary of a command that was run, as text: what `time` prints that matters, where the time of its threads went, what
-//! its quotas did.
+//! The text summary of `cgscope stat -- COMMAND`: the useful figures of `time`, where the time of the threads went, and the
+//! effect of quotas.
 
 mod quota;
 #[cfg(test)]
@@ -18,11 +18,11 @@ use cgscope_model::{
 
 use crate::text::{self, NO_HISTOGRAM, capital, wrapped};
 
-/// What every summary begins with: by it a former one is known.
+/// The beginning of every summary. It identifies output files of earlier runs.
 pub const BEGINNING: &str = "cgscope stat: ";
-/// Where lines of words end.
+/// Maximum width of lines of text.
 const WIDTH: usize = 100;
-/// So many processes are named in a line.
+/// Maximum number of processes named in a line.
 const NAMED: usize = 8;
 
 /// The whole summary. Writing to a String cannot fail.
@@ -69,7 +69,8 @@ fn sentence(out: &mut String, words: &str) -> Result {
     writeln!(out, "{}", wrapped(&format!("{}.", capital(words)), WIDTH, ""))
 }
 
-/// As it could be typed, in one line: what would steer a terminal is written as the shell's `$'...'` has it.
+/// The command on one line, as a user could type it. Characters that would control the terminal are written as in the shell's
+/// `$'...'`.
 fn command_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| {
         let is_plain = !word.is_empty()
@@ -85,7 +86,7 @@ fn command_line(command: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Within `$'...'`.
+/// A character as written within `$'...'`.
 fn escaped(c: char) -> String {
     match c {
         '\n' => r"\n".into(),
@@ -110,7 +111,7 @@ fn ending_words(run: &CommandRun) -> String {
     format!("{how} after {}.", duration(run.wall_ns))
 }
 
-/// What `time -v` prints that matters: a figure a line.
+/// The useful figures of `time -v`, one per line.
 fn figures(out: &mut String, run: &CommandRun) -> Result {
     let (usage, cpu) = (&run.usage, run.cpu_use());
     let whose = match run.cpu {
@@ -153,7 +154,7 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
     )
 }
 
-/// By more than a hundredth, and a tick.
+/// Whether two times differ by more than 1 %, and by more than one tick (10 ms).
 fn differs(a_ns: u64, b_ns: u64) -> bool {
     const TICK_NS: u64 = 10_000_000;
     a_ns.abs_diff(b_ns) > TICK_NS.max(a_ns / 100)
@@ -163,12 +164,12 @@ fn line(out: &mut String, figure: &str, what: &str) -> Result {
     writeln!(out, "{figure:>18} {what}")
 }
 
-/// `120.338`
+/// Formats seconds as `120.338`.
 fn seconds(ns: u64) -> String {
     format!("{}.{:03}", number(ns / 1_000_000_000), ns / 1_000_000 % 1_000)
 }
 
-/// `120,338,230`
+/// Formats a number as `120,338,230`.
 fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -197,7 +198,7 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     )
 }
 
-/// `sleep [12], sh [13], 5 more`
+/// Names processes: `sleep [12], sh [13], 5 more`.
 fn names(processes: &[Outlived]) -> String {
     let named = processes.iter().take(NAMED).map(|process| format!("{} [{}]", process.comm, process.pid));
     let more = processes.len().saturating_sub(NAMED);

@@ -1,4 +1,4 @@
-//! A quota that held for the command: `cpu.stat` before and after, and what people work out of it by hand.
+//! A quota that limited the command: `cpu.stat` before and after, and the figures that people derive from it by hand.
 
 use std::fmt::{Result, Write as _};
 
@@ -12,7 +12,7 @@ use cgscope_model::{
 
 use super::{differs, names, number, sentence};
 
-/// The table of one, and what follows from it.
+/// The table of one quota, and the figures derived from it.
 pub fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     let quota = &held.quota;
     writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
@@ -26,7 +26,7 @@ pub fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     Ok(())
 }
 
-/// `1 CPU of quota (100ms of every 100ms, burst none)`
+/// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
 fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
@@ -35,7 +35,7 @@ fn limit_words(limits: &CgroupReading) -> String {
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
 }
 
-/// The command's own CPU time, where the files of the quota's cgroup do not tell any.
+/// The command's own CPU time, if the files of the quota's cgroup have no CPU time.
 fn own(run: &CommandRun, quota: &QuotaUse) -> Option<CpuUse> {
     run.cpu.filter(|_| quota.delta.usage_ns.is_none())
 }
@@ -67,7 +67,7 @@ fn table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Result {
     row(out, "throttled_usec", &|reading| us(reading.throttled_ns))
 }
 
-/// What people work out by hand, and whose figures they are.
+/// The derived figures, and which processes contribute to them.
 fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
     let quota = &held.quota;
     [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
@@ -115,7 +115,7 @@ fn mode(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
 fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let cores = quota.delta.quota_cores()?;
     let enough = cores.ceil().max(1.0) as u64;
-    // Between two counts there may have been more.
+    // There may have been more threads between two counts.
     let threads = format!(
         "at least {} at one time on {} of quota",
         units::count(run.peak_threads, "thread"),

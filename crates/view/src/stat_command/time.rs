@@ -1,4 +1,4 @@
-//! Where the time of its threads went, a part a line.
+//! Where the time of the command's threads went, one part per line.
 
 use std::fmt::{Result, Write as _};
 
@@ -12,14 +12,14 @@ use cgscope_model::{
 use super::{WIDTH, wrapped};
 use crate::causes::{ORDER, culprits_line, shown};
 
-/// So many quotas are named in a line.
+/// Maximum number of quotas named in a line.
 const QUOTAS: usize = 3;
-/// From this share on it is said who is to blame, percent.
+/// Minimum share of a part, percent, for which the line names the cgroups that are to blame.
 const REMARKED_PERCENT: f64 = 1.0;
-/// Where the remark of a line begins.
+/// Indentation of the second and further lines of a remark.
 const INDENT: &str = "                                                   ";
 
-/// The table.
+/// The whole table.
 pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     let whole = match time.blocked {
         Some(_) => "in which its threads were there, summed over them",
@@ -36,7 +36,7 @@ pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     }
     let Some(blocked) = time.blocked else { return row("blocked", None, Some("not known".into())) };
     for (state, ns) in blocked.iter() {
-        // No thread of a command is a kernel thread, and few are ever stopped.
+        // A command has no kernel threads, and its threads are rarely stopped, so those lines are shown only if they are not 0.
         if ns != 0
             || matches!(state, BlockedState::Sleeping | BlockedState::Iowait | BlockedState::Uninterruptible)
         {
@@ -46,7 +46,7 @@ pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
 }
 
-/// The same time again, by what they were blocked on.
+/// The blocked time again, split by what the threads were blocked on.
 fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
     let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
     if kinds.is_empty() {
@@ -80,7 +80,7 @@ const fn state_words(state: BlockedState) -> &'static str {
     }
 }
 
-/// Whose quota, behind whom.
+/// Explains a cause: whose quota, or which culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     match cause {
         Cause::Throttled => {

@@ -1,4 +1,4 @@
-//! The kinds of lists, and their columns.
+//! The kinds of lists and their columns.
 
 use std::sync::LazyLock;
 
@@ -13,19 +13,19 @@ const NVCSWCH: Column = Of(Counter::Involuntary);
 const MIGR: Column = Of(Counter::Migrations);
 
 named! {
-    /// The subjects of a list's rows.
+    /// A kind of list, named after its rows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum ListKind (name, sorted_by, flexible, beside_counters, named_least_needed) {
-        /// The name in settings.
+        /// The name in the settings file.
         name: &'static str,
         /// The default sort column.
         sorted_by: Column,
-        /// The columns that take the rest of the width: the first of them that is shown.
+        /// Columns that may take the remaining width: the first one shown takes it.
         flexible: &'static [Column],
-        /// The columns besides the counters that all lists of cgroups, processes and threads have.
+        /// All columns, except the counters that lists of cgroups, processes and threads share.
         beside_counters: &'static [Column],
-        /// The columns in the order in which they are left out where there is no room, after all other counters.
+        /// Columns to omit when the screen is too narrow, in this order. Counters that are not listed here go first.
         named_least_needed: &'static [Column],
     }
 
@@ -49,7 +49,7 @@ named! {
     Threads = "threads", WaitTime, &[Cgroup, Command],
         &[Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
         LEAST_OF_TASKS;
-    /// Threads, by where they ran.
+    /// Threads and where they ran.
     Placed = "placed", OnCpu, &[Cgroup, RanOn],
         &[Tid, Command, Cpu, OnCpu, WaitTime, Why, P99, NodeMoves, MIGR, RanOn, Cgroup],
         &[Cgroup, MIGR, P99, Cpu, Why];
@@ -61,7 +61,7 @@ const LEAST_OF_TASKS: &[Column] =
     &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
 
 impl ListKind {
-    /// Its columns, in their order.
+    /// All columns of the list, in display order.
     pub fn columns(self) -> &'static [Column] {
         static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
             LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));
@@ -80,7 +80,7 @@ impl ListKind {
         columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()
     }
 
-    /// The columns in the order in which they are left out where there is no room.
+    /// Columns to omit when the screen is too narrow, in this order.
     pub(crate) fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
         let others =
@@ -88,7 +88,7 @@ impl ListKind {
         others.chain(named).copied().collect()
     }
 
-    /// Whether its rows are cgroups.
+    /// Whether the rows are cgroups.
     pub(crate) const fn is_of_cgroups(self) -> bool {
         matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
     }

@@ -1,4 +1,4 @@
-//! The rows of a list, and their order.
+//! The rows of a list and their order.
 
 mod kind;
 
@@ -15,7 +15,7 @@ use crate::{
     subject::{Key, Subject},
 };
 
-/// Whether a row has others below it, and whether they are shown.
+/// Whether a row has children, and whether they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fold {
     Leaf,
@@ -23,14 +23,14 @@ pub(crate) enum Fold {
     Closed,
 }
 
-/// The place of the figures of a row.
+/// Where to find the figures of a row: mostly an index into the interval's data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum At {
     Node(usize),
     Unknown,
     Process(usize),
     Task(usize),
-    /// The figures themselves: the interval has none of states.
+    /// The figures themselves, because the interval does not store states.
     State(Box<StateRow>),
 }
 
@@ -40,32 +40,32 @@ pub struct ListRow {
     /// Identifies the row in every interval.
     pub(crate) key: Key,
     pub(crate) at: At,
-    /// Rows above it in the tree.
+    /// Number of ancestors in the tree.
     pub depth: usize,
     pub(crate) fold: Fold,
 }
 
-/// A request for the rows of a list.
+/// What rows a list should have, and in which order.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) kind: ListKind,
-    /// Only rows of this subject: all, a cgroup, or a process.
+    /// Only rows within this subject: everything, a cgroup or a process.
     pub(crate) scope: &'a Key,
     pub(crate) sort: Column,
-    /// Sorted the other way round than the column's own.
+    /// Reverse the column's default order.
     pub(crate) reversed: bool,
-    /// Cgroups as a tree.
+    /// Show cgroups as a tree.
     pub(crate) tree: bool,
-    /// Only rows with these letters.
+    /// Only rows that contain this text.
     pub(crate) filter: &'a str,
-    /// Cgroups of the tree with closed branches.
+    /// Paths of cgroups whose branch is closed.
     pub(crate) folded: &'a BTreeSet<Arc<str>>,
-    /// Returns the command line of a process, if it is known.
+    /// Returns the command line of a process, if known.
     pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
 impl At {
-    /// `None` for a state.
+    /// The subject of the row; `None` for a state.
     pub(crate) fn subject<'a>(&self, data: &'a Data) -> Option<Subject<'a>> {
         Some(match self {
             Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
@@ -88,13 +88,12 @@ impl ListRow {
 }
 
 impl Question<'_> {
-    /// Filters and sorts the rows of an interval.
     pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
         match self.kind {
             ListKind::Cgroups | ListKind::Limits if self.tree => self.tree(data),
             ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.flat(data, self.cgroups(data)),
             ListKind::Processes => {
-                // Threads of a process may be in several cgroups.
+                // The threads of a process may be in different cgroups.
                 let tasks = tasks_in(self.scope, data);
                 let pids: BTreeSet<u32> = tasks.map(|at| data.interval.tasks[at].reading.tgid).collect();
                 let all = data.processes().iter().enumerate();
@@ -118,7 +117,7 @@ impl Question<'_> {
         below.map(At::Node).chain(unknown).collect()
     }
 
-    /// The cgroup that is the scope, if one is.
+    /// Index of the cgroup that is the scope, if the scope is a cgroup.
     fn scope_node(&self, data: &Data) -> Option<usize> {
         match self.scope {
             Key::Cgroup(path) => data.tree.find(path),
@@ -126,7 +125,7 @@ impl Question<'_> {
         }
     }
 
-    /// Rows in the order of their column; equal ones by their key, so that they do not jump.
+    /// Rows without a tree, sorted by the column. Equal rows are sorted by key, so that they keep their order.
     fn flat(&self, data: &Data, rows: Vec<At>) -> Vec<ListRow> {
         let filter = self.filter.to_lowercase();
         let mut keyed: Vec<(SortKey, ListRow)> = rows
@@ -166,7 +165,7 @@ impl Question<'_> {
         };
         match (subject, subject.task()) {
             (_, Some(task)) => is_task(task),
-            // A cgroup is also found by the tasks that are directly in it.
+            // The filter also finds a cgroup by the tasks directly in it.
             (Subject::Cgroup(node), None) => {
                 let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
                 own.iter().any(|at| is_task(&data.interval.tasks[*at]))
@@ -175,14 +174,14 @@ impl Question<'_> {
         }
     }
 
-    /// The tree of cgroups: siblings in the order of the column.
+    /// The tree of cgroups; siblings are sorted by the column.
     fn tree(&self, data: &Data) -> Vec<ListRow> {
         let nodes = data.tree.nodes();
         let keys: Vec<SortKey> =
             nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
         let order = self.order();
         let sorted = |mut siblings: Vec<usize>| {
-            // The next one is taken from the end.
+            // Reverse order, because the loop below pops from the end.
             siblings.sort_by(|a, b| {
                 order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
             });
@@ -225,10 +224,10 @@ impl Question<'_> {
     }
 }
 
-/// The tasks of a scope, by their place.
+/// Indexes of the tasks within a scope.
 fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> + 'a {
     let interval = &*data.interval;
-    // By id, so that paths are compared once for each cgroup.
+    // Compare ids: paths are then compared once per cgroup, not once per task.
     let ids: BTreeSet<u64> = match scope {
         Key::Cgroup(root) => {
             let cgroups = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, root));
@@ -246,7 +245,7 @@ fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> +
     interval.tasks.iter().enumerate().filter(move |(_, task)| is_in(task)).map(|(at, _)| at)
 }
 
-/// Cgroups with own tasks that waited behind others; the cgroups above them would only repeat it.
+/// Indexes of cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.
 fn victims(data: &Data) -> BTreeSet<usize> {
     let interval = &*data.interval;
     let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);

@@ -1,21 +1,21 @@
-//! What a quota does to a cgroup, in sentences.
+//! Sentences about the effect of quotas on a cgroup.
 
 use cgscope_model::CgroupReading;
 
 use crate::draw::prelude::*;
 
-/// Quotas that are named in a sentence, at most.
+/// Maximum number of quotas named in a sentence.
 const NAMED: usize = 3;
 /// Cells of a path within a sentence.
 const NAME: usize = 40;
 
-/// Periods that ran out of quota, all periods, and their share in percent.
+/// Periods in which the quota ran out, all periods, and the share in percent.
 pub fn ran_out(limits: &CgroupReading) -> Option<(u64, u64, f64)> {
     let (out, all) = limits.nr_throttled.zip(limits.nr_periods)?;
     Some((out, all, percent(out, all).unwrap_or(0.0)))
 }
 
-/// The quota that holds it back: `held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods`.
+/// Names the quota that limits the cgroup: `held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods`.
 pub fn verdict(data: &Data, node: &Node) -> String {
     let nodes = data.tree.nodes();
     let Some(limit) = node.limited_by.map(|at| &nodes[at]) else {
@@ -42,7 +42,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     }
 }
 
-/// The quotas that its tasks waited for, and the time that the kernel counts, which differs.
+/// The quotas that the tasks waited for, and the throttled time of `cpu.stat`, which is a different figure.
 pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     let nodes = data.tree.nodes();
     let mut said = Vec::new();

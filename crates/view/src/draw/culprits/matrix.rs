@@ -8,41 +8,41 @@ use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 
 /// Cells of a duration.
 pub const FIGURE: usize = 7;
-/// Cells of a column at least: a shade and a duration; the blank after it takes one more.
+/// Minimum cells of a column: a shade and a duration. The blank after the column takes one more cell.
 const NARROW: usize = FIGURE + 1;
-/// Cells of a column at most.
+/// Maximum cells of a column.
 const WIDE: usize = 20;
 /// Blanks between the list and the matrix.
 const GAP: usize = 2;
-/// From this width on a column has a name above it besides its letter.
+/// Minimum cells of a column for a name after its letter.
 const NAMED: usize = 13;
-/// Columns at most: one for each letter.
+/// Maximum number of columns: one for each letter.
 const MOST: usize = 26;
-/// Cells of a shade, at most.
+/// Maximum cells of a shade.
 const SHADE: usize = 3;
 
-/// A culprit: its cgroup, and its task where single tasks are recorded.
+/// Identifies a culprit: its cgroup, and its task if tasks are recorded separately.
 pub type Id = (u64, u32);
-/// Time waited behind each culprit, ns, and the first pair of it.
+/// Time waited behind each culprit, ns, and the index of the culprit's first pair.
 pub type Behind = BTreeMap<Id, (u64, usize)>;
 
 /// The culprits of the victims on the screen.
 pub struct Matrix {
-    /// The victim of each row: a node of the tree.
+    /// The victim of each row: an index into the nodes of the tree.
     victims: Vec<usize>,
-    /// For each row how long it waited behind each column, ns; last behind all others.
+    /// For each row, the time waited behind each column, ns. The last entry is the time behind all other culprits.
     rows: Vec<Vec<u64>>,
-    /// The columns, the worst first.
+    /// The columns, worst first.
     pub columns: Vec<(Id, Culprit)>,
-    /// Some culprits have no column.
+    /// Whether some culprits have no column.
     has_others: bool,
-    /// Cells of a column.
+    /// Width of a column, in cells.
     cells: usize,
-    /// The largest in a column, ns.
+    /// The largest time in any column, ns.
     most_ns: u64,
 }
 
-/// What tasks of a cgroup and all cgroups below it waited behind whom.
+/// The culprits of a cgroup and all cgroups below it, with the times waited behind them.
 pub fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {
@@ -56,7 +56,7 @@ pub fn behind(data: &Data, node: usize) -> Behind {
 }
 
 impl Matrix {
-    /// The matrix beside the rows of the list that are shown, in this region.
+    /// The matrix for the rows of the list on the screen, to be drawn in this region.
     pub fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
@@ -104,7 +104,7 @@ impl Matrix {
         Line::from(spans)
     }
 
-    /// Blanks, a shade and a figure.
+    /// A cell of the matrix: blanks, a shade and a figure.
     fn cell(&self, theme: Theme, data: &Data, row: usize, column: usize, style: Style) -> [Span<'static>; 4] {
         let ns = self.rows[row][column];
         let victim = &data.tree.nodes()[self.victims[row]].path;
@@ -143,13 +143,13 @@ pub fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
 
-/// The culprits of these victims, the worst first. Where a cgroup below a victim has its own row, its waits count there alone.
+/// The culprits of these victims, worst first. If a cgroup below a victim has its own row, its waits count only there.
 fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)> {
     let has_others_below = |node: usize| {
         let below = data.tree.below(node);
         victims.iter().any(|other| *other != node && below.contains(other))
     };
-    // Rows without others below them first: they decide which pair stands for a culprit.
+    // Rows without other rows below them come first, because they decide which pair stands for a culprit.
     let (counted, repeated): (Vec<_>, Vec<_>) =
         victims.iter().zip(waited).partition(|(node, _)| !has_others_below(**node));
     let mut sums = Behind::new();
@@ -187,12 +187,12 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Time of the interval as time a second; `-` for none.
+/// Converts a time in the interval to time per second; `-` for 0.
 fn some_a_second(data: &Data, ns: u64) -> String {
     if ns == 0 { "-".into() } else { a_second(&data.interval, ns) }
 }
 
-/// A culprit in a few letters: its task, or the last part of its path.
+/// A short name of a culprit: its task, or the last part of its path.
 pub fn short_name(culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),

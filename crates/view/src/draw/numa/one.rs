@@ -1,13 +1,13 @@
-//! A host with one NUMA node: the node, its memory, and its CPUs.
+//! A host with one NUMA node: the node, its memory and its CPUs.
 
 use cgscope_model::nodes::CpuInterval;
 
 use super::{FULL, exactly, memory, of_whom, share_bar};
 use crate::draw::{pane::a_second, prelude::*};
 
-/// Cells of the bar of a CPU, at most.
+/// Maximum cells of the bar of a CPU.
 const BAR: usize = 30;
-/// Cells of a CPU: with a bar and its waits, with a bar, with a figure alone.
+/// Cells of a CPU: with a bar and its waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
 pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
@@ -29,7 +29,7 @@ fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
     percent(busy_ns, busy_ns.saturating_add(cpu.idle_ns?))
 }
 
-/// The busiest CPU and the idlest one.
+/// Names the busiest and the idlest CPU.
 fn spread(cpus: &[CpuInterval]) -> String {
     let mut known: Vec<(f64, u32)> =
         cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu))).collect();
@@ -43,7 +43,7 @@ fn spread(cpus: &[CpuInterval]) -> String {
     }
 }
 
-/// The CPUs, several in a line: as much of each as lets all of them fit.
+/// The CPUs, several per line, with as much detail as lets all CPUs fit.
 fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     let all = &interval.cpus;
     if all.is_empty() || room == 0 {
@@ -59,7 +59,7 @@ fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     lines.collect()
 }
 
-/// `  12 ██████▌    78%  wait/s 1.20ms`
+/// One CPU: `  12 ██████▌    78%  wait/s 1.20ms`.
 fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -> Spans {
     let mut spans = vec![Span::styled(format!("{:>4} ", cpu.cpu), theme.quiet())];
     let share = busy_percent(cpu);
@@ -82,7 +82,7 @@ fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -
     spans
 }
 
-/// A cell for each CPU.
+/// The CPUs as bars of one cell each.
 fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines {
     let each = cells.saturating_sub(12).max(1);
     let line = |cpus: &[CpuInterval]| {

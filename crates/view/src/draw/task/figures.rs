@@ -1,4 +1,4 @@
-//! Waits in figures, the kernel's own beside them, switches, and the tasks that waited most.
+//! Waits in figures, compared with the kernel's figures; switches; and the tasks that waited most.
 
 use std::cmp::Reverse;
 
@@ -7,20 +7,20 @@ use cgscope_model::TaskInterval;
 use super::{LABEL, TaskView};
 use crate::{columns::rate, draw::prelude::*, text::wait_line};
 
-/// Cells of the name of a cause, of its share and of its time.
+/// Cells of the name, the share and the time of a cause.
 const CAUSE: usize = 21;
 const SHARE: usize = 7;
 const TIME: usize = 8;
-/// Tasks that are named.
+/// Maximum number of tasks named.
 const NAMED: usize = 5;
 /// Cells of a figure, and of the bar by cause.
 const FIGURE: usize = 8;
 const BAR: usize = 10;
-/// Cells for names from which on there is room for a sentence above them.
+/// Minimum cells of names for a sentence above them.
 const ROOMY: usize = 28;
 
 impl TaskView<'_> {
-    /// Number, sum and quantiles of the interval, and a line for each cause.
+    /// Number, sum and quantiles of the waits in the interval, and a line for each cause.
     pub(super) fn waits(&self) -> Lines {
         let wait = self.subject.wait();
         let mut lines = self.fact("waits", &wait_line(wait, self.interval.mode));
@@ -39,9 +39,9 @@ impl TaskView<'_> {
         lines
     }
 
-    /// The kernel's own figure, and what it does not count.
+    /// The kernel's own figure, and what the kernel does not count.
     pub(super) fn kernel(&self, members: &[&TaskInterval]) -> Lines {
-        // The coarse mode has no figure of its own to compare.
+        // Coarse mode reads the kernel's figure, so there is nothing to compare.
         if !self.app.is_exact() {
             return Vec::new();
         }
@@ -107,7 +107,7 @@ impl TaskView<'_> {
     }
 }
 
-/// The kernel's sum of the same waits beside ours, and why they differ.
+/// Compares the kernel's sum of the same waits with ours, and explains a difference.
 pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
     let said = format!("its own sum (run_delay) is {}", duration(kernel_ns));
     let differ = duration(kernel_ns.abs_diff(ours_ns));
@@ -125,13 +125,13 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
     }
 }
 
-/// The tasks that waited most, waits under way included; without those that did not wait.
+/// The tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
 pub(super) fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
     let waited = |task: &&TaskInterval| {
         task.wait.total_ns.saturating_add(task.reading.pending.map_or(0, |pending| pending.ns))
     };
     let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
-    // The older of equal ones first.
+    // For equal times, the older task comes first.
     worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));
     worst.truncate(NAMED);
     worst

@@ -1,4 +1,4 @@
-//! What holds it back: quotas, the tasks that ran, pressure.
+//! What limits the subject: quotas, culprits and pressure.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -7,14 +7,14 @@ use cgscope_model::{Blame, CgroupReading, PairReading};
 use super::{LABEL, TaskView, who::on_nodes};
 use crate::{draw::prelude::*, text::micros};
 
-/// Culprits and quotas that are named, at most.
+/// Maximum number of culprits or quotas named.
 const NAMED: usize = 4;
 /// Cells of a time, and of a share.
 const TIME: usize = 6;
 const SHARE: usize = 6;
 
 impl<'a> TaskView<'a> {
-    /// The quotas of its cgroup and of those above it.
+    /// The quotas of the subject's cgroup and its ancestors.
     pub(super) fn quotas(&self) -> Lines {
         let Some((at, node)) = self.node() else { return Vec::new() };
         let tree = &self.data.tree;
@@ -29,7 +29,7 @@ impl<'a> TaskView<'a> {
             let throttled = throttled.map_or(String::new(), |ns| format!(", throttled {}", duration(ns)));
             lines.extend(self.fact("quota", &format!("{}: {words}{throttled}", above.path)));
         }
-        // A limit that was not read may exist.
+        // A limit that was not read may still exist, so "none" is shown only if all of them were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
         if lines.is_empty() && all_read && at != 0 {
             lines.extend(self.fact("quota", "none, neither of its cgroup nor above"));
@@ -38,12 +38,12 @@ impl<'a> TaskView<'a> {
         lines
     }
 
-    /// Names with their times and shares, the worst first, a line each.
+    /// Names with their times and shares, one per line, worst first.
     fn ranked(&self, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
         let total = all.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let mut lines = Vec::new();
         if self.own_cgroup().is_some() && !all.is_empty() {
-            // Culprits are counted by cgroup alone.
+            // Culprits of a thread or process are counted by its cgroup.
             lines.push(format!("all tasks of its cgroup, {words}"));
         }
         lines.extend(all.iter().take(NAMED).map(|(name, ns)| {
@@ -57,7 +57,7 @@ impl<'a> TaskView<'a> {
         pane::hanging(self.label(label), lines, Style::new())
     }
 
-    /// The quotas that had run out, the worst first, and the time waited for each, ns.
+    /// The quotas that ran out, worst first, and the waiting time that each caused, ns.
     fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
         let named = |path: Option<&Arc<str>>, ns| (path.map_or(UNNAMED, |path| path).to_owned(), ns);
         if let Some(id) = self.own_cgroup() {
@@ -83,7 +83,7 @@ impl<'a> TaskView<'a> {
         self.subject.task().map(|task| task.reading.cgroup_id)
     }
 
-    /// The culprits of the tasks directly in a cgroup, the worst first.
+    /// The culprits of the tasks directly in a cgroup, worst first.
     fn pairs(&self, victim: u64, blame: Blame) -> Vec<&'a PairReading> {
         let pairs = self.interval.pairs.iter();
         let mut pairs: Vec<_> = pairs.filter(|pair| pair.victim == victim && pair.blame == blame).collect();

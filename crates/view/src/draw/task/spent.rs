@@ -1,24 +1,24 @@
-//! What threads did with the time of an interval.
+//! How threads spent the time of an interval.
 
 use cgscope_model::{ByCause, TaskInterval};
 
 use super::{LABEL, TaskView};
 use crate::draw::prelude::*;
 
-/// On CPU, the causes in their order, blocked.
+/// Number of parts: on CPU, each cause in order, and blocked.
 const PARTS: usize = CAUSES + 2;
 
-/// The time of threads.
+/// The time of threads, split into parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// ns; together the length of the interval times the number of threads.
+    /// Time of each part, ns. Together they are the length of the interval times the number of threads.
     parts: [u64; PARTS],
-    /// Waits that began before the interval were longer than it has room for.
+    /// Whether waits were cut to the interval because they began before it.
     is_cut: bool,
 }
 
 impl Spent {
-    /// The time of threads in an interval. The part of a wait under way that lies in it counts.
+    /// The time of threads in an interval. A wait that has not ended counts with the part that lies in the interval.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
         let mut sum = Self::default();
         for task in tasks {
@@ -40,13 +40,13 @@ impl Spent {
         sum
     }
 
-    /// Proportional parts of `whole`: together exactly that, unless there is no time at all.
+    /// Parts of `whole`, proportional to the time. They sum to `whole`, unless there is no time at all.
     pub fn parts_of(&self, whole: usize) -> [usize; PARTS] {
         causes::proportional(self.parts.map(|ns| ns as f64), whole)
     }
 }
 
-/// The sign of a part, its style, and its name.
+/// The sign, style and name of a part.
 fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
     match at.checked_sub(1) {
         None => (if theme.has_colour() { '▒' } else { '=' }, theme.busy(), "on CPU"),
@@ -59,7 +59,7 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
 }
 
 impl TaskView<'_> {
-    /// A bar of the interval, and its parts.
+    /// A bar of the interval, and an explanation of its parts.
     pub(super) fn spent(&self, members: &[&TaskInterval]) -> Lines {
         let length_ns = self.interval.duration_ns;
         let spent = Spent::of(members.iter().copied(), length_ns);
@@ -74,7 +74,7 @@ impl TaskView<'_> {
             bars::repeated(sign, cells, style)
         }));
         let is_one = matches!(self.subject, Subject::Task(_));
-        // Tenths of a percent.
+        // Each part is in tenths of a percent.
         let shares = spent.parts_of(1_000).into_iter().enumerate().filter(|(at, _)| spent.parts[*at] != 0);
         let shares = shares.map(|(at, tenths)| {
             let (sign, style, name) = part(at, theme);

@@ -16,7 +16,7 @@ fn sum(tenths: &[usize]) -> usize {
 fn the_time_of_a_thread_is_the_interval_and_its_shares_are_100_percent() {
     let readings = vec![
         small::task(5, &[300_000_000, 7_000]),
-        // Waits of two seconds in one: they had begun before.
+        // Two seconds of waits in a one-second interval: they began before it.
         small::task(6, &[2_000_000_000]),
         small::waiting(small::task(7, &[]), 40_000_000),
         small::task(8, &[]),
@@ -44,7 +44,7 @@ fn a_wait_under_way_counts_as_far_as_it_lies_in_the_interval() {
     let mut reading = TaskReading { pending: Some(pending), ..small::task(7, &[]) };
     reading.totals.on_cpu_ns = 250_000_000;
     let interval = small::interval(vec![reading]);
-    // On CPU, throttled, ..., blocked.
+    // The parts are: on CPU, throttled, ..., blocked.
     let tenths = Spent::of(&interval.tasks, 1_000_000_000).parts_of(1_000);
     assert_eq!((tenths[0], tenths[1], tenths[7]), (250, 750, 0));
 }

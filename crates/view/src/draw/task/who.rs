@@ -1,4 +1,4 @@
-//! Who it is, and where it runs.
+//! Identity of the subject, and where it runs.
 
 use cgscope_model::{CgroupName, Placement, nodes};
 
@@ -30,7 +30,7 @@ impl TaskView<'_> {
         lines
     }
 
-    /// Its process, or its threads and processes.
+    /// The process of a thread, or the threads and processes of a group.
     fn kin(&self) -> Option<String> {
         let threads = |threads: u64| units::count(threads, "thread");
         Some(match self.subject {
@@ -54,14 +54,14 @@ impl TaskView<'_> {
         })
     }
 
-    /// Its age at the end of the interval: known where that is a Sample of a recording.
+    /// Age of a task at the end of the interval. Known only in a replay, where the end is a Sample of the recording.
     fn age(&self, start_ns: u64) -> Option<String> {
         let replay = self.app.replay.as_ref()?;
         let end = replay.player.samples().get(replay.shown? + 1)?;
         Some(duration(end.mono_ns.checked_sub(start_ns)?))
     }
 
-    /// Where it runs, where it may run, and where its memory is.
+    /// Where the subject runs, where it may run, and where its memory is.
     pub(super) fn places(&self) -> Lines {
         let mut lines = Vec::new();
         if let Subject::Task(task) = self.subject {
@@ -91,7 +91,7 @@ impl TaskView<'_> {
     }
 }
 
-/// `1.0MiB on node 0, 9.0MiB on node 8`
+/// Memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
 pub(super) fn on_nodes(memory: &[(u32, u64)]) -> String {
     let said = memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there)));
     said.collect::<Vec<_>>().join(", ")
