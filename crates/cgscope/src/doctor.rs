@@ -15,8 +15,8 @@ use crate::{
     report::json_line,
 };
 
-/// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only
-/// coarse measurement works. 2: cgscope cannot measure.
+/// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only coarse
+/// measurement works. 2: cgscope cannot measure.
 pub fn run(options: &Doctor) -> Result {
     let facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
     let verdicts = judge(&facts);

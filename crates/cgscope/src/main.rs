@@ -46,9 +46,8 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// Makes the C library return large freed blocks to the kernel at once. A sample of thousands of tasks allocates megabytes.
-/// By default the C library learns to keep such blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000
-/// threads.
+/// Makes the C library return large freed blocks to the kernel at once. A sample of thousands of tasks allocates megabytes. By
+/// default the C library learns to keep such blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000 threads.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
     const LARGE_BYTES: libc::c_int = 1 << 20;

@@ -56,8 +56,8 @@ impl Recording {
     }
 
     /// Makes intervals longer, so that there are at most this many. A long recording is then read much faster, with the same
-    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node): that needs
-    /// every sample. So does the coarse mode, which splits throttled time from one sample to the next.
+    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node): that needs every
+    /// sample. So does the coarse mode, which splits throttled time from one sample to the next.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
         if !self.header().selection.is_by_id_alone() {
             return Ok(());
@@ -67,8 +67,7 @@ impl Recording {
         Ok(())
     }
 
-    /// The selected part of the next interval, which spans several samples after [`Self::at_most`]. `None` after the last
-    /// one.
+    /// The selected part of the next interval, which spans several samples after [`Self::at_most`]. `None` after the last one.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         let Some(earlier) = self.first()? else { return Ok(None) };
         // In the coarse mode, `first` has set the step to 1.
@@ -240,8 +239,8 @@ mod tests {
         }
     }
 
-    /// Samples once a second. A life is the start, the length, and the time before the task is first read, in seconds. Each
-    /// task has one more wait per second.
+    /// Samples once a second. A life is the start, the length, and the time before the task is first read, in seconds. Each task
+    /// has one more wait per second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {

@@ -19,8 +19,8 @@ pub fn pace(rhythm: &Rhythm) -> Pace {
     Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count }
 }
 
-/// Measures, writes every sample to the tee, and then calls `each` with the interval. With `merge`, `each` gets one interval
-/// over the whole run at the end instead.
+/// Measures, writes every sample to the tee, and then calls `each` with the interval. With `merge`, `each` gets one interval over
+/// the whole run at the end instead.
 pub async fn for_each_interval(
     mut session: Session,
     merge: bool,

@@ -97,8 +97,7 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // /proc only shows changes between two readings. So the first reading precedes the command, and the last its
-        // reaping.
+        // /proc only shows changes between two readings. So the first reading precedes the command, and the last its reaping.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
@@ -200,8 +199,7 @@ impl Session {
         }
     }
 
-    /// The next sample, whether it must not be compared with earlier ones, and why it is the last, if it is. Prints
-    /// messages.
+    /// The next sample, whether it must not be compared with earlier ones, and why it is the last, if it is. Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {

@@ -71,9 +71,9 @@ impl Store {
         }
     }
 
-    /// Saves what keys have changed since the file was read; `now` must not contain values from the command line. Writes
-    /// nothing if nothing has changed. Also writes nothing if the home belongs to another user (as under sudo) and has no
-    /// settings file yet: the new file would be ours, in a directory where the home's owner cannot remove it.
+    /// Saves what keys have changed since the file was read; `now` must not contain values from the command line. Writes nothing
+    /// if nothing has changed. Also writes nothing if the home belongs to another user (as under sudo) and has no settings file
+    /// yet: the new file would be ours, in a directory where the home's owner cannot remove it.
     ///
     /// # Errors
     /// Fails, with a sentence that says why, if the file cannot be written. The file is then unchanged.
@@ -147,8 +147,8 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The file to replace. All steps use the opened directory and the file that was read. Otherwise, whoever can write to a
-/// home could trick root with a symbolic link.
+/// The file to replace. All steps use the opened directory and the file that was read. Otherwise, whoever can write to a home
+/// could trick root with a symbolic link.
 struct Target {
     folder: OwnedFd,
     name: OsString,

@@ -38,8 +38,8 @@ impl Signals {
         Self::listen()
     }
 
-    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, so that the
-    /// command has our signal dispositions from before.
+    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, so that the command has
+    /// our signal dispositions from before.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -69,8 +69,8 @@ impl Signals {
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signal handler that passes a signal on. The kernel sends signals of its own (keys, a closed terminal) to the whole job,
-/// so a command in our session has already received them.
+/// Signal handler that passes a signal on. The kernel sends signals of its own (keys, a closed terminal) to the whole job, so a
+/// command in our session has already received them.
 extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // SAFETY: the kernel passes a valid pointer.
     let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
@@ -105,8 +105,8 @@ pub enum Whom {
     Process,
 }
 
-/// Job control for a screen: gives the terminal back before a stop, and takes it again when continued in the foreground.
-/// Dropping it restores the default action of SIGTSTP.
+/// Job control for a screen: gives the terminal back before a stop, and takes it again when continued in the foreground. Dropping
+/// it restores the default action of SIGTSTP.
 pub struct JobControl {
     /// `None`: our parent has no job control and would never continue us.
     stop: Option<Signal>,
@@ -138,8 +138,7 @@ impl JobControl {
         }
     }
 
-    /// Executes an order. Returns when the screen can be drawn again. Also returns after an ending signal, without the
-    /// terminal.
+    /// Executes an order. Returns when the screen can be drawn again. Also returns after an ending signal, without the terminal.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
             Order::Stop(whom) => self.stop(whom, screen).await,
@@ -165,8 +164,8 @@ impl JobControl {
         self.come_back(screen).await
     }
 
-    /// After SIGCONT, takes the terminal over once we are in the foreground. In the background we stop again, like every
-    /// program that needs the terminal, unless we were continued to be ended.
+    /// After SIGCONT, takes the terminal over once we are in the foreground. In the background we stop again, like every program
+    /// that needs the terminal, unless we were continued to be ended.
     async fn come_back(&mut self, screen: &mut Screen) -> io::Result<()> {
         while !in_foreground() {
             give_back();

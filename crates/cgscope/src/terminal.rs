@@ -38,11 +38,11 @@ pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Reports button presses, the wheel and drags, with coordinates of any size. crossterm would also report every move, which
-/// we do not use and which floods a slow line.
+/// Reports button presses, the wheel and drags, with coordinates of any size. crossterm would also report every move, which we do
+/// not use and which floods a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// Whether the terminal is ours. Locked during writes: the terminal is given back only between escape sequences, and nothing
-/// is drawn afterwards.
+/// Whether the terminal is ours. Locked during writes: the terminal is given back only between escape sequences, and nothing is
+/// drawn afterwards.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 
@@ -67,8 +67,7 @@ impl Screen {
         )))
     }
 
-    /// Takes over the terminal. With `mouse`, also the mouse, which then does not select text. `instead` as in
-    /// [`Screen::check`].
+    /// Takes over the terminal. With `mouse`, also the mouse, which then does not select text. `instead` as in [`Screen::check`].
     pub fn take(instead: &str, mouse: bool) -> Result<Self> {
         Self::check(instead)?;
         give_back_before_panics();
@@ -155,8 +154,8 @@ pub async fn panicked() {
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // First: in the background the kernel stops us here, before we write to another job's screen. Disable before enable: a
-    // shell may have changed the modes that crossterm believes are set.
+    // First: in the background the kernel stops us here, before we write to another job's screen. Disable before enable: a shell
+    // may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;

@@ -1,5 +1,5 @@
-//! Looks up users and groups in the files of this host. The C library would also query network services, and cannot do that
-//! in a static program.
+//! Looks up users and groups in the files of this host. The C library would also query network services, and cannot do that in a
+//! static program.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! Checks that no output of a recording has changed by a byte. The snapshot has a line with length and checksum for each
-//! output. The outputs themselves are in `target/golden`, to compare with those of the previous commit.
-//! `INSTA_UPDATE=always` accepts new lines.
+//! Checks that no output of a recording has changed by a byte. The snapshot has a line with length and checksum for each output.
+//! The outputs themselves are in `target/golden`, to compare with those of the previous commit. `INSTA_UPDATE=always` accepts new
+//! lines.
 
 use std::{
     fs,

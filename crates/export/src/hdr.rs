@@ -1,5 +1,5 @@
-//! An interval log of HdrHistogram, in ns. Each interval has a histogram of all waits, without a tag. It also has a
-//! histogram for each cgroup including its descendants, tagged with the path.
+//! An interval log of HdrHistogram, in ns. Each interval has a histogram of all waits, without a tag. It also has a histogram for
+//! each cgroup including its descendants, tagged with the path.
 
 use std::{
     io::Write,

@@ -1,5 +1,5 @@
-//! Waiting by stack and cause, summed over all intervals. A stack is the cgroups from the root down, the process and the
-//! thread. The size grows with the number of tasks, not with time.
+//! Waiting by stack and cause, summed over all intervals. A stack is the cgroups from the root down, the process and the thread.
+//! The size grows with the number of tasks, not with time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -99,8 +99,8 @@ impl StackWaits {
         }
     }
 
-    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause, so the numbers add up
-    /// to the total.
+    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause, so the numbers add up to
+    /// the total.
     pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
@@ -112,8 +112,8 @@ impl StackWaits {
     }
 }
 
-/// Divides `count` in proportion to `shares`. What is left after rounding down goes to the largest remainders. Without
-/// shares, all waits took 0 ns, and the last cause gets them all.
+/// Divides `count` in proportion to `shares`. What is left after rounding down goes to the largest remainders. Without shares,
+/// all waits took 0 ns, and the last cause gets them all.
 fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
     let mut counts = [0; N];

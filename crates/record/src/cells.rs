@@ -1,5 +1,5 @@
-//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order,
-//! so the header names the columns once.
+//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order, so the
+//! header names the columns once.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -190,8 +190,7 @@ pub(crate) trait Field: Sized {
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-/// Implements [`Field`] for types that are a single number: the kind of column, the number of a value, and the value of a
-/// number.
+/// Implements [`Field`] for types that are a single number: the kind of column, the number of a value, and the value of a number.
 macro_rules! single_numbers {
     ($($type:ty: $kind:ident, $number:ident,
        |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(

@@ -1,5 +1,5 @@
-//! Encodes samples as payloads, and decodes them. A key frame holds a whole sample, a delta frame the changes since the
-//! previous one.
+//! Encodes samples as payloads, and decodes them. A key frame holds a whole sample, a delta frame the changes since the previous
+//! one.
 
 use std::{any::Any, io, sync::Arc};
 
@@ -19,8 +19,8 @@ use crate::{
 /// The first bytes of a key frame's payload, by which readers find a key frame after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
-/// Size of the times before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each). The size before compression
-/// (u32) follows.
+/// Size of the times before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each). The size before compression (u32)
+/// follows.
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::WriteError;
 
-/// The first eight bytes of a recording. 0x8B is not ASCII and does not start UTF-8. As in PNG, the line ends reveal a
-/// transfer that has converted them.
+/// The first eight bytes of a recording. 0x8B is not ASCII and does not start UTF-8. As in PNG, the line ends reveal a transfer
+/// that has converted them.
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format, raised by each change that older readers cannot read. New kinds of frames, tables and columns need
-/// no new version: readers skip what they do not know. A column that a file lacks has the value of an empty row.
+/// Version of the format, raised by each change that older readers cannot read. New kinds of frames, tables and columns need no
+/// new version: readers skip what they do not know. A column that a file lacks has the value of an empty row.
 pub const VERSION: u32 = 3;
 
 /// Maximum size of a payload, bytes. A host with 100,000 tasks stays well below.

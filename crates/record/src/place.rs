@@ -1,12 +1,12 @@
-//! Creates output files, with the right owner and permissions. A file is written beside its final path and then renamed, so
-//! that the final path never holds an incomplete file.
+//! Creates output files, with the right owner and permissions. A file is written beside its final path and then renamed, so that
+//! the final path never holds an incomplete file.
 //!
-//! All steps use the directory that was opened when the path was resolved. A user who later renames or replaces a directory
-//! on the path cannot redirect a write of root.
+//! All steps use the directory that was opened when the path was resolved. A user who later renames or replaces a directory on
+//! the path cannot redirect a write of root.
 //!
-//! Other users must not see what root measures, so files of root have mode 0600, like `perf.data`. Under `sudo`, the user
-//! who ran `sudo` gets the file, but only in a directory where that user could have created it. Elsewhere, root or a service
-//! may trust the file, and a user who owns it could gain privileges.
+//! Other users must not see what root measures, so files of root have mode 0600, like `perf.data`. Under `sudo`, the user who ran
+//! `sudo` gets the file, but only in a directory where that user could have created it. Elsewhere, root or a service may trust
+//! the file, and a user who owns it could gain privileges.
 
 use std::{
     env,
@@ -59,8 +59,7 @@ impl Place {
     /// Resolves a path. Follows links, also to a file that does not exist yet. Writing keeps the links.
     ///
     /// # Errors The path is a directory or has too many links. Or another user made a link or special file on the path in a
-    /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their
-    /// setting).
+    /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -184,8 +183,8 @@ fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// Whether another user may have planted a file: in a sticky, world-writable directory, only our files and the directory
-/// owner's are trusted.
+/// Whether another user may have planted a file: in a sticky, world-writable directory, only our files and the directory owner's
+/// are trusted.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -207,8 +206,8 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A file beside its final path. Dropping this value removes the file, unless [`Beside::keep`] was called. `None`: the file
-/// is written in place.
+/// A file beside its final path. Dropping this value removes the file, unless [`Beside::keep`] was called. `None`: the file is
+/// written in place.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 
@@ -252,8 +251,8 @@ fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rusti
     Ok(file.into())
 }
 
-/// The permissions of a new file, before the umask. If it replaces a file of the same owner, it gets at most the permissions
-/// of that file. Files of other users do not count, as they may have been planted.
+/// The permissions of a new file, before the umask. If it replaces a file of the same owner, it gets at most the permissions of
+/// that file. Files of other users do not count, as they may have been planted.
 fn new_mode(user: Uid, replaced: Option<&Stat>) -> u32 {
     let most = if user.is_root() { 0o600 } else { 0o666 };
     match replaced {

@@ -171,8 +171,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Collects appearing and disappearing tasks from now on. Call both [`Self::take_new_tasks`] and
-    /// [`Self::take_gone_tasks`] regularly.
+    /// Collects appearing and disappearing tasks from now on. Call both [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]
+    /// regularly.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
@@ -265,8 +265,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// Rejects a frame with a right checksum but wrong contents. Its length is right too, but only a key frame can be used
-    /// next.
+    /// Rejects a frame with a right checksum but wrong contents. Its length is right too, but only a key frame can be used next.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);

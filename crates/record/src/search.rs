@@ -66,8 +66,8 @@ const MOST_TIMES: u64 = 4;
 const LEAST: u64 = 1 << 20;
 
 impl Search {
-    /// Offset of the next complete key frame at or after `from`. The search stops at the start of another recording, whose
-    /// frames do not belong to this one.
+    /// Offset of the next complete key frame at or after `from`. The search stops at the start of another recording, whose frames
+    /// do not belong to this one.
     pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);

@@ -18,9 +18,9 @@ use crate::{
 
 /// Writes a recording to any output.
 ///
-/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so
-/// `kill -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the
-/// very disk and scheduler that we measure.
+/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so `kill
+/// -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the very disk and
+/// scheduler that we measure.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -38,8 +38,7 @@ pub struct Writer<W> {
 /// Reserves disk space for the output: an offset, and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Bytes kept free after a sample for the end frame. That takes about a hundred bytes, or up to a thousand with a trigger's
-/// text.
+/// Bytes kept free after a sample for the end frame. That takes about a hundred bytes, or up to a thousand with a trigger's text.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
@@ -109,8 +108,8 @@ impl<W: Write> Writer<W> {
 
 type FileResult<T> = Result<T, FileError<WriteError>>;
 
-/// Writes a recording to a file. If a failed write leaves part of a frame, that part is cut off. So the file stays readable,
-/// and can take samples again once the disk has space.
+/// Writes a recording to a file. If a failed write leaves part of a frame, that part is cut off. So the file stays readable, and
+/// can take samples again once the disk has space.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -164,8 +163,8 @@ impl FileWriter {
         self.writer.bytes()
     }
 
-    /// After an error, cuts the file back to its last complete frame. A pipe or a device stays broken, and readers report a
-    /// torn end.
+    /// After an error, cuts the file back to its last complete frame. A pipe or a device stays broken, and readers report a torn
+    /// end.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;

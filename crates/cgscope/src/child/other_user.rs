@@ -2,8 +2,7 @@
 //!
 //! The other user may be hostile to us. A process with our controlling terminal can push characters into the terminal
 //! (`TIOCSTI`), which our shell then runs. A process that has the terminal open for reading can read what is typed. So the
-//! command leads its own session, as under `su -c`, does not read from a terminal, and has the terminal open for writing
-//! only.
+//! command leads its own session, as under `su -c`, does not read from a terminal, and has the terminal open for writing only.
 
 use std::{
     env,

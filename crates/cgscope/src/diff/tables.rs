@@ -15,8 +15,7 @@ const SAME: f64 = 0.02;
 const HEADINGS: &str =
     "    before      after    change                  99% interval  verdict                  what";
 
-/// Prints changes that are more than noise, then other changes, each by size. With `all`, prints every change in its own
-/// row.
+/// Prints changes that are more than noise, then other changes, each by size. With `all`, prints every change in its own row.
 pub fn changes(out: &mut String, diff: &Diff, all: bool) -> Result {
     let (called, others): (Vec<&Change>, _) = diff.changes.iter().partition(|change| change.is_called());
     for (title, changes, most) in [("More", called, CALLED), ("Not more", others, OTHERS)] {

@@ -11,8 +11,8 @@ use crate::recording::Recording;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What a program does in each second: its run time, its number of waits behind another cgroup, and the length of each wait.
-/// Run time and length vary by 5 %.
+/// What a program does in each second: its run time, its number of waits behind another cgroup, and the length of each wait. Run
+/// time and length vary by 5 %.
 struct Does {
     cgroup: u64,
     comm: &'static str,

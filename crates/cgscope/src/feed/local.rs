@@ -23,8 +23,7 @@ struct Local {
     is_over: bool,
 }
 
-/// Takes the first sample at once unless `first` is given, further samples every `interval`, and the last one after
-/// `duration`.
+/// Takes the first sample at once unless `first` is given, further samples every `interval`, and the last one after `duration`.
 pub fn start(
     collector: Collector,
     first: Option<Sample>,
@@ -76,8 +75,8 @@ impl Local {
 /// Waits until exited tasks are counted. The kernel frees them only after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
-        // SAFETY: the call takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the
-        // sleep remains.
+        // SAFETY: the call takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the sleep
+        // remains.
         unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
         // The kernel frees tasks in callbacks that run shortly after the grace period.
         thread::sleep(Duration::from_millis(10));
@@ -132,8 +131,8 @@ impl Schedule {
         };
     }
 
-    /// Waits until a sample is due. Returns whether it is the last one (also once the sender is dropped), and how many were
-    /// late. A new interval takes effect at once.
+    /// Waits until a sample is due. Returns whether it is the last one (also once the sender is dropped), and how many were late.
+    /// A new interval takes effect at once.
     fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {

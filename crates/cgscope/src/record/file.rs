@@ -121,8 +121,7 @@ impl Made {
         Self { path: path.to_owned(), inode: inode(path) }
     }
 
-    /// Removes the file. Returns false, and removes nothing, if the file no longer exists or the name belongs to another
-    /// file.
+    /// Removes the file. Returns false, and removes nothing, if the file no longer exists or the name belongs to another file.
     pub fn remove(&self) -> io::Result<bool> {
         let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
         if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }

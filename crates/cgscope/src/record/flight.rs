@@ -1,5 +1,5 @@
-//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it, that is, copies
-//! that part to a file.
+//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it, that is, copies that
+//! part to a file.
 
 use std::{
     fs,

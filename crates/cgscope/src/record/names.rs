@@ -26,8 +26,7 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The first free [`stamped`] name at or after this time, and its time. A clock that is not set has the same time at every
-/// boot.
+/// The first free [`stamped`] name at or after this time, and its time. A clock that is not set has the same time at every boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))

@@ -43,16 +43,16 @@ impl SegmentLimits {
         Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
     }
 
-    /// Whether a segment is complete. It needs at least one interval. Half an interval of tolerance, as the last sample may
-    /// be early.
+    /// Whether a segment is complete. It needs at least one interval. Half an interval of tolerance, as the last sample may be
+    /// early.
     fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
         let is_full = self.size.is_some_and(|limit| bytes >= limit);
         let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);
         samples >= 2 && (is_full || is_old)
     }
 
-    /// How many complete segments can be removed. `complete` yields `(end_ns, bytes)`, the oldest first. Segments that end
-    /// before `needed_ns` go, and more if all segments together (`bytes`) exceed their limit.
+    /// How many complete segments can be removed. `complete` yields `(end_ns, bytes)`, the oldest first. Segments that end before
+    /// `needed_ns` go, and more if all segments together (`bytes`) exceed their limit.
     fn expendable(
         &self,
         complete: impl Iterator<Item = (u64, u64)>,

@@ -27,8 +27,8 @@ pub struct Tee {
 }
 
 impl Tee {
-    /// Sets up a measurement, and a recording if `path` names a file. Fails before anything starts if the file cannot be
-    /// written. With `has_screen`, messages on standard error wait until [`Self::leave_screen`].
+    /// Sets up a measurement, and a recording if `path` names a file. Fails before anything starts if the file cannot be written.
+    /// With `has_screen`, messages on standard error wait until [`Self::leave_screen`].
     pub fn set_up(
         path: Option<&Path>,
         has_screen: bool,

@@ -112,8 +112,8 @@ impl Beat {
         self.came.push_back(at);
     }
 
-    /// Predicts the next scrape if the latest scrapes were periodic: one scraper, or a few with the same period. Never
-    /// before the last scrape.
+    /// Predicts the next scrape if the latest scrapes were periodic: one scraper, or a few with the same period. Never before the
+    /// last scrape.
     fn next(&self) -> Option<Instant> {
         let gaps: Vec<Duration> =
             self.came.iter().zip(self.came.iter().skip(1)).map(|(a, b)| *b - *a).collect();

@@ -126,8 +126,8 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     })
 }
 
-/// The group whose members may connect to a new socket. If the default group does not exist, as on a host without setup for
-/// the daemon, only root can connect.
+/// The group whose members may connect to a new socket. If the default group does not exist, as on a host without setup for the
+/// daemon, only root can connect.
 fn viewers_group(config: &SocketConfig) -> Result<u32, String> {
     match group_id(&config.group) {
         Err(sentence) if config.group == SocketConfig::default().group => {

@@ -9,8 +9,8 @@ use rustix::thread::{
 
 use crate::users::User;
 
-/// Switches to another user, if one is given, and gives up every capability for good. Call it while there is only one
-/// thread: other threads would keep their privileges.
+/// Switches to another user, if one is given, and gives up every capability for good. Call it while there is only one thread:
+/// other threads would keep their privileges.
 ///
 /// The loaded maps and programs stay open, and reading them needs no privilege (since Linux 5.19, commit c8644cd0efe7, only
 /// creating maps and loading programs do, among the commands of bpf(2)).

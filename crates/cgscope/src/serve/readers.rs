@@ -15,8 +15,8 @@ const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// Warnings about files that viewers can use, each with a remedy. `viewers` is the group whose members may connect, unless
-/// it is root's. Access control lists are not checked.
+/// Warnings about files that viewers can use, each with a remedy. `viewers` is the group whose members may connect, unless it is
+/// root's. Access control lists are not checked.
 pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
     let http = &config.http;
     let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];

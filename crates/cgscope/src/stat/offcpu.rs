@@ -1,5 +1,5 @@
-//! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame
-//! graph, or the largest stacks as text.
+//! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame graph,
+//! or the largest stacks as text.
 
 mod folded;
 mod output;

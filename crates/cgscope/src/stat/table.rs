@@ -68,8 +68,7 @@ struct Printer<'a> {
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
-    /// The whole run, for the average; `None` if no average is printed, because one line stands for all or the output is
-    /// JSON.
+    /// The whole run, for the average; `None` if no average is printed, because one line stands for all or the output is JSON.
     whole: Option<Appended>,
     printed: u64,
     symbols: Rc<KernelSymbols>,
@@ -123,8 +122,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// Adds an interval to the average. In an endless run, only existing tasks keep their lines once too many tasks have
-    /// ended.
+    /// Adds an interval to the average. In an endless run, only existing tasks keep their lines once too many tasks have ended.
     fn keep(&mut self, data: Data) {
         let Some(whole) = &mut self.whole else { return };
         let interval = Arc::unwrap_or_clone(data.interval);

@@ -60,8 +60,7 @@ pub async fn run(options: &Top) -> Result {
         .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
     let sort = options.sort_among(&kinds)?;
     let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
-    // Check the terminal first, before anything is started. Take it over last: until then messages on standard error are
-    // visible.
+    // Check the terminal first, before anything is started. Take it over last: until then messages on standard error are visible.
     Screen::check(INSTEAD)?;
     let (ready, tee) = set_up(&target, pace, options)?;
     live::run(ready, tee, remembered, settings, begin, pace.interval).await

@@ -1,5 +1,5 @@
-//! Reads the command lines of the displayed processes on a separate thread: the kernel makes us wait while a process changes
-//! its memory mappings.
+//! Reads the command lines of the displayed processes on a separate thread: the kernel makes us wait while a process changes its
+//! memory mappings.
 
 use std::{
     collections::BTreeSet,

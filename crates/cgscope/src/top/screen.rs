@@ -23,8 +23,8 @@ use crate::{
 
 /// The source of the intervals on the screen.
 pub trait Updates {
-    /// Waits for an update and applies it to `app`. If a key arrives first, the loop drops this future. So no update may be
-    /// lost by a drop: the next call must return it.
+    /// Waits for an update and applies it to `app`. If a key arrives first, the loop drops this future. So no update may be lost
+    /// by a drop: the next call must return it.
     async fn next(&mut self, app: &mut App) -> Result<Flow>;
 }
 

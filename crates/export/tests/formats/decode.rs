@@ -117,8 +117,7 @@ pub(crate) fn pprof_stacks(profile: &pprof::proto::Profile) -> Vec<Stack> {
 /// The contents of a Perfetto trace, by track names.
 #[derive(Default)]
 pub(crate) struct Traced {
-    /// The sum of the values of each counter. The key is the names of the parent tracks from the top, then the counter's
-    /// name.
+    /// The sum of the values of each counter. The key is the names of the parent tracks from the top, then the counter's name.
     pub(crate) counters: BTreeMap<Vec<String>, u64>,
     /// The last value of each counter.
     pub(crate) last: BTreeMap<Vec<String>, u64>,

@@ -193,8 +193,8 @@ impl Daemon {
     }
 }
 
-/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload a daemon
-/// in trouble.
+/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload a daemon in
+/// trouble.
 #[derive(Debug)]
 struct Backoff(Duration);
 

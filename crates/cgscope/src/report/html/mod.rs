@@ -1,8 +1,7 @@
 //! The report as a single HTML page. It needs no network, no other files and no framework.
 //!
-//! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host chooses the
-//! names of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as
-//! text.
+//! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host chooses the names
+//! of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as text.
 
 mod charts;
 mod data;

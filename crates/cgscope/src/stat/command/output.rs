@@ -59,8 +59,7 @@ fn begins_as_ours(place: &Place) -> io::Result<bool> {
     Ok([BEGINNING, OBJECT].iter().any(|ours| beginning.starts_with(ours.as_bytes())))
 }
 
-/// Creates and removes a temporary file. Does not open a pipe: its reader would mistake our close for the end of the
-/// summary.
+/// Creates and removes a temporary file. Does not open a pipe: its reader would mistake our close for the end of the summary.
 fn can_be_made(place: &Place) -> io::Result<bool> {
     if place.is_direct() { Ok(true) } else { place.create().map(|_| true) }
 }

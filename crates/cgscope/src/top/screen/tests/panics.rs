@@ -1,5 +1,5 @@
-//! A panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this test
-//! program starts itself on a new terminal.
+//! A panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this test program
+//! starts itself on a new terminal.
 
 use std::{
     fs::File,
