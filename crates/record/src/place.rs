@@ -58,7 +58,8 @@ const MOST_LINKS: usize = 40;
 impl Place {
     /// Resolves a path. Follows links, also to a file that does not exist yet. Writing keeps the links.
     ///
-    /// # Errors The path is a directory or has too many links. Or another user made a link or special file on the path in a
+    /// # Errors
+    /// The path is a directory or has too many links. Or another user made a link or special file on the path in a
     /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();

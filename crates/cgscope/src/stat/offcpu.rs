@@ -40,7 +40,8 @@ pub struct Offcpu {
 impl Offcpu {
     /// `None` if `--offcpu` was not given. `target` names the measured tasks in words.
     ///
-    /// # Errors Fails before anything is measured if the file holds other data, or kernel functions have no names.
+    /// # Errors
+    /// Fails before anything is measured if the file holds other data, or kernel functions have no names.
     pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
@@ -74,7 +75,8 @@ impl Offcpu {
 
     /// Writes the file, or returns the text to print with the result.
     ///
-    /// # Errors Fails if nothing was measured. If the file cannot be written, prints the text on standard error and fails.
+    /// # Errors
+    /// Fails if nothing was measured. If the file cannot be written, prints the text on standard error and fails.
     pub fn finish(&self) -> Result<Option<String>> {
         if self.is_coarse {
             return Err(Error::incomplete(

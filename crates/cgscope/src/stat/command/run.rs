@@ -54,7 +54,8 @@ impl SoFar {
 
 /// Measures until the command has ended, and waits for the end even if measuring fails.
 ///
-/// # Errors The command could not be executed.
+/// # Errors
+/// The command could not be executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;
