@@ -169,8 +169,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
 
 fn end_of(child: &Child) -> io::Result<Ended> {
     loop {
-        // SAFETY: zeroes are valid values, and the kernel fills both structs. A direct system call, because the `waitid` of the C
-        // library does not take `rusage`.
+        // SAFETY: zeroes are valid values, and the kernel fills both structs. The C library's `waitid` does not take `rusage`.
         let (result, info, usage) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let mut usage: libc::rusage = std::mem::zeroed();

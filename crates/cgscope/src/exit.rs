@@ -55,8 +55,7 @@ impl Error {
         Self { sentence: sentence.into(), exit: Exit::Incomplete }
     }
 
-    /// The error if the program of a command could not be executed. The exit code is 127 if the program does not exist, else 126,
-    /// as with `env`, `nohup` and shells.
+    /// The program of a command could not be executed. Exit code 127 if it does not exist, else 126, as with `env` and shells.
     pub fn not_executed(error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }

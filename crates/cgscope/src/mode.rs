@@ -28,8 +28,7 @@ impl Coarse {
     }
 }
 
-/// Starts in the requested mode. `Auto` uses the coarse mode only if the host or a limit of the exact mode leaves no other
-/// choice.
+/// Starts in the requested mode. `Auto` is coarse only if the host or a limit of the exact mode leaves no other choice.
 pub fn choose<T>(
     choice: ModeChoice,
     exact: impl FnOnce() -> std::result::Result<T, Failure>,

@@ -239,8 +239,7 @@ mod tests {
         }
     }
 
-    /// Samples once a second. A life is the start, the length, and the time before the task is first read, in seconds. Each task
-    /// has one more wait per second.
+    /// Samples once a second. A life is start, length, and time before the first reading, in seconds. A task waits once a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {

@@ -61,7 +61,7 @@ pub async fn run(options: &Sample) -> Result {
     finish(&rounds, &end, options, &target)
 }
 
-/// Reads threads on another thread until the rounds are over, or the command ends, or a signal arrives.
+/// Samples all threads on a worker thread, until the rounds are over, the command ends or a signal arrives.
 async fn take(
     sampling: Sampling,
     schedule: Schedule,

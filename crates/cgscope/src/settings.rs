@@ -256,7 +256,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Reads a text file. Anything else under the name, such as a FIFO, fails at once.
+/// Reads a text file. Anything else under the name, such as a FIFO, fails without blocking.
 fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<(String, Metadata)> {
     let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);

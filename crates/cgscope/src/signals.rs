@@ -29,8 +29,7 @@ impl Signals {
         Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// Listens while a command runs. If the command has its own session, we also send the signals to it, because nobody else
-    /// does.
+    /// Listens while a command runs. A command in its own session gets the signals from us, because nobody else sends them.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
         if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
             PASS_TO.store(group, Ordering::SeqCst);
@@ -38,8 +37,8 @@ impl Signals {
         Self::listen()
     }
 
-    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, so that the command has
-    /// our signal dispositions from before.
+    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, which copies
+    /// dispositions.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -69,8 +68,7 @@ impl Signals {
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signal handler that passes a signal on. The kernel sends signals of its own (keys, a closed terminal) to the whole job, so a
-/// command in our session has already received them.
+/// Passes a signal on. The kernel sends its own signals (keys, a closed terminal) to all processes of the job in our session.
 extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // SAFETY: the kernel passes a valid pointer.
     let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;

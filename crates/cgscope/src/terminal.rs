@@ -38,11 +38,9 @@ pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Reports button presses, the wheel and drags, with coordinates of any size. crossterm would also report every move, which we do
-/// not use and which floods a slow line.
+/// Reports presses, the wheel and drags, with coordinates of any size. Omits other moves: unused, and they flood a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// Whether the terminal is ours. Locked during writes: the terminal is given back only between escape sequences, and nothing is
-/// drawn afterwards.
+/// Whether the terminal is ours. Locked during writes, so that it is given back between sequences, and not drawn on later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 

@@ -189,7 +189,7 @@ fn fewest_waits(per_mille: u16) -> u64 {
 
 #[derive(Debug)]
 pub struct Watch {
-    /// Whether each trigger may fire. False after it fires, until the figure is not above the limit: a long episode is frozen
+    /// Whether each trigger may fire. It may not after firing, until the figure falls to the limit: a long episode is frozen
     /// once.
     armed: Vec<bool>,
     quiet_until_ns: u64,

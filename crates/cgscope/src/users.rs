@@ -1,5 +1,4 @@
-//! Looks up users and groups in the files of this host. The C library would also query network services, and cannot do that in a
-//! static program.
+//! Users and groups from the files of this host. The C library also queries network services, and fails in a static program.
 
 use std::fs;
 

@@ -1,6 +1,5 @@
-//! Checks that no output of a recording has changed by a byte. The snapshot has a line with length and checksum for each output.
-//! The outputs themselves are in `target/golden`, to compare with those of the previous commit. `INSTA_UPDATE=always` accepts new
-//! lines.
+//! Checks that no output of a recording has changed by a byte. The snapshot has length and checksum of each output. The outputs
+//! are in `target/golden`, to compare with those of the previous commit. `INSTA_UPDATE=always` accepts new lines.
 
 use std::{
     fs,

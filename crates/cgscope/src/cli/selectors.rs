@@ -21,8 +21,7 @@ impl Selectors {
     }
 }
 
-/// The option of a selector. clap checks each id, so that its error names the invalid id of a list; other selectors are checked
-/// later.
+/// The option of a selector. clap checks each id, so that its error names the invalid one. Other selectors are checked later.
 fn argument(selector: &'static Selector) -> Arg {
     let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
     let argument = Arg::new(selector.name)

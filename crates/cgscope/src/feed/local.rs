@@ -75,8 +75,7 @@ impl Local {
 /// Waits until exited tasks are counted. The kernel frees them only after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
-        // SAFETY: the call takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the sleep
-        // remains.
+        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the sleep remains.
         unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
         // The kernel frees tasks in callbacks that run shortly after the grace period.
         thread::sleep(Duration::from_millis(10));

@@ -1,5 +1,4 @@
-//! Sources of samples: our own collector or the daemon. Each runs on its own thread, so that a key press never waits for a
-//! reading.
+//! Sources of samples: our own collector or the daemon. Each has its own thread, so that a key press never waits for a reading.
 
 mod daemon;
 mod local;
@@ -85,8 +84,7 @@ impl Events {
         }
     }
 
-    /// Sets the interval, counted from the last sample; if it has already passed, the next sample is due at once. The daemon
-    /// chooses its own moments.
+    /// Sets the interval, counted from the last sample; at once if that has passed. The daemon chooses its own times.
     pub fn set_interval(&mut self, interval: Duration) {
         (self.demand)(Demand::Interval(interval));
     }

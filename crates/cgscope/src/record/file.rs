@@ -16,7 +16,7 @@ use crate::{
 
 pub type Failure = FileError<WriteError>;
 
-/// The work is incomplete, not impossible: earlier samples were recorded.
+/// Exit code 1 (incomplete), because earlier samples were recorded.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Self::incomplete(failure.to_string())

@@ -1,5 +1,4 @@
-//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it, that is, copies that
-//! part to a file.
+//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it: copies it to a file.
 
 use std::{
     fs,
@@ -232,7 +231,7 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Extends an error. The ring is closed, and stays.
+    /// Adds to an error that the ring stays, which is closed.
     fn left_after(&mut self, mut error: Error) -> Error {
         // Let a running copy finish.
         self.settle(true);
@@ -309,7 +308,7 @@ impl Destination for Flight<'_> {
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    /// Also stops a copy, which could take long.
+    /// Closes the ring early, and stops a running copy, which could take long.
     fn abandon(&mut self, reason: Reason) {
         self.stop.store(true, Ordering::Relaxed);
         self.settle(true);

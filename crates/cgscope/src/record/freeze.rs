@@ -53,7 +53,7 @@ pub struct Frozen {
 impl Freeze {
     /// Copies the part. The file gets its name once it is complete. A failed copy leaves no file.
     pub fn run(self) -> Result<Frozen> {
-        // Incomplete, whatever failed: the ring has been recorded.
+        // Always exit code 1 (incomplete), because the ring was recorded.
         self.copy().map_err(|error| Error::incomplete(error.sentence))
     }
 

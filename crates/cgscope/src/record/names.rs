@@ -26,7 +26,7 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The first free [`stamped`] name at or after this time, and its time. A clock that is not set has the same time at every boot.
+/// The first free [`stamped`] name from this time on, and its time. An unset clock has the same time at every boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
@@ -37,7 +37,7 @@ pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)>
     (unix_ns..).step_by(1_000_000).map(|unix_ns| (stamped(path, unix_ns), unix_ns))
 }
 
-/// `FILE.old`, `FILE.old.2` and so on.
+/// The names `FILE.old`, `FILE.old.2` and so on.
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
@@ -81,7 +81,7 @@ pub fn is_stamped(path: &Path, name: &Path) -> bool {
     })
 }
 
-/// `20261121T101500.000Z`.
+/// Formats a time like `20261121T101500.000Z`.
 fn stamp(unix_ns: u64) -> String {
     let ms = unix_ns / 1_000_000;
     let (year, month, day) = units::date(unix_ns);

@@ -36,7 +36,7 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // Rarely, as a journal keeps weeks of lines, but often enough to show that an hour's run is alive.
+            // Rarely, as a journal keeps weeks of lines, but often enough to show that a run of an hour is alive.
             Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }

@@ -43,8 +43,7 @@ impl SegmentLimits {
         Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
     }
 
-    /// Whether a segment is complete. It needs at least one interval. Half an interval of tolerance, as the last sample may be
-    /// early.
+    /// Whether a segment is complete. It has at least one interval. The last sample may be early by half an interval.
     fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
         let is_full = self.size.is_some_and(|limit| bytes >= limit);
         let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);

@@ -27,7 +27,7 @@ use tokio::{
 use super::freshness::Freshness;
 
 /// The shortest interval to add between scrapes. Viewers may request samples much more often, and each interval costs work for
-/// every task. Tasks that ended in a sample in between are still counted.
+/// every task. Tasks that end in between are still counted.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Parts {

@@ -1,5 +1,4 @@
-//! Fresh samples for pages. If scrapes are periodic, the sample is taken shortly before the next scrape; else when a scrape
-//! arrives.
+//! Fresh samples for pages. Before a periodic scrape, the sample is taken ahead; for any other scrape, when it arrives.
 
 use std::{
     collections::VecDeque,
@@ -93,7 +92,7 @@ impl Freshness {
 
 /// Maximum number of periodic scrapers that we can predict: a Prometheus pair, and one more.
 const SCRAPERS: usize = 3;
-/// Two gaps are equal if they differ by less than one part in this many of the period.
+/// Two gaps count as equal if they differ by less than the period divided by this.
 const LIKE: u32 = 20;
 /// The longest period for which samples are taken ahead.
 const LONGEST: Duration = Duration::from_secs(300);

@@ -307,8 +307,7 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Waits until a signal ends the daemon. Fails with a sentence if metrics cannot be served any more. SIGHUP reloads the
-/// configuration.
+/// Waits until a signal ends the daemon, or metrics cannot be served: then returns why. SIGHUP reloads the configuration.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
     let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();

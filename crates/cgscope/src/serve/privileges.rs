@@ -12,8 +12,8 @@ use crate::users::User;
 /// Switches to another user, if one is given, and gives up every capability for good. Call it while there is only one thread:
 /// other threads would keep their privileges.
 ///
-/// The loaded maps and programs stay open, and reading them needs no privilege (since Linux 5.19, commit c8644cd0efe7, only
-/// creating maps and loading programs do, among the commands of bpf(2)).
+/// The loaded maps and programs stay open, and reading them needs no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
+/// needs one only to create maps and to load programs.
 pub fn give_up(user: Option<&User>) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -23,7 +23,7 @@ pub fn give_up(user: Option<&User>) -> Result<(), String> {
     };
     set_no_new_privs(true).map_err(io::Error::from).map_err(failed("privileges cannot be ruled out"))?;
     for capability in CapabilitySet::all().iter() {
-        // Ignore errors: the process lacks a capability that it may not remove, and an unknown capability does not exist.
+        // Ignore errors: the process cannot remove a capability that it lacks, and an unknown capability does not exist.
         let _ = remove_capability_from_bounding_set(capability);
     }
     if let Some(user) = user {

@@ -11,8 +11,7 @@ use tokio::sync::mpsc;
 
 /// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
 const MOST: usize = 4096;
-/// How long the rest of a burst of input may take to arrive before we wait anew. Not zero, because crossterm would then read
-/// nothing.
+/// How long the rest of a burst of input may take to arrive. Not zero, because crossterm would then read nothing.
 const REST: Duration = Duration::from_millis(1);
 
 /// The input from now on. Its thread ends when the terminal closes.

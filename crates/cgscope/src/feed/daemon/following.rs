@@ -109,8 +109,7 @@ impl Following {
         )
     }
 
-    /// Emits the held sample, with the chosen threads only. Exited tasks and culprits are not known per thread, so they are
-    /// removed.
+    /// Emits the held sample, with the chosen threads only. Drops exited tasks and culprits, which are not known per thread.
     fn give(&mut self, end: Option<End>) -> Option<Event> {
         let mut sample = self.held.take()?;
         if !self.tids.is_empty() {

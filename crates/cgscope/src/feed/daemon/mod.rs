@@ -35,7 +35,7 @@ const STEADY: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(500);
 /// The longest wait between attempts after refusals or early failures.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Maximum number of attempts that a restarted daemon may reject because the socket does not permit us.
+/// Maximum number of attempts that fail because we may not open the socket of a restarted daemon.
 const REFUSALS: u32 = 10;
 
 /// The default socket, if it exists.

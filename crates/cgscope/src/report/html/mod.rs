@@ -139,8 +139,7 @@ fn text(text: &str) -> String {
     out
 }
 
-/// JSON for the inside of a `script` element. Only `<` could end the element or open a comment. In JSON, it occurs only in
-/// strings.
+/// JSON for a `script` element. Only `<` could end the element or open a comment; JSON has it only in strings.
 fn as_script(value: &impl Serialize) -> String {
     // Structs of strings and numbers always serialize.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());

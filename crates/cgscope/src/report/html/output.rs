@@ -10,8 +10,7 @@ use cgscope_record::Place;
 use super::BEGINNING;
 use crate::exit::{Error, Result};
 
-/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses a file that is not one of our
-/// pages.
+/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses any other file.
 pub fn place(path: &Path) -> Result<Option<Place>> {
     if path == Path::new("-") {
         return Ok(None);

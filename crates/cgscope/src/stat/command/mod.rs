@@ -127,7 +127,7 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
     let blocked = BlockedOn::new(interval, |addr| symbols.caller(addr));
     let class = Classes::new(interval, &tree, &blocked).total();
     let mut kinds = blocked.total();
-    // Exited threads may have been blocked for less time than a stack walk needs.
+    // Exited threads may have been blocked too briefly for a stack walk.
     let all_ns = interval.total().accounts.and_then(|accounts| accounts.blocked).map_or(0, |all| all.total());
     kinds.add_ns(BlockedKind::Unknown, all_ns.saturating_sub(kinds.total()));
     ((interval.mode == Mode::Bpf).then_some(kinds), class)

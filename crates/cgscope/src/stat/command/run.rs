@@ -52,10 +52,7 @@ impl SoFar {
     }
 }
 
-/// Measures until the command has ended, and waits for the end even if measuring fails.
-///
-/// # Errors
-/// The command could not be executed.
+/// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;

@@ -88,8 +88,7 @@ impl Stacks {
         places
     }
 
-    /// Blocked time, ns summed over threads. The stacks' time can be larger, as it may include time just before the run; then it
-    /// counts.
+    /// Blocked time, ns summed over threads. If stacks have more, because they include time just before the run, that counts.
     pub fn total_ns(&self) -> u64 {
         self.blocked_ns().max(self.stacks_ns())
     }
