@@ -7,9 +7,8 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Whether a text needs a leading apostrophe. Anybody can name a thread or a cgroup, and spreadsheets run text that begins with
-/// these characters or their full-width forms. Text that begins with an apostrophe gets one more, so that removing one always
-/// restores the text.
+/// Whether a text needs a leading apostrophe: anybody can name a thread or a cgroup, and spreadsheets run text that begins like
+/// this. Text with a leading apostrophe gets one more, so that removing one always restores the text.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
 }

@@ -96,7 +96,7 @@ pub struct About {
 }
 
 impl About {
-    /// All of it in one line.
+    /// The host and the versions, in one line.
     fn words(&self) -> String {
         let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
         format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")

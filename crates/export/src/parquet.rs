@@ -1,4 +1,4 @@
-//! Parquet: the same rows as in CSV, with typed columns. Every column is optional and compressed with zstd.
+//! Parquet: the same rows as in CSV, with typed columns, all optional. Row groups that fit in memory are compressed with zstd.
 
 use std::{collections::HashMap, mem, sync::Arc};
 

@@ -99,8 +99,7 @@ impl StackWaits {
         }
     }
 
-    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause, so the numbers add up to
-    /// the total.
+    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause.
     pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };

@@ -1,5 +1,4 @@
-//! Encodes samples as payloads, and decodes them. A key frame holds a whole sample, a delta frame the changes since the previous
-//! one.
+//! Encodes and decodes samples as payloads. A key frame holds a whole sample, a delta frame the changes since the previous one.
 
 use std::{any::Any, io, sync::Arc};
 
@@ -19,15 +18,14 @@ use crate::{
 /// The first bytes of a key frame's payload, by which readers find a key frame after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
-/// Size of the times before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each). The size before compression (u32)
-/// follows.
+/// Size of two u64 before the compressed bytes: wall clock and CLOCK_MONOTONIC. A u32 with the uncompressed size follows.
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 
 /// zstd's default level. A higher level costs the recorder more than it saves disk space.
 const LEVEL: i32 = 3;
 
-/// Maximum ratio of compression, so that a small file cannot make a reader allocate much memory.
+/// Maximum compression ratio, so that a small file cannot make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
 /// For the same reason, a frame has at least this many bytes for each new row.
 const BYTES_A_ROW: usize = 8;
@@ -50,8 +48,7 @@ impl RowCount {
 
 /// The next frame is a key frame once all frames since the last key frame together have this many times its size.
 const KEY_AFTER_TIMES: usize = 8;
-/// The next frame is also a key frame after this many delta frames. This limits the frames to read for a seek or to lose by
-/// damage.
+/// The next frame is also a key frame after this many delta frames, which limits the frames to read for a seek or lose by damage.
 const KEY_AFTER_FRAMES: usize = 128;
 
 macro_rules! tables_of_a_sample {

@@ -16,8 +16,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The version of cgscope that wrote the file. Every version of the format has this member, so that an older cgscope can name
-    /// the newer one.
+    /// The version of cgscope that wrote the file. In every version of the format, so that an older cgscope can name the newer
+    /// one.
     pub cgscope_version: String,
     /// Host name.
     pub hostname: String,

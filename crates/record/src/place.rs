@@ -59,8 +59,8 @@ impl Place {
     /// Resolves a path. Follows links, also to a file that does not exist yet. Writing keeps the links.
     ///
     /// # Errors
-    /// The path is a directory or has too many links. Or another user made a link or special file on the path in a
-    /// sticky, world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
+    /// The path is a directory or has too many links. Or another user made a link or special file on the path in a sticky,
+    /// world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -101,8 +101,7 @@ impl Place {
         }
     }
 
-    /// Opens the file for reading. Does not wait for a pipe, and does not follow a link that was created after the path was
-    /// resolved.
+    /// Opens the file for reading. Does not wait for a pipe, and does not follow a link that was created in the meantime.
     pub fn open(&self) -> io::Result<File> {
         self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
     }
@@ -184,8 +183,8 @@ fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// Whether another user may have planted a file: in a sticky, world-writable directory, only our files and the directory owner's
-/// are trusted.
+/// Whether another user may have planted a file: in a sticky, world-writable directory, we trust only us and the directory's
+/// owner.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -207,8 +206,7 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// A file beside its final path. Dropping this value removes the file, unless [`Beside::keep`] was called. `None`: the file is
-/// written in place.
+/// A file beside its final path. Dropping it removes the file, unless it was kept. `None`: the file is written in place.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 

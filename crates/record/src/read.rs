@@ -171,8 +171,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Collects appearing and disappearing tasks from now on. Call both [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]
-    /// regularly.
+    /// Keeps tasks that appear or disappear from now on for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]. Call both.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
@@ -298,7 +297,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Bytes from `at` to the end of the file. Asks for the length again, as the writer may have cut the file.
+    /// Bytes from `at` to the end of the file. Reads the file length again, as the writer may have cut the file.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }

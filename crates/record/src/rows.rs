@@ -147,8 +147,7 @@ keyed! {
         or "the memory of its processes is not in the order of their ids"
 }
 
-/// The rule that `sample` breaks, in words. The model relies on the rules, so a sample that breaks one is neither written nor
-/// read.
+/// The rule that `sample` breaks, in words. A sample that breaks one is neither written nor read: the model relies on them.
 pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
@@ -191,8 +190,7 @@ impl Keyed for Skipped {
     fn give<'a>(_: impl Iterator<Item = &'a Self>, _: &mut Sample) {}
 }
 
-/// Implements [`Field`] for optional values: whether the value is known, then its members. A missing value has those of a default
-/// value.
+/// Implements [`Field`] for optional values: whether the value is known, then its members, or those of a default value.
 macro_rules! optional {
     ($($type:ty),*) => {$(
         impl Field for Option<$type> {

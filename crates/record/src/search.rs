@@ -60,7 +60,7 @@ pub(crate) struct Search {
     payload: Vec<u8>,
 }
 
-/// Limit of the search: it may read this many times the file size, so that a heavily damaged file does not take forever.
+/// The search may read this many times the file size. Without a limit, a heavily damaged file could take minutes.
 const MOST_TIMES: u64 = 4;
 /// Bytes that the search may read even of a small file.
 const LEAST: u64 = 1 << 20;

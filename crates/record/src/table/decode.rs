@@ -10,8 +10,7 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. The file of another version may have other columns. Missing ones have the value of an empty
-/// row.
+/// The columns of a table in a file. Another version may have other columns. Missing ones have the value of an empty row.
 struct Layout {
     /// The columns in file order. If this version knows a column: its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
@@ -81,8 +80,8 @@ pub(crate) struct Decoder<T> {
     entries: Vec<RowState<T>>,
     places: RowChanges,
     touched: Vec<usize>,
-    /// Whether to collect disappearing rows in `gone` (with their last values) and appearing rows in `came` (with their first),
-    /// in order.
+    /// Whether to collect rows: in `gone` those that disappear (last values), in `came` those that appear (first values), in
+    /// order.
     pub(crate) keeps_changes: bool,
     pub(crate) gone: Vec<T>,
     pub(crate) came: Vec<T>,

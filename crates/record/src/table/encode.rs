@@ -194,8 +194,7 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the number of cells that differ, then for each cell the gap before it and the difference. Returns whether there are
-/// any.
+/// Writes the number of differing cells, then the gap before each and the difference. Returns whether there are any.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = differing(before, now);
     let count = differ.clone().count();

@@ -1,8 +1,7 @@
 //! A table of samples: rows with the same columns, of which only the changes are written.
 //!
-//! A table starts with the places of the removed rows (in the previous sample), then of the inserted and of the changed rows (in
-//! the new sample), each ascending. Then each column has the change of every new or changed row, or a mark that nothing has
-//! changed.
+//! A table starts with the places of removed rows (in the previous sample), then of inserted and changed rows (in the new
+//! sample), each ascending. Then each column has the change of every new or changed row, or a mark that nothing has changed.
 
 mod decode;
 mod encode;
