@@ -18,9 +18,9 @@ use crate::{
 
 /// Writes a recording to any output.
 ///
-/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so `kill
-/// -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the very disk and
-/// scheduler that we measure.
+/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so
+/// `kill -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the very
+/// disk and scheduler that we measure.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -163,8 +163,7 @@ impl FileWriter {
         self.writer.bytes()
     }
 
-    /// After an error, cuts the file back to its last complete frame. A pipe or a device stays broken, and readers report a torn
-    /// end.
+    /// After an error, cuts the file back to its last complete frame. A pipe or device stays broken; readers report a torn end.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;
@@ -214,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_sample_that_leaves_no_room_for_an_end_is_not_written() {
-        // The size of the pretended disk.
+        // The size of the simulated disk, bytes.
         static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         fn reserve(_: &Vec<u8>, from: u64, bytes: u64) -> io::Result<()> {
             let fits = from + bytes <= LEFT.load(std::sync::atomic::Ordering::Relaxed);

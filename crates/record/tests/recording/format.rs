@@ -20,8 +20,8 @@ fn of_version_3() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
-/// Files of every version that a release has written can be opened. The files were written once, with `CGSCOPE_WRITE_FORMAT=1
-/// cargo test -p cgscope-record`, and must never be written again.
+/// Files of every version that a release has written can be opened. The files are written once, with
+/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`, and must never be written again.
 #[test]
 fn files_of_every_released_version_open() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/version-3.rec");
