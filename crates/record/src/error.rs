@@ -1,4 +1,4 @@
-//! Errors of reading and writing, and the ending of a recording. Each message is one sentence and says what to do.
+//! Errors of reading and writing, and the ending of a recording. Each message is one sentence, mostly with what to do.
 
 use std::{fmt, io, path::PathBuf};
 
