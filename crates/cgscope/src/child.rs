@@ -1,4 +1,4 @@
-//! A command that we start: forked, held until it is followed, released.
+//! A command that we start: we fork, hold the child until we measure it, and then release it.
 
 use std::{
     io::{self, Read, Write},
@@ -22,29 +22,29 @@ use crate::exit::{Error, Result};
 
 mod other_user;
 
-/// The target of passed-on signals, as in `kill(2)`: a process, or the group of another session; 0: none.
+/// Where to pass signals on, as in `kill(2)`: a process id, or a negative process group id; 0: nowhere.
 pub static PASS_TO: AtomicI32 = AtomicI32::new(0);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     #[default]
     AsOurs,
-    /// Our standard output carries only the result.
+    /// To our standard error: our standard output carries only the result.
     ToStandardError,
-    /// Our screen uses the terminal.
+    /// To /dev/null: our screen uses the terminal.
     Nowhere,
 }
 
 pub struct Held {
     pub pid: u32,
-    /// It leads its own session and process group: keys of our terminal do not reach it.
+    /// The child leads its own session and process group: keys pressed in our terminal do not signal it.
     has_session: bool,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
     remains: Unreaped,
 }
 
-/// While this lives, a command that has ended is not reaped and stays readable in `/proc`.
+/// While this value lives, a command that has ended is not reaped and stays readable in `/proc`.
 pub struct Unreaped {
     _held: mpsc::Sender<()>,
 }
@@ -58,15 +58,15 @@ pub struct Running {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// Includes children that it waited for.
+    /// Includes the children that the command waited for.
     pub usage: Usage,
     at: Instant,
-    /// Since it was released.
+    /// Time since the release.
     pub lived: Duration,
 }
 
 impl Held {
-    /// Forks; the new process waits for [`Held::release`] before it executes the command.
+    /// Forks. The child waits for [`Held::release`] before it executes the command.
     pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
         let failed =
             |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
@@ -88,10 +88,10 @@ impl Held {
             other_user::leave_terminal(&mut process, output).map_err(failed)?;
         }
         let our_end = go.as_raw_fd();
-        // SAFETY: between fork and exec only async-signal-safe calls: close, getpid, write, read.
+        // SAFETY: between fork and exec the closure makes only async-signal-safe calls: close, getpid, write, read.
         unsafe {
             process.pre_exec(move || {
-                // With our end open, it would wait for itself if we died.
+                // If the child kept our end of the pipe open, it would wait forever after we died.
                 libc::close(our_end);
                 (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
                 match (&go_reader).read(&mut [0])? {
@@ -111,7 +111,7 @@ impl Held {
         }
     }
 
-    /// The target for `kill(2)`: its process, or its own process group.
+    /// The target for `kill(2)`: the child, or its process group if it has its own session.
     pub fn signalled(&self) -> i32 {
         let pid = self.pid as i32;
         if self.has_session { -pid } else { pid }
@@ -139,7 +139,7 @@ impl Running {
     }
 }
 
-/// Spawns in a thread, as `spawn` returns only when the released command was executed.
+/// Spawns in a thread, because `spawn` returns only after the released child has executed the command.
 fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Unreaped) {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
@@ -147,15 +147,15 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
     thread::spawn(move || {
         let _ = started.send(());
         let result = process.spawn();
-        // Drops our ends of the pipes, so that a failed fork reads as end of file.
+        // Closes our copies of the pipes, so that the reader sees end of file if the fork failed.
         drop(process);
         let _ = done.send(result.and_then(|mut child| {
             let ended = end_of(&child);
-            // Before its pid can be reused.
+            // No more signals: after the reap the pid can be reused.
             PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
-                    // Reaps it when `Unreaped` is dropped, or we end.
+                    // Reaps the child when `Unreaped` is dropped.
                     thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
                 }
                 _ => drop(child.wait()),
@@ -169,7 +169,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
 
 fn end_of(child: &Child) -> io::Result<Ended> {
     loop {
-        // SAFETY: zeroes are valid values, and the kernel fills them in. The C library does not pass the last one on.
+        // SAFETY: zeroes are valid values, and the kernel fills both structs. The C library's `waitid` does not take `rusage`.
         let (result, info, usage) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let mut usage: libc::rusage = std::mem::zeroed();
@@ -180,7 +180,7 @@ fn end_of(child: &Child) -> io::Result<Ended> {
         };
         let at = Instant::now();
         if result == 0 {
-            // SAFETY: of a child that has ended these are set.
+            // SAFETY: for a child that has ended, the kernel sets si_status.
             let value = unsafe { info.si_status() };
             let status = ExitStatus::from_raw(match info.si_code {
                 libc::CLD_EXITED => (value & 0xff) << 8,

@@ -222,7 +222,7 @@ pub struct Top {
 }
 
 impl Top {
-    /// The heading to sort by, which one of these lists must have.
+    /// The heading to sort by, if one of these lists has it; else an error.
     pub fn sort_among(&self, kinds: &[ListKind]) -> Result<Option<String>, Error> {
         if kinds.iter().any(|kind| self.sort_of(*kind).is_ok()) {
             return Ok(self.sort.clone());
@@ -230,7 +230,7 @@ impl Top {
         self.sort_of(kinds[0]).map(|_| None)
     }
 
-    /// The column of a list to sort by.
+    /// The column to sort a list by.
     pub fn sort_of(&self, kind: ListKind) -> Result<Option<Column>, Error> {
         let Some(title) = &self.sort else { return Ok(None) };
         let found = Column::by_title(title, kind.columns());
@@ -348,15 +348,15 @@ pub struct Packaging {
 
 /// The shortest interval: reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest interval: a clock in a terminal may show a day.
+/// The longest interval: a day.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
+/// Parses an interval like `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
 fn interval(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
 }
 
-/// The same with days, for commands that are left running.
+/// Parses a time like [`interval`], but also days, for commands that run for long.
 fn long_time(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST * 365, "a duration looks like 30s, 5m, 1h or 7d", "365d")
 }

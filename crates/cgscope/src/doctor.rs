@@ -1,4 +1,4 @@
-//! `cgscope doctor`: what this host offers.
+//! `cgscope doctor`: what this host supports.
 
 use std::{
     io::{self, Write},
@@ -15,8 +15,8 @@ use crate::{
     report::json_line,
 };
 
-/// Runs the command. Exit 0: all is fine, or off but not needed; 1: something is degraded, or measuring is coarse; 2: cgscope cannot
-/// measure.
+/// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only coarse
+/// measurement works. 2: cgscope cannot measure.
 pub fn run(options: &Doctor) -> Result {
     let facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
     let verdicts = judge(&facts);
@@ -37,7 +37,7 @@ pub fn run(options: &Doctor) -> Result {
     })
 }
 
-/// All facts except a trial.
+/// All facts except the trial, which loads and attaches the BPF programs.
 pub fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
     facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);

@@ -1,4 +1,4 @@
-//! How commands end.
+//! How commands end: exit codes and errors.
 
 use std::{io, process::ExitCode};
 
@@ -10,12 +10,12 @@ pub enum Exit {
     /// Done but incomplete: something was lost, or the target exited.
     Incomplete,
     CouldNotRun,
-    /// The code of a command that ran in our place.
+    /// The exit code of the command that the user gave us to run.
     AsCommand(u8),
 }
 
 impl Exit {
-    /// Incomplete if something that the host shows was lost.
+    /// `Incomplete` if a loss makes the result incomplete.
     pub fn of_losses(losses: &Losses) -> Self {
         if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
             Self::Incomplete
@@ -50,18 +50,18 @@ impl Error {
         Self { sentence: sentence.into(), exit: Exit::CouldNotRun }
     }
 
-    /// Something was done and remains valid.
+    /// An error after part of the work was done; the results so far are valid.
     pub fn incomplete(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), exit: Exit::Incomplete }
     }
 
-    /// The program of a command could not be executed: 127 if it does not exist, else 126, as with `env`, `nohup` and shells.
+    /// The program of a command could not be executed. Exit code 127 if it does not exist, else 126, as with `env` and shells.
     pub fn not_executed(error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
     }
 
-    /// A result could not be written to standard output. A closed pipe is success.
+    /// The error if a result could not be written to standard output. A closed pipe counts as success.
     pub fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self { sentence: String::new(), exit: Exit::Done };

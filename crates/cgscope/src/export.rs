@@ -1,4 +1,4 @@
-//! `cgscope export`: a recording in the format of another tool.
+//! `cgscope export`: writes a recording in the format of another tool.
 
 mod output;
 
@@ -20,7 +20,7 @@ pub fn run(options: &Export) -> Result {
     let failed = |error: ExportError| failed(options, &output, error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let (mut intervals, mut losses) = (0, Losses::default());
-    // What was read before a failure of the recording is exported, as in every command.
+    // If reading fails, export the intervals before the failure, as in every command.
     let broken = loop {
         match recording.next_interval() {
             Ok(Some(interval)) => {

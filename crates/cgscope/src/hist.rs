@@ -1,4 +1,4 @@
-//! `cgscope hist`: histograms as text in runqlat's form, or as interval objects.
+//! `cgscope hist`: histograms as text in the format of runqlat, or as JSON interval objects.
 
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ pub async fn run(options: &Hist) -> Result {
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    // Standard output by itself is flushed at every line.
+    // Without this buffer, standard output is flushed after every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let session = Session::start(&target, pace)?;
     for_each_interval(session, merge, Tee::default(), |interval, host| {
@@ -78,16 +78,15 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
     out.flush()
 }
 
-/// A histogram to print.
 struct HistPart {
     name: Option<String>,
     wait: Wait,
-    /// Lines that say why.
+    /// The lines that explain the waits.
     why: String,
 }
 
 impl HistPart {
-    /// Of single tasks: culprits are known by cgroup.
+    /// A part without culprits, which are known only per cgroup.
     fn of_tasks(name: String, wait: Wait) -> Self {
         let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
         Self { name: Some(name), wait, why }
@@ -116,7 +115,7 @@ impl HistPart {
     }
 }
 
-/// The histograms to print, those with the most waiting last, next to the prompt.
+/// The histograms to print, sorted so that the longest total wait is last, next to the prompt.
 fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
     let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
@@ -129,7 +128,7 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
     } else if options.by == Some(HistBy::Node) {
-        // A node without waits is part of the answer.
+        // A node without waits is shown, too.
         return interval.by_node().into_iter().map(HistPart::of_node).collect();
     } else if options.per_cpu {
         interval.by_cpu().into_iter().map(|(cpu, wait)| HistPart::of_cpu(cpu, wait)).collect()

@@ -1,6 +1,6 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
-/// Prints to standard error, made printable. A closed pipe must not end the command, as `eprintln` would.
+/// Prints to standard error with control characters escaped. Unlike `eprintln`, it ignores a closed pipe.
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;
@@ -46,14 +46,14 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// Readings of thousands of tasks allocate megabytes with every Sample. By default the C library learns to keep such
-/// blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000 threads.
+/// Makes the C library return large freed blocks to the kernel at once. A sample of thousands of tasks allocates megabytes. By
+/// default the C library learns to keep such blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000 threads.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
     const LARGE_BYTES: libc::c_int = 1 << 20;
-    /// Kept for smaller blocks, as returned memory is zeroed when it is allocated again.
+    /// Free memory that stays in the heap, for smaller blocks: the kernel zeroes returned memory before the next allocation.
     const KEPT_BYTES: libc::c_int = 8 << 20;
-    // SAFETY: no preconditions; where it fails, nothing changes.
+    // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
@@ -96,7 +96,7 @@ fn dispatch(command: Command) -> Result {
             Command::Serve(options) => serve::run(&options).await,
         }
     });
-    // A thread that waits for a running command must not keep us.
+    // Do not wait for a thread that itself waits for a running command.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! Manual pages and shell completions, from the very definitions of the command line: `cgscope packaging DIR`, for packages.
+//! `cgscope packaging DIR`: manual pages and shell completions for packages, generated from the command-line definitions.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use crate::{
 
 const MANUAL: &str = "cgscope";
 
-/// The section at the end of every page.
+/// The exit codes, listed at the end of every page.
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Done."),
     (
@@ -30,7 +30,7 @@ const EXIT_STATUS: [(&str, &str); 3] = [
     ("2", "Could not run; standard error says what is missing, what it prevents and what to do."),
 ];
 
-/// Makes a directory: `man/` has a page for each command, `completions/` a file for each shell.
+/// Creates a directory: `man/` holds a page for each command, `completions/` a file for each shell.
 pub fn run(options: &Packaging) -> Result {
     write_all(&options.directory).map_err(|error| {
         let directory = options.directory.display();
@@ -56,7 +56,7 @@ fn write_all(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Each page with the name of its file, that of `cgscope` first.
+/// All pages with their file names; the page of `cgscope` is first.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut all = Cli::command().disable_help_subcommand(true);
     all.build();
@@ -67,7 +67,7 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     std::iter::once(page(all.clone(), MANUAL, &names)).chain(others).collect()
 }
 
-/// A page with its file name; it ends with the other pages.
+/// A page with its file name. The page ends with references to `others`.
 fn page(command: clap::Command, name: &str, others: &[String]) -> io::Result<(String, Vec<u8>)> {
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     let source = format!("{MANUAL} {}", env!("CARGO_PKG_VERSION"));

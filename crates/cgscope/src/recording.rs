@@ -1,4 +1,4 @@
-//! A recording as a source of Intervals, by the functions that the live commands use.
+//! Reads a recording as a series of intervals, with the same functions as the live commands.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
 use crate::exit::{Error, Exit, Result};
 
-/// The selected part of the interval between two Samples.
+/// The selected part of the interval between two samples.
 pub fn between(earlier: &Sample, now: &Sample, selection: &Selection) -> Result<Interval> {
     let mut interval = Interval::between(earlier, now);
     select(&mut interval, selection)?;
@@ -29,12 +29,12 @@ pub fn subject(header: &Header) -> String {
 
 pub struct Recording {
     reader: FileReader,
-    /// The file as it was named.
+    /// The path as the user gave it.
     pub file: String,
     pub host: Host,
     earlier: Option<Sample>,
     samples: u64,
-    /// Samples to an interval.
+    /// Samples per interval.
     step: u64,
     worst: Exit,
 }
@@ -55,9 +55,9 @@ impl Recording {
         self.reader.header()
     }
 
-    /// Makes intervals longer, so that there are at most this many: a long recording is read much faster, and the sums are the same.
-    /// A selection by a property that changes with time (cgroup, name, CPU, node) needs every Sample. So does the coarse mode, which
-    /// divides throttled time from one Sample to the next.
+    /// Makes intervals longer, so that there are at most this many. A long recording is then read much faster, with the same
+    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node): that needs every
+    /// sample. So does the coarse mode, which splits throttled time from one sample to the next.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
         if !self.header().selection.is_by_id_alone() {
             return Ok(());
@@ -67,10 +67,10 @@ impl Recording {
         Ok(())
     }
 
-    /// The selected part of the next interval: to the next Sample, or over several after [`Self::at_most`]. `None` after the last one.
+    /// The selected part of the next interval, which spans several samples after [`Self::at_most`]. `None` after the last one.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         let Some(earlier) = self.first()? else { return Ok(None) };
-        // `first` sets the step to 1 in the coarse mode.
+        // In the coarse mode, `first` has set the step to 1.
         let interval = if self.step > 1 {
             self.several(earlier)?
         } else {
@@ -97,7 +97,7 @@ impl Recording {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.samples += 1;
-            // A task that is older than its first reading counts from that reading on.
+            // Keep new tasks that are older than their first reading: they count only from that reading on.
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
@@ -115,7 +115,7 @@ impl Recording {
         Ok(Some(whole))
     }
 
-    /// The first Sample of an interval.
+    /// The first sample of the next interval.
     fn first(&mut self) -> Result<Option<Sample>> {
         if self.earlier.is_some() {
             return Ok(self.earlier.take());
@@ -137,7 +137,7 @@ impl Recording {
         self.samples
     }
 
-    /// How the recording ended. `None` before the end was read.
+    /// How the recording ended; `None` before the end is read.
     pub fn ending(&self) -> Option<&Ending> {
         self.reader.ending()
     }
@@ -153,7 +153,7 @@ impl Recording {
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
-    /// Frames of kinds that this version does not know.
+    /// The number of frames of kinds that this version does not know.
     pub fn skipped(&self) -> u64 {
         self.reader.skipped()
     }
@@ -163,7 +163,7 @@ impl Recording {
         format!("{frames} of kinds that this version does not know were left out of {}", self.file)
     }
 
-    /// The first few gaps so far in words, and how many more there are.
+    /// The first three gaps so far, in words, and the number of further gaps.
     pub fn gap_words(&self) -> Vec<String> {
         const FEW: usize = 3;
         let gaps = self.reader.gaps();
@@ -173,14 +173,14 @@ impl Recording {
         words
     }
 
-    /// True if the file was read to the end frame of its writer, and nothing is missing.
+    /// Whether the file was read up to the writer's end frame, and nothing is missing.
     pub fn is_whole(&self) -> bool {
         matches!(self.ending(), Some(Ending::Clean(_)))
             && self.losses().nonzero().next().is_none()
             && self.skipped() == 0
     }
 
-    /// Says on standard error what is missing, and returns the exit status.
+    /// Prints on standard error what is missing, and returns the exit code.
     pub fn finish(&self) -> Exit {
         let unreadable = self.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
@@ -215,7 +215,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A task that has waited `waits` times for a microsecond, and changes its cgroup every 10 s.
+    /// A task that has had `waits` waits of a microsecond, and changes its cgroup every 10 s.
     fn task(serial: u64, born_s: u64, waits: u64) -> TaskReading {
         let totals = Totals {
             waits,
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Lives of tasks: start, length, and time before it is seen, in seconds. Each waits once more a second.
+    /// Samples once a second. A life is start, length, and time before the first reading, in seconds. A task waits once a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
@@ -266,7 +266,7 @@ mod tests {
                     blame: cgscope_model::Blame::Ran,
                     tid: 0,
                     comm: "".into(),
-                    // The pair is evicted now and then, and counts from 0 again.
+                    // The pair is evicted from time to time, and counts from 0 again.
                     ns: 5 * (now % 7),
                 }],
                 ..Sample::default()
@@ -327,7 +327,7 @@ mod tests {
             prop_assert_eq!(&whole.pairs, &exact.pairs);
             prop_assert_eq!(whole.duration_ns, exact.duration_ns);
             let sums = |interval: &Interval| {
-                // Only single intervals may know an exited task that did nothing.
+                // Only the single intervals may list an exited task that did nothing.
                 let by = interval.by_cgroup().into_iter().filter(|(_, group)| group.totals.waits != 0);
                 let by = by.map(|(path, group)| (path, group.totals, group.wait.hist));
                 let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();

@@ -1,4 +1,4 @@
-//! The meaning of the arguments.
+//! Interprets the arguments.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub struct Target {
     pub command: Vec<String>,
     pub user: Option<String>,
     pub output: Output,
-    /// Run the command as if we were absent: signals are passed on to it, and the exit code says if it could not be executed.
+    /// Behave like `time`: pass signals on to the command, and return 126 or 127 if it could not be executed.
     pub stands_aside: bool,
     pub mode: ModeChoice,
     pub connect: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Checks everything that needs no host.
+    /// Checks everything that can be checked without the host.
     pub fn new(select: &Select) -> Result<Self> {
         let selection = select.selectors.selection().map_err(Error::could_not_run)?;
         if select.memory && selection.follows_all() && select.command.is_empty() {

@@ -1,4 +1,4 @@
-//! The loop of the printing commands: Samples in, Intervals out.
+//! The loop of the printing commands: reads samples and passes the intervals between them on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     session::{self, End, Pace, Session},
 };
 
-/// Without an interval, exited tasks are still read this often, so that they have their own rows.
+/// How often samples are taken if the user gives no interval, so that exited tasks still get their own rows.
 const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn pace(rhythm: &Rhythm) -> Pace {
@@ -19,8 +19,8 @@ pub fn pace(rhythm: &Rhythm) -> Pace {
     Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count }
 }
 
-/// Measures, and calls `each` with every interval after its Samples went into the tee. `merge`: with one interval over
-/// the whole run instead.
+/// Measures, writes every sample to the tee, and then calls `each` with the interval. With `merge`, `each` gets one interval over
+/// the whole run at the end instead.
 pub async fn for_each_interval(
     mut session: Session,
     merge: bool,
@@ -77,7 +77,7 @@ async fn measure(
             break Ok((worst, end));
         }
     };
-    // What was measured before an error is reported.
+    // After an error, still report what was measured before.
     let whole = whole.into_interval();
     if merge && (ended.is_ok() || whole.duration_ns != 0) {
         each(&whole, &session.host)?;
@@ -85,7 +85,7 @@ async fn measure(
     ended
 }
 
-/// The short rest before an interrupt, which was not requested as an interval.
+/// Whether the interval is a short rest (under a tenth of the requested length) that an interrupt cut off.
 fn is_leftover(session: &Session, interval: &Interval, end: Option<&End>) -> bool {
     let asked_ns = session.pace.interval.as_nanos() as u64;
     matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10

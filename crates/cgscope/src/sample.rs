@@ -1,4 +1,4 @@
-//! `cgscope sample`: what all threads do, grouped as psn does.
+//! `cgscope sample`: what all threads do, grouped as in psn.
 
 use std::{future, io, sync::mpsc, thread};
 
@@ -16,7 +16,7 @@ use crate::{
     signals::Signals,
 };
 
-/// The readings without BPF.
+/// What readings without BPF lack.
 const COARSE: &str = "the kernel's letters from /proc, which do not tell a thread on a CPU from one that waits for it or is out of \
                       quota, nor who waits for a device";
 
@@ -61,7 +61,7 @@ pub async fn run(options: &Sample) -> Result {
     finish(&rounds, &end, options, &target)
 }
 
-/// Reads on another thread, until the rounds are over or the command or a signal ends them.
+/// Samples all threads on a worker thread, until the rounds are over, the command ends or a signal arrives.
 async fn take(
     sampling: Sampling,
     schedule: Schedule,
@@ -78,7 +78,7 @@ async fn take(
         taken = &mut is_done => (taken, End::Finished),
         end = ended(child, signals) => {
             let end = end?;
-            // It fails if the rounds are just over.
+            // Sending fails if the rounds have just ended.
             let _ = stop.send(());
             (is_done.await, end)
         }
@@ -96,7 +96,6 @@ async fn take(
     Ok((rounds, end))
 }
 
-/// Waits for the command or a signal.
 async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
     let status = async {
         match child {
@@ -122,7 +121,7 @@ fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Resu
     if *end == End::TargetGone {
         say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(end));
     }
-    // Without -a, or with other selectors, a target may have been asleep, or elsewhere.
+    // Without -a, or with other selectors, a target may only have been asleep or elsewhere.
     let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
     if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
         say!("cgscope: {sentence}");

@@ -1,4 +1,4 @@
-//! One measurement of the running host, until something ends it.
+//! One measurement of the running host, from its start to its end.
 
 mod hidden;
 
@@ -57,7 +57,7 @@ pub struct Pace {
     pub count: Option<u64>,
 }
 
-/// A prepared measurement: everything is followed, and the command still waits. Dropping it ends the command before it runs.
+/// A prepared measurement: we follow everything, and the command still waits. Dropping it ends the command before it runs.
 pub struct Ready {
     source: Source,
     first: Option<Sample>,
@@ -97,7 +97,7 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // From /proc only changes between two readings are seen: the first precedes the command, the last its reaping.
+        // /proc only shows changes between two readings. So the first reading precedes the command, and the last its reaping.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
@@ -120,7 +120,7 @@ impl Ready {
         if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
         {
-            // If it fails, so does the next reading, which reports it.
+            // If this fails, the next reading fails as well and reports the error.
             let _ = collector.read_tasks_again(first);
         }
         let mut session = self.session;
@@ -168,7 +168,7 @@ impl Session {
         Ok(Ready::new(target, pace)?.go())
     }
 
-    /// Prints the limits of this measurement; a screen does it at its end.
+    /// Prints the limits of this measurement. A screen prints them when it ends.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
             coarse.say();
@@ -199,7 +199,7 @@ impl Session {
         }
     }
 
-    /// The next Sample, whether it must not be compared with earlier ones, and why it is the last. Prints messages.
+    /// The next sample, whether it must not be compared with earlier ones, and why it is the last, if it is. Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {
@@ -240,7 +240,7 @@ impl Session {
         self.command_ended(ended)
     }
 
-    /// The next event; after the last Sample, `None` at the first signal. For a screen that stays open.
+    /// The next event, for a screen that stays open. After the last sample (`ended`), waits for a signal and returns `None`.
     pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Event>> {
         if ended {
             self.signals.any().await;
@@ -249,7 +249,7 @@ impl Session {
         self.next().await.map(Some)
     }
 
-    /// A target that we never saw but that still exists is hidden from us, not exited.
+    /// Fails if we never saw a target that still exists: it is hidden from us, not exited.
     fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
         self.target_seen |= !sample.tasks.is_empty();
         let is_missing =
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Why a Sample is the last one, if it is. `end`: what the feed reports.
+    /// Why a sample is the last one, if it is. `end` is the reason that the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
             return end.map(|end| self.ending.clone().unwrap_or(end));
@@ -272,7 +272,7 @@ impl Session {
             }
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
-            // Exiting tasks are not read any more, and not counted before their last switch.
+            // Take one more sample: tasks that are exiting are no longer read, and are only counted after their last switch.
             self.end(End::TargetGone);
         }
         None
@@ -288,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Changes the interval; see [`Events::set_interval`]. It is clamped to what can be typed.
+    /// Changes the interval; see [`Events::set_interval`]. It is clamped to the limits of the command line.
     pub fn set_interval(&mut self, interval: Duration) {
         self.pace.interval = interval;
         if let Some(events) = &mut self.events {
@@ -320,7 +320,7 @@ impl Session {
         exit(end)
     }
 
-    /// How a recording names an error. An error with exit code 0 means that nobody reads the output any more.
+    /// The end of a recording after an error. Exit code 0 means that nobody reads the output any more.
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }
@@ -337,7 +337,7 @@ pub fn about() -> About {
 }
 
 fn online_cpus() -> Option<u32> {
-    // SAFETY: no preconditions.
+    // SAFETY: sysconf has no preconditions.
     u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
 }
 

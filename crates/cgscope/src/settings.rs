@@ -1,4 +1,4 @@
-//! The file of settings: read when a screen begins, written when it ends if a key has changed something.
+//! The settings file: read when a screen starts, written when it ends if a key has changed a setting.
 
 #[cfg(test)]
 mod tests;
@@ -21,32 +21,32 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, r
 
 const NAME: &str = "settings.toml";
 const FOLDER: &str = "cgscope";
-/// A longer file is no file of settings.
+/// A longer file cannot be a settings file.
 const LONGEST_BYTES: u64 = 1024 * 1024;
 
-/// The file of settings, and what it said when the screen began.
+/// The settings file, and its settings when the screen started.
 #[derive(Debug)]
 pub struct Store {
     place: Option<Place>,
-    /// Our effective user: its files are our own.
+    /// Our effective user id.
     user: u32,
     begun: Settings,
-    /// What is wrong with the file, each in a sentence.
+    /// What is wrong with the file, one sentence each.
     warnings: Vec<String>,
 }
 
-/// Where the file is.
+/// The path of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// The home, or the folder that stands for its `.config`: whose it is, his the settings are.
+    /// The home directory, or `XDG_CONFIG_HOME`. Its owner should own the settings.
     base: PathBuf,
-    /// The base is made if it is not there.
+    /// The base directory may be created if it does not exist.
     is_made: bool,
     file: PathBuf,
 }
 
 impl Store {
-    /// The settings of the file: the defaults if there is no file, or no home that could hold one.
+    /// Reads the settings. Returns the defaults if there is no file, or no home directory for one.
     pub fn open() -> (Self, Settings) {
         Self::at(Place::of_environment(|name| env::var_os(name)), rustix::process::geteuid().as_raw())
     }
@@ -56,14 +56,14 @@ impl Store {
         (Self { place, user, begun: settings.clone(), warnings }, settings)
     }
 
-    /// What is wrong with the file, for the screen.
+    /// What is wrong with the file, as a short notice on the screen.
     pub fn notice(&self) -> Option<String> {
         let first = self.warnings.first()?;
         let more = self.warnings.len() - 1;
         Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, said at the end)") })
     }
 
-    /// Saves what has changed when the screen is gone, and says once more what is wrong.
+    /// Saves what has changed, after the screen has closed, and prints what is wrong.
     pub fn close(self, now: &Settings) {
         let failed = self.save(now).err();
         for sentence in self.warnings.into_iter().chain(failed) {
@@ -71,12 +71,12 @@ impl Store {
         }
     }
 
-    /// Saves what keys have changed since the file was read; `now` must not hold values of the command line. Nothing is written if
-    /// nothing has changed, nor if the home is another user's (as under sudo) and has no such file yet: the file would be ours, in a
-    /// place where its owner cannot remove it.
+    /// Saves what keys have changed since the file was read; `now` must not contain values from the command line. Writes nothing
+    /// if nothing has changed. Also writes nothing if the home belongs to another user (as under sudo) and has no settings file
+    /// yet: the new file would be ours, in a directory where the home's owner cannot remove it.
     ///
     /// # Errors
-    /// It could not be written: why, in a sentence. The file is then as it was.
+    /// Fails, with a sentence that says why, if the file cannot be written. The file is then unchanged.
     fn save(&self, now: &Settings) -> Result<(), String> {
         let Some(place) = &self.place else { return Ok(()) };
         if self.begun.remembers_the_same(now) {
@@ -89,7 +89,7 @@ impl Store {
     fn replace(&self, place: &Place, now: &Settings) -> Result<(), String> {
         let target = Target::open(place, self.user).map_err(|error| error.to_string())?;
         let Some(target) = target else { return Ok(()) };
-        // As it is now, not as it was read: another cgscope, or an editor, may have written meanwhile.
+        // Read again, as another cgscope or an editor may have written the file since the start.
         let before = target.before.as_ref().map_or("", |(text, _)| text);
         let text = Settings::save_into(before, &self.begun, now)
             .map_err(|why| format!("{why}; mend the file, or remove it"))?;
@@ -101,7 +101,7 @@ impl Store {
 }
 
 impl Place {
-    /// As the XDG Base Directory Specification has it: paths that are not absolute are none.
+    /// The path by the XDG Base Directory Specification, which ignores relative paths.
     fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         if let Some(base) = path("XDG_CONFIG_HOME") {
@@ -115,7 +115,7 @@ impl Place {
 
     fn read(&self) -> (Settings, Vec<String>) {
         let failed = |why: String| {
-            // What is wrong comes first: a narrow screen shows it, too.
+            // The reason comes first, so that a narrow screen shows it.
             let says = format!(
                 "{NAME}, {why}; the defaults hold, and nothing is remembered until {} is mended",
                 self.file.display()
@@ -135,7 +135,7 @@ impl Place {
         }
     }
 
-    /// Whose it is; `None`: there is no such home.
+    /// The owner of the base directory; `None` if it does not exist.
     fn owner(&self) -> Option<u32> {
         let folder = |path: &Path| fs::metadata(path).ok().filter(Metadata::is_dir);
         let found = if self.is_made { self.base.ancestors().find_map(folder) } else { folder(&self.base) };
@@ -147,27 +147,27 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The file as it is when it is to be replaced. Everything is done in the folder that was opened, and with the file that was read:
-/// whoever can write to a home could otherwise put a link in the way of root.
+/// The file to replace. All steps use the opened directory and the file that was read. Otherwise, whoever can write to a home
+/// could trick root with a symbolic link.
 struct Target {
     folder: OwnedFd,
     name: OsString,
-    /// What it holds, and whose it is; `None`: there is none yet.
+    /// The text and metadata of the file; `None` if it does not exist yet.
     before: Option<(String, Metadata)>,
 }
 
-/// What is there to be written.
+/// Whether to write the settings file.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It is ours, or of him whose home it is.
+    /// The home is ours, or its owner also owns the file.
     Write,
-    /// Nothing: in another's home nothing is made.
+    /// Skip silently: we create no file in another user's home.
     Leave,
-    /// It is a third one's.
+    /// Fail: the home is another user's, and a third user owns the file.
     Refuse,
 }
 
-/// Whether `user` writes a file in the home of `home`; the owner of the file, if it is there.
+/// Decides whether `user` writes the file, by the owners of the home and of the file, if they exist.
 fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
     match (home, file) {
         (Some(home), Some(file)) if home != user && file != home => Verdict::Refuse,
@@ -178,7 +178,7 @@ fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
 }
 
 impl Target {
-    /// The file behind all links; `None`: it is not there, and not ours to make.
+    /// Opens the file behind all links. `None` if it does not exist and we must not create it.
     fn open(place: &Place, user: u32) -> io::Result<Option<Self>> {
         let owner = place.owner();
         let path = match fs::canonicalize(&place.file) {
@@ -203,27 +203,27 @@ impl Target {
         Ok(Some(Self { folder, name: name.to_owned(), before: Some((text, metadata)) }))
     }
 
-    /// A file that is not there, in a folder that only its owner reads.
+    /// Prepares a new file, and creates its directory so that only the owner can read it.
     fn make(path: &Path) -> io::Result<Self> {
         let (folder, name) = split(path)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         Ok(Self { folder: open_folder(&fs::canonicalize(folder)?)?, name: name.to_owned(), before: None })
     }
 
-    /// Another text, with the owner and the mode that it has: whoever reads meanwhile reads the one or the other, whole.
+    /// Replaces the text; keeps owner and mode. Whoever reads the file gets either the old or the new text in full.
     fn replace(&self, text: &str) -> io::Result<()> {
         let (file, beside) = self.beside()?;
         let replaced = self
             .fill(file, text)
             .and_then(|()| Ok(renameat(&self.folder, &beside, &self.folder, &self.name)?));
         if replaced.is_err() {
-            // It is of no use to anyone; what went wrong is said, and not that this remains.
+            // Ignore a failed removal: the first error is reported, and the leftover file harms nobody.
             let _ = unlinkat(&self.folder, &beside, AtFlags::empty());
         }
         replaced
     }
 
-    /// A new file in the same folder. Its name is one that nobody who was killed has left.
+    /// A new temporary file in the same directory. Its name is unique, also among leftovers of killed processes.
     fn beside(&self) -> io::Result<(File, OsString)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -242,7 +242,7 @@ impl Target {
             }
             fchmod(&file, Mode::from_raw_mode(was.mode() & 0o777))?;
         }
-        // Else a host that goes down now may have the new name with nothing in it.
+        // Without the sync, a crash of the host could leave the new name with an empty file.
         file.sync_all()
     }
 }
@@ -256,7 +256,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// A file of text. Whatever else has the name is neither waited for nor read.
+/// Reads a text file. Anything else under the name, such as a FIFO, fails without blocking.
 fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<(String, Metadata)> {
     let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);

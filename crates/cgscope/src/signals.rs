@@ -1,4 +1,4 @@
-//! Signals: SIGINT, SIGTERM and SIGHUP, which end a command, and those of job control.
+//! Signals that end a command (SIGINT, SIGTERM, SIGHUP), and the signals of job control.
 
 use std::{io, mem::MaybeUninit, ptr, sync::atomic::Ordering, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     terminal::{Screen, give_back, in_foreground},
 };
 
-/// A shell continues a stopped job to end it: time for the ending signal to arrive before we stop again.
+/// How long we wait for an ending signal before we stop again: a shell that ends a stopped job also continues it.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The ending signals, which no longer end the process by themselves.
+/// The ending signals. While this value lives, they do not end the process by themselves.
 pub enum Signals {
     Heard([Signal; 3]),
     PassedOn,
@@ -29,7 +29,7 @@ impl Signals {
         Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// Listens beside a command. They are also sent to a command in its own session, which nobody else does.
+    /// Listens while a command runs. A command in its own session gets the signals from us, because nobody else sends them.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
         if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
             PASS_TO.store(group, Ordering::SeqCst);
@@ -37,7 +37,8 @@ impl Signals {
         Self::listen()
     }
 
-    /// Passes them, SIGQUIT, SIGUSR1 and SIGUSR2 on to that command, which must have been forked before with our dispositions.
+    /// Passes the ending signals, SIGQUIT, SIGUSR1 and SIGUSR2 on to the command. Call it after the fork, which copies
+    /// dispositions.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -48,7 +49,7 @@ impl Signals {
         Self::PassedOn
     }
 
-    /// Waits for the first of them; forever if they are passed on.
+    /// Waits for the first ending signal; waits forever if they are passed on.
     pub async fn any(&mut self) {
         let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
         let signal = tokio::select! {
@@ -58,7 +59,7 @@ impl Signals {
         };
         let target = PASS_TO.load(Ordering::SeqCst);
         if target < 0 {
-            // SAFETY: the process group of a child of ours that has not been reaped.
+            // SAFETY: the target is the process group of our child, which has not been reaped.
             unsafe { libc::kill(target, signal) };
         }
     }
@@ -67,13 +68,13 @@ impl Signals {
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// The kernel's own signals (keys, a closed terminal) go to the whole job: a command in our session has received them already.
+/// Passes a signal on. The kernel sends its own signals (keys, a closed terminal) to all processes of the job in our session.
 extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel hands over a valid one.
+    // SAFETY: the kernel passes a valid pointer.
     let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
     let target = PASS_TO.load(Ordering::SeqCst);
     if target < 0 || (!by_kernel && target > 0) {
-        // SAFETY: a child of ours that has not been reaped; both calls may be made in a handler.
+        // SAFETY: the target is our child, which has not been reaped; both calls are allowed in a signal handler.
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
@@ -96,21 +97,21 @@ pub enum Order {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// The whole job: Ctrl-Z, which the kernel does not see while the terminal is ours.
+    /// The whole job, after Ctrl-Z: in raw mode the kernel does not turn the key into a signal.
     Job,
-    /// This process: it got SIGTSTP; its sender took care of the others.
+    /// Only this process, after SIGTSTP: the sender took care of the other processes.
     Process,
 }
 
-/// Job control with a screen: gives the terminal back before it stops, and takes it over when continued in the
-/// foreground. Dropping it restores the default action of SIGTSTP.
+/// Job control for a screen: gives the terminal back before a stop, and takes it again when continued in the foreground. Dropping
+/// it restores the default action of SIGTSTP.
 pub struct JobControl {
     /// `None`: our parent has no job control and would never continue us.
     stop: Option<Signal>,
     go_on: Signal,
     resize: Signal,
     end: Signals,
-    /// An ending signal arrived: stop no more.
+    /// An ending signal arrived: do not stop any more.
     is_ending: bool,
 }
 
@@ -135,26 +136,25 @@ impl JobControl {
         }
     }
 
-    /// Obeys. Returns when the screen can be drawn again, or an ending signal arrives: then the terminal is left alone.
+    /// Executes an order. Returns when the screen can be drawn again. Also returns after an ending signal, without the terminal.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
             Order::Stop(whom) => self.stop(whom, screen).await,
             Order::Continue => self.come_back(screen).await,
-            // The next drawing reads the size.
+            // The next draw reads the size.
             Order::Resize => Ok(()),
         }
     }
 
-    /// Gives the terminal back and stops; does nothing without job control.
     async fn stop(&mut self, whom: Whom, screen: &mut Screen) -> io::Result<()> {
         if self.stop.is_none() {
             return Ok(());
         }
         give_back();
         if whom == Whom::Job {
-            // Ignored by us: this thread might run on after `kill` returns, and must not.
+            // We ignore our own signal: this thread could run on after `kill` returns, and must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));
-            // SAFETY: no memory is involved.
+            // SAFETY: the call involves no memory.
             unsafe { libc::kill(0, libc::SIGTSTP) };
             action(libc::SIGTSTP, Some(ours));
         }
@@ -162,8 +162,8 @@ impl JobControl {
         self.come_back(screen).await
     }
 
-    /// After SIGCONT: takes the terminal over once we are in the foreground. In the background we stop again, as every
-    /// program that needs the terminal, unless we were continued to be ended.
+    /// After SIGCONT, takes the terminal over once we are in the foreground. In the background we stop again, like every program
+    /// that needs the terminal, unless we were continued to be ended.
     async fn come_back(&mut self, screen: &mut Screen) -> io::Result<()> {
         while !in_foreground() {
             give_back();
@@ -188,23 +188,23 @@ impl Drop for JobControl {
 /// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned job.
 fn stop_by(signal: i32) {
     let ours = action(signal, Some(plain(libc::SIG_DFL)));
-    // SAFETY: no memory is involved. A thread's own signal has arrived when the call returns.
+    // SAFETY: the call involves no memory. A signal to the calling thread is delivered before `raise` returns.
     unsafe { libc::raise(signal) };
     action(signal, Some(ours));
 }
 
 fn plain(handler: libc::sighandler_t) -> libc::sigaction {
-    // SAFETY: all zeros is an empty mask, no flags, and no restorer.
+    // SAFETY: all zeros means an empty mask, no flags, and no restorer.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler;
     action
 }
 
-/// Returns the action of a signal; sets `new`.
+/// Returns the current action of a signal, and sets `new` if given.
 fn action(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     let mut before = plain(libc::SIG_DFL);
     let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: two structures of ours, or none; `new` is `plain` or was in force before.
+    // SAFETY: both pointers are to our own structures or null. `new` was built by `plain` or read from the kernel.
     unsafe { libc::sigaction(signal, new, &mut before) };
     before
 }

@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back on every exit.
+//! The terminal, which we take over and give back on every exit.
 
 use std::{
     io::{self, IsTerminal, Write, stdout},
@@ -24,23 +24,23 @@ use tokio::sync::Notify;
 
 use crate::exit::{Error, Result};
 
-/// Standard error ends with a line that is rewritten.
+/// Whether standard error ends with a progress line, which the next output overwrites.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// The prefix of a line that is rewritten: it replaces the one before.
+/// The prefix of a progress line; it erases the previous one.
 pub fn begin_line() -> &'static str {
     STANDS.store(true, Ordering::Relaxed);
     "\r\x1b[K"
 }
 
-/// The prefix of lasting output: it removes a line that is rewritten.
+/// The prefix of lasting output; it erases a progress line.
 pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Presses, wheel and drags, with coordinates of any size. Not every move, as crossterm does: unused, and it floods a slow line.
+/// Reports presses, the wheel and drags, with coordinates of any size. Omits other moves: unused, and they flood a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// True while the terminal is ours. Locked during writes, so that it is given back between sequences and not drawn on later.
+/// Whether the terminal is ours. Locked during writes, so that it is given back between sequences, and not drawn on later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 
@@ -48,14 +48,14 @@ fn ours() -> MutexGuard<'static, bool> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Our screen; dropping it restores the terminal.
+/// Our screen. Dropping it restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Drawn>>,
     mouse: bool,
 }
 
 impl Screen {
-    /// An error without a terminal; `instead` is the command that prints text.
+    /// Fails if there is no terminal; the error recommends the command `instead`, which prints text.
     pub fn check(instead: &str) -> Result<()> {
         if stdout().is_terminal() && io::stdin().is_terminal() {
             return Ok(());
@@ -65,7 +65,7 @@ impl Screen {
         )))
     }
 
-    /// Takes over the terminal, with `mouse` also the mouse, which otherwise selects text. `instead` as in [`Screen::check`].
+    /// Takes over the terminal. With `mouse`, also the mouse, which then does not select text. `instead` as in [`Screen::check`].
     pub fn take(instead: &str, mouse: bool) -> Result<Self> {
         Self::check(instead)?;
         give_back_before_panics();
@@ -101,9 +101,9 @@ impl Screen {
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
 
-    /// Draws everything at the next drawing, whatever has been written on it.
+    /// Makes the next draw repaint everything, in case other output has overwritten the screen.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: it asks the terminal where the cursor is, and the answer would go to whoever reads the keys.
+        // Not `clear`: it queries the cursor position, and our key reader would receive the reply.
         self.terminal.resize(self.area()?)
     }
 
@@ -120,7 +120,7 @@ impl Drop for Screen {
     }
 }
 
-/// Buffers a drawing and sends it in one piece, only while the terminal is ours.
+/// Buffers a frame and writes it in one piece, but only while the terminal is ours.
 #[derive(Default)]
 struct Drawn(Vec<u8>);
 
@@ -139,21 +139,21 @@ impl Write for Drawn {
     }
 }
 
-/// False while the terminal is another job's. Without job control the kernel does not tell.
+/// Whether our job is in the foreground. True without job control, where the kernel does not report it.
 pub fn in_foreground() -> bool {
     let group = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
     group.map_or(true, |group| group == rustix::process::getpgrp())
 }
 
-/// Waits for a panic in any part of cgscope, after which the terminal has been given back and the message printed.
+/// Waits for a panic in any part of cgscope. By then the terminal has been given back and the message printed.
 pub async fn panicked() {
     PANIC.notified().await;
 }
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // First: in the background the kernel stops us here, before anything is written to another's screen. Off before on:
-    // a shell may have changed modes that crossterm believes to be its own.
+    // First: in the background the kernel stops us here, before we write to another job's screen. Disable before enable: a shell
+    // may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;
@@ -166,13 +166,13 @@ pub fn give_back() {
         return;
     }
     let _ = execute!(stdout(), EndSynchronizedUpdate, DisableMouseCapture, LeaveAlternateScreen, Show);
-    // In the background the kernel would stop us, and the modes are the shell's already.
+    // In the background the kernel would stop us, and the shell has already set its own modes.
     if in_foreground() {
         let _ = disable_raw_mode();
     }
 }
 
-/// Restores the terminal first: messages on the alternate screen disappear with it.
+/// Makes panics restore the terminal before they print: a message on the alternate screen would disappear.
 fn give_back_before_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Triggers of the flight recorder: a figure of an interval above a limit.
+//! Triggers of the flight recorder: a trigger fires when a figure of an interval exceeds a limit.
 
 use std::{collections::HashSet, fmt};
 
@@ -10,13 +10,13 @@ use cgscope_model::{
     units::{self, duration, percent, seconds},
 };
 
-/// A figure and its limit: `p99(/system.slice)>10ms`.
+/// A figure and its limit, like `p99(/system.slice)>10ms`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger {
     figure: Figure,
-    /// The cgroup, with all below it; `None`: everything that is recorded.
+    /// The cgroup, including its descendants; `None`: everything that is recorded.
     pub cgroup: Option<String>,
-    /// ns, or percent.
+    /// In ns or percent.
     limit: f64,
     text: String,
 }
@@ -26,7 +26,7 @@ enum Figure {
     Quantile(u16),
     Longest,
     Pending,
-    /// The share of this cause (`None`: of all waits) in the time in which tasks ran or waited.
+    /// Waits of this cause (`None`: of all causes), as a share of the time in which tasks ran or waited.
     Share(Option<Cause>),
 }
 
@@ -42,7 +42,7 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'";
-/// With fewer waits even the median is noise.
+/// With fewer waits, even the median is noise.
 const FEWEST_WAITS: u64 = 20;
 
 pub fn trigger(text: &str) -> Result<Trigger, String> {
@@ -78,7 +78,7 @@ fn limit(figure: Figure, text: &str) -> Option<f64> {
     let number = match figure {
         Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
         _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
-        // Longer waits have no bucket of their own.
+        // The histogram has no separate buckets for longer waits.
         Figure::Quantile(_) => {
             seconds(text).map(|seconds| seconds * 1e9).filter(|ns| *ns < LAST_LOW_NS as f64)
         }
@@ -98,7 +98,7 @@ impl Trigger {
         !matches!(self.figure, Figure::Share(_))
     }
 
-    /// The figure in words if it is above the limit; `None` also with too few waits.
+    /// The figure in words if it exceeds the limit. Also `None` with too few waits.
     pub fn exceeded(&self, interval: &Interval) -> Option<String> {
         let seen = Seen::new(interval, self.cgroup.as_deref());
         let (value, words) = match self.figure {
@@ -144,7 +144,7 @@ impl Seen {
 
     fn add(&mut self, wait: &Wait, on_cpu_ns: u64) {
         self.on_cpu_ns += on_cpu_ns;
-        // Most tasks of a host sleep.
+        // Saves work, as most tasks of a host sleep.
         if wait.count != 0 || wait.total_ns != 0 {
             self.wait.add(wait);
         }
@@ -163,7 +163,7 @@ impl Seen {
             duration(low_ns),
             duration(ns)
         );
-        // The lower end of the bucket: wherever in it the wait was, it exceeds the limit.
+        // The lower bound of the bucket: if it exceeds the limit, so does every wait in the bucket.
         Some((low_ns as f64, words))
     }
 
@@ -182,26 +182,27 @@ impl Seen {
     }
 }
 
-/// The fewest waits of which at least one lies above the quantile.
+/// The minimum number of waits: enough that at least one is above the quantile.
 fn fewest_waits(per_mille: u16) -> u64 {
     (1_000 / u64::from(1_000 - per_mille)).max(FEWEST_WAITS)
 }
 
 #[derive(Debug)]
 pub struct Watch {
-    /// False after firing until the figure falls below the limit: a long episode is frozen once.
+    /// Whether each trigger may fire. It may not after firing, until the figure falls to the limit: a long episode is frozen
+    /// once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
     left: u64,
 }
 
 impl Watch {
-    /// `most`: how often to freeze something.
+    /// `most` is how many times something is frozen.
     pub fn new(triggers: usize, most: u64) -> Self {
         Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
     }
 
-    /// The exceeded triggers that fire at this time.
+    /// The indexes of the exceeded triggers that fire now.
     pub fn fires(&mut self, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
         let heard = now_ns >= self.quiet_until_ns && self.left > 0;
         let fires: Vec<usize> =
@@ -215,7 +216,7 @@ impl Watch {
         fires
     }
 
-    /// No trigger fires before this time, as something is being frozen.
+    /// Counts a frozen part, and lets no trigger fire before this time.
     pub fn froze(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
     }

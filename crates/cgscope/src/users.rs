@@ -1,4 +1,4 @@
-//! Users and groups by name, from the files of this host. The C library would ask others, too, and cannot in a static program.
+//! Users and groups from the files of this host. The C library also queries network services, and fails in a static program.
 
 use std::fs;
 
@@ -8,27 +8,27 @@ const GROUPS: &str = "/etc/group";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
-    /// Its first group.
+    /// The primary group.
     pub gid: u32,
     pub home: String,
     pub shell: String,
-    /// Its other groups.
+    /// The supplementary groups.
     pub groups: Vec<u32>,
 }
 
-/// The id of nobody and nothing: system calls that take it leave the owner, or the user, as it is.
+/// No user and no group: system calls that get this id leave the owner or the user unchanged.
 pub const NO_ID: u32 = u32::MAX;
 
-/// The user and the group whose id is 0 on every Linux.
+/// The name of the user and of the group with id 0.
 const ROOT: &str = "root";
 
-/// The user of a name. An error: there is none, its ids are invalid, or the files cannot be read.
+/// Looks up a user. Fails if the user does not exist, an id is invalid, or the files cannot be read.
 pub fn user(name: &str) -> Result<User, String> {
     let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
     user.ok_or_else(|| format!("there is no user {name:?} with valid ids in {USERS}"))
 }
 
-/// The id of the group of a name.
+/// The id of a group.
 pub fn group(name: &str) -> Result<u32, String> {
     if name == ROOT {
         return Ok(0);
@@ -37,13 +37,13 @@ pub fn group(name: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("there is no group {name:?} with a valid id in {GROUPS}"))
 }
 
-/// The name of a group; its number, where it has none.
+/// The name of a group, or its number if it has no name.
 pub fn name_of_group(gid: u32) -> String {
     let file = read(GROUPS).unwrap_or_default();
     parse_name_of_group(&file, gid).unwrap_or_else(|| gid.to_string())
 }
 
-/// The id of a user; root's is 0 also where there are no files of users, as in an image with one program.
+/// The id of a user. `root` needs no user file, as an image with a single program may have none.
 pub fn user_id(name: &str) -> Result<u32, String> {
     if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }
@@ -82,7 +82,6 @@ fn parse_name_of_group(group: &str, gid: u32) -> Option<String> {
     group.lines().find(has_id)?.split(':').next().map(str::to_owned)
 }
 
-/// Ids of the groups that list the user.
 fn parse_groups(group: &str, name: &str) -> Vec<u32> {
     let groups = group.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();

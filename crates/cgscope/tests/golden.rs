@@ -1,5 +1,5 @@
-//! Every output that can be made of a recording is what it was, byte for byte: a line with length and checksum of each. The outputs
-//! themselves are in `target/golden`, to be compared with those of the commit before; with `INSTA_UPDATE=always` new lines are taken.
+//! Checks that no output of a recording has changed by a byte. The snapshot has length and checksum of each output. The outputs
+//! are in `target/golden`, to compare with those of the previous commit. `INSTA_UPDATE=always` accepts new lines.
 
 use std::{
     fs,
@@ -22,24 +22,24 @@ use flate2::Crc;
 
 const FILES: [&str; 6] = ["coarse", "memory", "neighbour", "nodes", "quota", "threads"];
 const FORMATS: [&str; 6] = ["hdr", "perfetto", "csv", "parquet", "pprof", "folded"];
-/// Unlike each other, alike, and exact beside coarse.
+/// Two different recordings, two equal ones, and an exact with a coarse one.
 const PAIRS: [[&str; 2]; 3] = [["neighbour", "threads"], ["nodes", "nodes"], ["quota", "coarse"]];
 
 fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../view/tests/files/{file}.rec"))
 }
 
-/// What a command writes to standard output, or why it refuses.
+/// The standard output of a command, or standard error if the command fails.
 fn output(args: &[&str], files: &[&str]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cgscope"));
-    // Names of files are in some outputs.
+    // Some outputs contain file names.
     command.current_dir(path("").with_file_name(""));
     let output = command.args(args).args(files.iter().map(|file| format!("{file}.rec"))).output();
     let output = output.expect("cgscope is executed");
     if output.status.success() { output.stdout } else { output.stderr }
 }
 
-/// The lines of a snapshot. What they are of is left in a directory.
+/// The lines of the snapshot. The outputs are written to a directory.
 struct Golden {
     dir: PathBuf,
     lines: String,

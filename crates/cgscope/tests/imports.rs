@@ -1,4 +1,4 @@
-//! The modules of the crate use one another in one direction only.
+//! Checks that the modules of the crate have no circular imports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Which top-level modules each of them names.
+/// For each top-level module, the modules that it imports.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
@@ -14,10 +14,10 @@ fn no_module_uses_itself_by_way_of_others() {
     let mut uses = Uses::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), None, &mut uses);
     assert!(uses.len() > 15 && uses["run"].contains("session"), "{uses:?}");
-    // Names that are re-exported in main.rs are of other crates.
+    // Names that main.rs re-exports are from other crates.
     let modules: BTreeSet<String> = uses.keys().cloned().collect();
     uses.values_mut().for_each(|used| used.retain(|name| modules.contains(name)));
-    // What uses nothing that is left, or is used by nothing that is left, is in no circle.
+    // A module that imports no remaining module, or that no remaining module imports, is in no cycle.
     let is_outside = |uses: &Uses, module: &&String| {
         uses[*module].is_empty() || !uses.values().any(|used| used.contains(*module))
     };
@@ -28,7 +28,7 @@ fn no_module_uses_itself_by_way_of_others() {
     assert!(uses.is_empty(), "these modules use one another in a circle: {uses:#?}");
 }
 
-/// `module`: the top-level module of a folder within it.
+/// Collects the imports of a directory. `module` is its top-level module.
 fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -43,7 +43,7 @@ fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
     }
 }
 
-/// What follows `crate::` outside of tests and comments: a name, or several in braces.
+/// The names after `crate::` outside tests and comments; braces may hold several names.
 fn named(source: &str) -> impl Iterator<Item = String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code: String = code.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();

@@ -1,4 +1,4 @@
-//! Folded stacks for flame graphs: a line for each stack of waiting, `frame;frame;cause NS`.
+//! Folded stacks for flame graphs: a line `frame;frame;cause NS` for each stack and cause.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ impl Sink for Folded {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         for (_, frames, waits) in self.stacks.iter() {
-            // A semicolon ends a frame, and anybody can name a thread.
+            // A semicolon ends a frame, but anybody can put one into a thread name.
             let stack =
                 frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect::<Vec<_>>().join(";");
             for (cause, _, ns) in waits.by_cause().filter(|(_, _, ns)| *ns != 0) {

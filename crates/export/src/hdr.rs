@@ -1,5 +1,5 @@
-//! An interval log of HdrHistogram, in ns: for each interval a histogram of all waits, without a tag, and one for each cgroup with
-//! all below it, tagged with its path.
+//! An interval log of HdrHistogram, in ns. Each interval has a histogram of all waits, without a tag. It also has a histogram for
+//! each cgroup including its descendants, tagged with the path.
 
 use std::{
     io::Write,
@@ -41,10 +41,10 @@ impl Sink for Hdr {
         if interval.mode == Mode::Coarse {
             return Err(Error::NoHistogram);
         }
-        // The clock may have been set back.
+        // Saturate, as the clock may have been set back.
         let start = Duration::from_nanos(interval.start_unix_ns.saturating_sub(self.start_unix_ns));
         let length = Duration::from_nanos(interval.duration_ns);
-        // Without comments and times a header is empty.
+        // Without comments and times, the header that this writes is empty.
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
         let mut write = |hist: &Hist, tag: Option<Tag<'_>>| {
             log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
@@ -69,7 +69,7 @@ impl Sink for Hdr {
     }
 }
 
-/// A path with the characters that a tag cannot have, and so `%`, as in a URL.
+/// Encodes a path as a tag: percent-encodes characters that a tag cannot contain, and `%` itself.
 fn tag_text(path: &str) -> String {
     let mut tag = String::with_capacity(path.len());
     for c in path.chars() {

@@ -1,6 +1,6 @@
-//! Intervals in the formats of other tools. Pure: Intervals in one by one, bytes out.
+//! Writes intervals in the formats of other tools. Has no side effects other than its output.
 //!
-//! Formats with a row or a histogram per interval are written as Intervals arrive; a profile is one sum over all of them.
+//! Formats with a row or a histogram per interval are written as intervals arrive. A profile is one sum over all intervals.
 
 /// Declares messages of Protocol Buffers: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
 macro_rules! messages {
@@ -30,15 +30,15 @@ use clap::ValueEnum;
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where the bytes go. The caller buffers it.
+/// The output. The caller adds a buffer.
 pub type Out = Box<dyn Write + Send>;
 
-/// Takes Intervals in the order of time.
+/// Receives intervals in time order.
 pub trait Sink {
-    /// Adds an Interval.
+    /// Adds an interval.
     fn interval(&mut self, interval: &Interval) -> Result<()>;
 
-    /// Writes the end, and flushes. Without it the file is not whole.
+    /// Writes the end of the file and flushes. Without this call the file is incomplete.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
@@ -60,12 +60,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// True for what nobody wants on a terminal.
+    /// Whether the format is unreadable on a terminal.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Perfetto | Self::Parquet | Self::Pprof)
     }
 
-    /// The sink that writes it.
+    /// The sink that writes the format.
     pub fn sink(self, out: Out, about: About) -> Result<Box<dyn Sink>> {
         Ok(match self {
             Self::Hdr => Box::new(hdr::Hdr::new(out, &about)?),
@@ -78,41 +78,41 @@ impl Format {
     }
 }
 
-/// Where and by what the Intervals were measured.
+/// Where, and by which version, the intervals were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// The cgscope that measured them.
+    /// The version of cgscope that measured.
     pub cgscope_version: String,
-    /// Name of the host.
+    /// The name of the host.
     pub hostname: String,
-    /// `uname -r`.
+    /// The kernel release, as in `uname -r`.
     pub kernel_release: String,
-    /// `uname -m`, in the words of Rust.
+    /// The architecture, as Rust names it.
     pub architecture: String,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
-    /// What findings are judged by.
+    /// Facts about the host that findings depend on.
     pub host: Host,
 }
 
 impl About {
-    /// One line.
+    /// The host and the versions, in one line.
     fn words(&self) -> String {
         let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
         format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")
     }
 }
 
-/// Why nothing, or no more, could be written.
+/// Why the export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The output could not be written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The format holds histograms, and an interval of the coarse mode has none.
+    /// The format needs histograms, but the coarse mode has none.
     #[error("the coarse mode measures sums of waits and no histogram")]
     NoHistogram,
-    /// The library of a format refused it: a bug of ours.
+    /// The library of a format refused the data, which is a bug of ours.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! The rows of the tables, typed: every column optional, zstd, in groups of rows that fit into memory.
+//! Parquet: the same rows as in CSV, with typed columns, all optional. Row groups that fit in memory are compressed with zstd.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Rows of a group, which readers take at a time: about 20 MiB here.
+/// Rows per row group, about 20 MiB. Readers load a group at a time.
 const GROUP: usize = 1 << 16;
 
 pub(crate) struct Parquet {
@@ -82,7 +82,7 @@ impl Sink for Parquet {
         self.write_group()?;
         let losses = KeyValue::new("losses".to_owned(), self.losses.to_string());
         self.writer.append_key_value_metadata(losses);
-        // Closing the writer flushes what it writes to.
+        // Closing the writer also flushes its output.
         self.writer.close()?;
         Ok(())
     }
@@ -103,9 +103,9 @@ fn field(column: &TableColumn) -> Result<TypePtr> {
     Ok(Arc::new(field.build()?))
 }
 
-/// The cells of a column in the current group.
+/// The cells of a column in the current row group.
 struct ColumnValues {
-    /// 1 for each cell, 0 for each null.
+    /// Definition levels: 1 for each cell, 0 for each null.
     levels: Vec<i16>,
     values: Values,
     holds: TableType,
@@ -141,7 +141,7 @@ impl ColumnValues {
                 numbers.push(i32::try_from(number).unwrap_or(i32::MAX));
             }
             (Values::Int64(numbers), Some(TableCell::Number(number))) => numbers.push(match self.holds {
-                // The same 64 bits, which the type of the column calls unsigned.
+                // The same 64 bits; the column's logical type is unsigned.
                 TableType::Id64 => number.cast_signed(),
                 TableType::Moment => (number / 1_000).cast_signed(),
                 _ => i64::try_from(number).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! A profile of waiting in pprof's format: the stacks, and who ran during the waits.
+//! A profile of waiting in pprof's format: the stacks of waiting tasks, and who ran during the waits.
 
 pub mod proto;
 
@@ -21,10 +21,10 @@ use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 /// The values of a sample, in order: name and unit.
 pub const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-/// What pprof shows by default.
+/// The value that pprof shows by default.
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
-/// The frame of tasks that exited before they were read, whose cgroup alone is known.
+/// The frame of tasks that exited before they were read, of which only the cgroup is known.
 pub use cgscope_model::interval::ENDED;
 
 pub(crate) struct Pprof {
@@ -120,7 +120,7 @@ impl Sink for Pprof {
     }
 }
 
-/// The strings and functions of a profile, each once.
+/// The strings and functions of a profile, without duplicates.
 struct ProfileTables {
     strings: Vec<String>,
     index: HashMap<String, i64>,
@@ -130,7 +130,7 @@ struct ProfileTables {
 impl Default for ProfileTables {
     fn default() -> Self {
         let mut tables = Self { strings: Vec::new(), index: HashMap::new(), functions: HashMap::new() };
-        // The format requires the empty string at 0.
+        // The format requires the empty string at index 0.
         tables.string("");
         tables
     }
@@ -159,14 +159,14 @@ impl ProfileTables {
         Label { key: self.string(key), str: 0, num: number.into() }
     }
 
-    /// A sample of a stack, root first; pprof has the leaf first.
+    /// Builds a sample. `frames` starts at the root; pprof starts at the leaf.
     fn sample(&mut self, frames: &[String], leaf: &str, values: [u64; 3]) -> Sample {
         let mut location_id = vec![self.location(leaf)];
         location_id.extend(frames.iter().rev().map(|frame| self.location(frame)));
         Sample { location_id, value: values.map(u64::cast_signed).into(), label: Vec::new() }
     }
 
-    /// The location of a function has its id.
+    /// The id of a frame's location, which is also the id of its function.
     fn location(&mut self, frame: &str) -> u64 {
         let name = self.string(frame);
         let next = self.functions.len() as u64 + 1;

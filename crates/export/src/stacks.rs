@@ -1,5 +1,5 @@
-//! Waiting by stack (the cgroups from the root down, the process, the thread) and cause, summed over all Intervals: it grows with
-//! the number of tasks, not with time.
+//! Waiting by stack and cause, summed over all intervals. A stack is the cgroups from the root down, the process and the thread.
+//! The size grows with the number of tasks, not with time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use cgscope_model::{
 #[derive(Default)]
 pub(crate) struct Stacks(BTreeMap<StackOwner, StackWaits>);
 
-/// Who waited. A task that changes its name or its cgroup is another one from then on.
+/// The owner of waits. A task that changes its name or its cgroup becomes another owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StackOwner {
     path: Option<Arc<str>>,
@@ -42,7 +42,7 @@ impl Stacks {
         }
     }
 
-    /// Every owner, with the frames of the stack from the root down and the waits.
+    /// All owners, each with the frames of the stack from the root down, and the waits.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&StackOwner, Vec<String>, &StackWaits)> {
         self.0.iter().map(|(owner, waits)| (owner, frames(owner), waits))
     }
@@ -59,7 +59,7 @@ fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> StackTas
     }
 }
 
-/// The cgroups from the root down, with their whole paths: the last parts alone are often equal.
+/// The cgroups from the root down, each with its full path, because last path components are often equal.
 pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
     let Some(path) = path else { return vec![UNNAMED.to_owned()] };
     let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
@@ -84,7 +84,7 @@ fn frames(owner: &StackOwner) -> Vec<String> {
 pub(crate) struct StackWaits {
     count: u64,
     by_cause: ByCause,
-    /// Waits by cause, each divided in proportion to its parts; empty without a histogram.
+    /// Number of waits by cause; a wait with several causes is split in proportion to its parts. All 0 without a histogram.
     shares: [f64; CAUSES],
 }
 
@@ -99,7 +99,7 @@ impl StackWaits {
         }
     }
 
-    /// Waits and ns of every cause that has any. The waits sum to their number: each counts for one cause.
+    /// The number of waits and the ns of each cause that has any. Each wait counts for only one cause.
     pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
@@ -111,8 +111,8 @@ impl StackWaits {
     }
 }
 
-/// Divides `count` in proportion to `shares`; what rounding down leaves goes to the largest remainders. Without shares the last
-/// cause has all of it: the waits are of 0 ns.
+/// Divides `count` in proportion to `shares`. What is left after rounding down goes to the largest remainders. Without shares,
+/// all waits took 0 ns, and the last cause gets them all.
 fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
     let mut counts = [0; N];

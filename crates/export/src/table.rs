@@ -6,38 +6,38 @@ use cgscope_model::{Cause, CgroupName, Interval, Mode, Observed, TaskInterval, W
 
 use crate::{About, Result};
 
-/// Name and version of the table: a column is never renamed and never changes its meaning under this name.
+/// Name and version of the table. Under this name, no column is ever renamed or changes its meaning.
 pub const SCHEMA: &str = "cgscope.tasks/1";
 
 /// The type of a column.
 #[derive(Clone, Copy)]
 pub enum TableType {
-    /// UTF-8.
+    /// UTF-8 text.
     Text,
-    /// Ids and numbers of the kernel: 31 bits.
+    /// Ids and numbers of the kernel, 31 bits.
     Int32,
-    /// Counts and ns: 63 bits.
+    /// Counts and ns, 63 bits.
     Int64,
-    /// Ids of 64 bits.
+    /// 64-bit ids.
     Id64,
-    /// From ns since 1970: microseconds, UTC.
+    /// Time: stored as microseconds in UTC, converted from ns since 1970.
     Moment,
 }
 
 /// A cell that is not null.
 pub(crate) enum TableCell<'a> {
     Text(&'a str),
-    /// A [`TableType::Moment`] in ns since 1970.
+    /// For a [`TableType::Moment`], ns since 1970.
     Number(u64),
 }
 
-/// A column.
+/// A column of the table.
 pub struct TableColumn {
-    /// With the unit.
+    /// The name, which includes the unit.
     pub name: String,
-    /// The type of its cells.
+    /// The type of the cells.
     pub holds: TableType,
-    /// `None`: not known, or no such thing in a row like this.
+    /// Computes the cell of a row; `None` if the value is unknown or does not apply to the row.
     pub(crate) cell: Box<CellOf>,
 }
 
@@ -51,7 +51,7 @@ fn column(
     TableColumn { name: name.into(), holds, cell: Box::new(cell) }
 }
 
-/// A task over an interval, or all tasks of a cgroup that exited in it.
+/// A task over an interval, or all tasks of a cgroup that exited in the interval.
 pub(crate) struct TableRow<'a> {
     about: &'a About,
     interval: &'a Interval,
@@ -137,7 +137,7 @@ fn waits() -> Vec<TableColumn> {
     columns
 }
 
-/// Calls `each` with every row of an interval: tasks, then exited tasks by cgroup.
+/// Calls `each` with every row of an interval: first tasks, then exited tasks by cgroup.
 pub(crate) fn for_each_row(
     interval: &Interval,
     about: &About,

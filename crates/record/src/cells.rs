@@ -1,12 +1,12 @@
-//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order, so that
-//! its columns can be named once, in the header.
+//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order, so the
+//! header names the columns once.
 
 use std::{collections::HashMap, sync::Arc};
 
 use cgscope_model::Hist;
 use serde::{Deserialize, Serialize};
 
-/// What a column holds.
+/// The contents of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ColumnKind {
@@ -17,7 +17,7 @@ pub(crate) enum ColumnKind {
     Text,
     /// The number of a text, or [`NONE`].
     OptionalText,
-    /// Pairs of an index and a number, ascending by index. [`NONE`] stands for a pair that is missing.
+    /// Pairs of an index and a number, ascending by index. [`NONE`] stands for a missing pair.
     List,
     /// Pairs of an index and the number of a text.
     TextList,
@@ -28,16 +28,16 @@ impl ColumnKind {
         matches!(self, Self::List | Self::TextList)
     }
 
-    /// The number that a new row is compared with.
+    /// The number to which the first change of a new row is added.
     pub(crate) fn base(self) -> u64 {
         if matches!(self, Self::Number | Self::Text) { 0 } else { NONE }
     }
 }
 
-/// Stands for a missing number. Optional numbers and those in lists are thus at most one less.
+/// Stands for a missing number. So optional numbers and numbers in lists are less than this.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// Most cells of a list (buckets, nodes, memory policies), so that a change in one takes little time.
+/// Maximum number of cells in a list (buckets, nodes, memory policies), so that changing a list is fast.
 pub(crate) const LONGEST: usize = 4096;
 
 /// A column of a table.
@@ -56,7 +56,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Adds a column with the name of the present member.
+    /// Adds a column with the name of the current member.
     pub(crate) fn one(&mut self, kind: ColumnKind) {
         self.columns.push(Column { name: self.prefix.clone(), kind });
     }
@@ -76,13 +76,13 @@ impl Columns {
 /// An index and a number.
 pub(crate) type Cell = (u32, u64);
 
-/// The rows of a table in cells, one after the other.
+/// The rows of a table as cells, one row after the other.
 #[derive(Default)]
 pub(crate) struct Cells {
     /// The numbers that are not in lists.
     pub(crate) numbers: Vec<u64>,
     cells: Vec<Cell>,
-    /// Where each list ends in `cells`.
+    /// The end of each list in `cells`.
     ends: Vec<usize>,
 }
 
@@ -126,11 +126,11 @@ impl Cells {
     }
 }
 
-/// The numbers of the texts that were written since the last key frame. The empty text is number 0.
+/// The numbers of the texts that were written since the last key frame. The empty text has number 0.
 #[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
-    /// Texts that the file lacks.
+    /// Texts that are not in the file yet.
     pub(crate) new: Vec<Arc<str>>,
 }
 
@@ -154,13 +154,13 @@ impl Texts {
     }
 }
 
-/// The cells of one row as they are read back.
+/// The cells of one row while it is read.
 pub(crate) struct Row<'a> {
     pub(crate) numbers: std::slice::Iter<'a, u64>,
     pub(crate) lists: &'a [Vec<Cell>],
     pub(crate) next_list: usize,
     pub(crate) texts: &'a [Arc<str>],
-    /// The histogram that the row had before, and a bit for each list that has changed since.
+    /// The previous histogram of the row, and a bit for each list that has changed since.
     pub(crate) before: Option<(&'a Arc<Hist>, u64)>,
 }
 
@@ -183,14 +183,14 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A value that is part of a row. `take` is `None` if no writer can have written the cells.
+/// A value that is part of a row. `take` returns `None` if no writer can have written the cells.
 pub(crate) trait Field: Sized {
     fn columns(columns: &mut Columns);
     fn put(&self, cells: &mut Cells, texts: &mut Texts);
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-/// Fields that are a single number: the kind of their column, the number of a value, and the value of a number.
+/// Implements [`Field`] for types that are a single number: the kind of column, the number of a value, and the value of a number.
 macro_rules! single_numbers {
     ($($type:ty: $kind:ident, $number:ident,
        |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(
@@ -211,7 +211,7 @@ macro_rules! single_numbers {
 }
 pub(crate) use single_numbers;
 
-/// The value with this number. `None`: no writer writes the number.
+/// The value with this number; `None` if no writer writes the number.
 pub(crate) fn value_at<T: Copy>(number: u64, values: [T; 2]) -> Option<T> {
     values.get(usize::try_from(number).ok()?).copied()
 }
@@ -222,7 +222,7 @@ single_numbers! {
     bool: Number, number, |value, _| (*value).into(), |number, _| value_at(number, [false, true]);
     Option<u64>: Optional, optional, |value, _| *value, |number, _| Some(number);
     Option<u32>: Optional, optional, |value, _| value.map(u64::from), |number, _| number.map(u32::try_from).transpose().ok();
-    // By its bits. The bits of `NONE` are a NaN that no arithmetic gives.
+    // As its bits. The bits of `NONE` are a NaN that no arithmetic produces.
     Option<f64>: Optional, optional, |value, _| value.map(f64::to_bits), |number, _| Some(number.map(f64::from_bits));
     Arc<str>: Text, number, |text, texts| texts.number(text), |number, row| row.text(number);
     Option<Arc<str>>: OptionalText, optional, |text, texts| text.as_ref().map(|text| texts.number(text)),
@@ -245,7 +245,7 @@ impl Field for Vec<Cell> {
     }
 }
 
-/// Named amounts in any order: a list of the names and a list of the amounts, by position.
+/// Named amounts in any order: a list of names and a list of amounts, by position.
 impl Field for Vec<(Arc<str>, u64)> {
     fn columns(columns: &mut Columns) {
         columns.member("name", |columns| columns.one(ColumnKind::TextList));
@@ -270,12 +270,12 @@ impl Field for Arc<Hist> {
         columns.member("shares", |columns| columns.one(ColumnKind::List));
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        // Both are numbered in a byte.
+        // Buckets and cells fit in a byte.
         cells.list(self.counts().map(|(bucket, count)| (bucket as u32, count)));
         cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
-        // Most changes of a task are no wait. A comparison of two Samples then sees at once that the histogram is the same.
+        // Most changes of a task are not waits. Sharing the unchanged histogram makes a comparison of two samples fast.
         let lists = 0b11u64.checked_shl(row.next_list as u32).unwrap_or(u64::MAX);
         let same = row.before.filter(|(_, changed)| changed & lists == 0).map(|(hist, _)| hist.clone());
         let (counts, shares) = (row.list()?, row.list()?);

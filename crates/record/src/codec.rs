@@ -1,4 +1,4 @@
-//! Samples to payloads and back. A key frame holds a whole Sample, a delta frame the changes since the Sample before.
+//! Encodes and decodes samples as payloads. A key frame holds a whole sample, a delta frame the changes since the previous one.
 
 use std::{any::Any, io, sync::Arc};
 
@@ -15,24 +15,24 @@ use crate::{
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
-/// The first bytes of the payload of a key frame, by which one is found after damage.
+/// The first bytes of a key frame's payload, by which readers find a key frame after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
-/// Before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each), bytes before compression (u32).
+/// Size of two u64 before the compressed bytes: wall clock and CLOCK_MONOTONIC. A u32 with the uncompressed size follows.
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 
-/// zstd's default. A higher level costs the recorder more than it saves the disk.
+/// zstd's default level. A higher level costs the recorder more than it saves disk space.
 const LEVEL: i32 = 3;
 
-/// A payload unpacks to at most this many times its length, so that a small file cannot make a reader allocate much.
+/// Maximum compression ratio, so that a small file cannot make a reader allocate much memory.
 const MOST_TIMES: usize = 16;
-/// For the same reason a frame has at least this many bytes for each new row...
+/// For the same reason, a frame has at least this many bytes for each new row.
 const BYTES_A_ROW: usize = 8;
-/// ... and a byte for this many rows, as each row costs the reader some work in each frame.
+/// A frame also has at least a byte for this many rows, because each row costs the reader some work per frame.
 const ROWS_A_BYTE: usize = 16;
 
-/// Rows of all tables in a frame.
+/// Numbers of rows in all tables of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct RowCount {
     new: usize,
@@ -40,15 +40,15 @@ struct RowCount {
 }
 
 impl RowCount {
-    /// The fewest bytes that tables of `raw` bytes with these rows may be packed into.
+    /// The minimum compressed size of tables with these rows and `raw` bytes before compression.
     fn least_bytes(self, raw: usize) -> usize {
         raw.div_ceil(MOST_TIMES).max(self.new * BYTES_A_ROW).max(self.all.div_ceil(ROWS_A_BYTE))
     }
 }
 
-/// The next frame is a key frame once the frames since the last key frame have this many times its bytes...
+/// The next frame is a key frame once all frames since the last key frame together have this many times its size.
 const KEY_AFTER_TIMES: usize = 8;
-/// ... or are this many, which bounds the frames to read for a seek and those lost after damage.
+/// The next frame is also a key frame after this many delta frames, which limits the frames to read for a seek or lose by damage.
 const KEY_AFTER_FRAMES: usize = 128;
 
 macro_rules! tables_of_a_sample {
@@ -73,15 +73,15 @@ macro_rules! tables_of_a_sample {
 
 tables!(tables_of_a_sample);
 
-/// Writes Samples as payloads.
+/// Encodes samples as payloads.
 pub(crate) struct SampleEncoder {
     tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
-    /// The tables before and after compression. Kept for their memory.
+    /// The tables before and after compression. Reused, to save allocations.
     raw: Vec<u8>,
     encoded: Vec<u8>,
-    /// Bytes of the last key frame. `None`: the next frame is a key frame.
+    /// Size of the last key frame; `None` makes the next frame a key frame.
     key_bytes: Option<usize>,
     bytes_since: usize,
     frames_since: usize,
@@ -106,7 +106,7 @@ impl SampleEncoder {
         self.key_bytes = None;
     }
 
-    /// Appends the frame of a Sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
+    /// Appends the frame of a sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
         let done = match broken_rule(sample) {
             Some(rule) => Err(WriteError::Invalid(rule)),
@@ -152,13 +152,13 @@ impl SampleEncoder {
         Ok(if is_key { kind::KEY } else { kind::DELTA })
     }
 
-    /// Frees the memory that only encoding needs, for one of many encoders that are used in turn.
+    /// Frees the memory that only encoding needs. Useful if many encoders encode in turn.
     pub(crate) fn release(&mut self) {
         self.tables.iter_mut().for_each(|table| table.release());
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Bytes that are held between two Samples, without those of the compressor.
+    /// Memory held between two samples, in bytes, without the compressor.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
             + self.raw.capacity()
@@ -172,7 +172,7 @@ impl SampleEncoder {
         fill(&mut self.encoded, least);
         let is_packed = self.encoded.len() < self.raw.len();
         if !is_packed && self.raw.len() < least {
-            // Readers skip zeros at the end.
+            // Readers ignore zeros at the end.
             self.raw.resize(least, 0);
         }
         out.extend((self.raw.len() as u32).to_le_bytes());
@@ -181,7 +181,7 @@ impl SampleEncoder {
     }
 }
 
-/// Fills up to `least` bytes with a skippable frame of zstd (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
+/// Pads to `least` bytes with a skippable frame of zstd (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;
@@ -207,13 +207,13 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads Samples from payloads.
+/// Decodes samples from payloads.
 pub(crate) struct SampleDecoder {
     tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
-    /// A key frame was read, and no damage since.
+    /// Whether a key frame was read, without damage since then.
     has_base: bool,
 }
 
@@ -228,7 +228,7 @@ impl SampleDecoder {
         })
     }
 
-    /// The next frame does not follow the last one: only a key frame can be read.
+    /// Reports a break in the sequence of frames: next, only a key frame can be decoded.
     pub(crate) fn break_off(&mut self) {
         self.has_base = false;
     }
@@ -238,11 +238,11 @@ impl SampleDecoder {
         self.tables.iter_mut().for_each(|table| table.clear());
     }
 
-    /// Reads a frame. [`Self::sample`] then returns its Sample. `None`: no writer can have written it.
+    /// Decodes a frame; [`Self::sample`] then returns the sample. `None` if no writer can have written the frame.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let taken = self.take(is_key, payload);
         if taken.is_none() {
-            // A part of it may have been read.
+            // Parts of the frame may have been applied.
             self.clear();
         }
         taken
@@ -269,7 +269,7 @@ impl SampleDecoder {
         Some(clocks)
     }
 
-    /// Begins a key frame. Returns the tasks of before, if changes are kept.
+    /// Starts a key frame. Returns the previous tasks, if changes are kept.
     fn begin(&mut self) -> Option<Vec<TaskReading>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
         self.other_tables().for_each(|table| table.clear());
@@ -277,7 +277,7 @@ impl SampleDecoder {
         before
     }
 
-    /// The table of the tasks, and the texts.
+    /// The table of tasks, and the texts.
     pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
         let tasks = self.tables.iter_mut().find_map(|table| (&mut **table as &mut dyn Any).downcast_mut());
         Some((tasks?, &self.texts))
@@ -287,14 +287,14 @@ impl SampleDecoder {
         self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskReading>>())
     }
 
-    /// The Sample of the last frame. `None`: no writer can have written it.
+    /// The sample of the last frame; `None` if no writer can have written it.
     pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = self.sample_without_tasks(clocks)?;
         sample.tasks = self.tasks()?;
         Some(sample)
     }
 
-    /// The Sample without its tasks, which are most of the work.
+    /// The sample without its tasks, which take most of the work.
     pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
         let texts = std::mem::take(&mut self.texts);
@@ -348,7 +348,7 @@ impl std::fmt::Debug for SampleDecoder {
     }
 }
 
-/// When a Sample was taken.
+/// The time of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clocks {
     pub(crate) unix_ns: u64,
@@ -356,7 +356,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Reads the clocks of a payload, behind its [`SYNC`] if it has one.
+    /// Reads the times in a payload. `payload` must not include a [`SYNC`].
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
         Some(Self { unix_ns: word(0)?, mono_ns: word(8)? })

@@ -1,4 +1,4 @@
-//! Samples over a connection: the frames of a recording, and words of the daemon between them.
+//! Sends and receives samples over a connection: the frames of a recording, with messages of the daemon between them.
 
 use std::io::{self, Read};
 
@@ -13,12 +13,12 @@ use crate::{
     rows::out_of_order,
 };
 
-/// Makes the frames of Samples. A viewer can read them from any key frame on.
+/// Encodes samples as frames. A viewer can start to read at any key frame.
 #[derive(Debug)]
 pub struct Outgoing(SampleEncoder);
 
 impl Outgoing {
-    /// The first frame is a key frame.
+    /// Creates an encoder, whose first frame is a key frame.
     pub fn new() -> io::Result<Self> {
         Ok(Self(SampleEncoder::new()?))
     }
@@ -30,7 +30,7 @@ impl Outgoing {
         Ok(out)
     }
 
-    /// All bytes of a connection that is refused with this word.
+    /// All bytes of a connection that the daemon refuses with this message.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
         put_version(&mut out);
@@ -38,16 +38,16 @@ impl Outgoing {
         Ok(out)
     }
 
-    /// The frame of a Sample, and whether it is a key frame.
+    /// The frame of a sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
         let kind = self.0.append_frame(sample, &mut out);
-        // There may be many streams of as many rows, and one is written at a time.
+        // There may be many encoders with as many rows, of which only one encodes at a time.
         self.0.release();
         Ok((out, kind? == kind::KEY))
     }
 
-    /// Bytes of memory that are held between two Samples: a copy of all rows. The compressor takes about 1 MB more.
+    /// Memory held between two samples, in bytes: a copy of all rows. The compressor takes about 1 MB more.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }
@@ -57,7 +57,7 @@ impl Outgoing {
         self.0.start_anew();
     }
 
-    /// The frame of a word.
+    /// The frame of a message of the daemon.
     pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         json_frame(kind::WORD, word)
     }
@@ -74,18 +74,18 @@ fn json_frame<T: Serialize>(kind: u8, value: &T) -> Result<Vec<u8>, WriteError> 
     Ok(out)
 }
 
-/// A message over a connection.
+/// Something received over a connection.
 #[derive(Debug)]
 pub enum Message<W> {
-    /// A Sample.
+    /// A sample.
     Sample(Box<Sample>),
-    /// A word of the daemon.
+    /// A message of the daemon.
     Word(W),
-    /// The last message.
+    /// The end of the connection.
     End(End),
 }
 
-/// Reads the messages of a connection.
+/// Reads from a connection.
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
@@ -95,7 +95,7 @@ pub struct Incoming<R> {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Reads the start of a connection. The inner error is the word with which the daemon refuses it.
+    /// Reads the start of a connection. The inner error is the daemon's message if it refuses the connection.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
         let opening = Opening::read(&mut input)?;
         if let Found::Frame(kind::WORD) = opening.found {
@@ -106,12 +106,12 @@ impl<R: Read> Incoming<R> {
         Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
-    /// The header of the daemon.
+    /// The header that the daemon sent.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next message. `None`: the connection was closed without an end.
+    /// The next message; `None` if the connection was closed without an end.
     ///
     /// # Errors
     /// `InvalidData`: the message is damaged, and the connection cannot be read further.

@@ -1,4 +1,4 @@
-//! Why a recording cannot be written or read, each in one sentence that says what to do, and how a recording ended.
+//! Errors of reading and writing, and the ending of a recording. Each message is one sentence, mostly with what to do.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -8,13 +8,13 @@ use thiserror::Error;
 
 use crate::{End, VERSION};
 
-/// Why a recording cannot be read at all. Damage after the header is no error: see [`Ending`].
+/// Why a recording cannot be read at all. Damage after the header is not an error: see [`Ending`].
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The file is empty.
     #[error("is empty: nothing was recorded into it; record again")]
     Empty,
-    /// The file does not begin as a recording does.
+    /// The file does not begin like a recording.
     #[error("is not a cgscope recording; name a file that `cgscope record -o FILE` wrote")]
     Foreign,
     /// The file ends within the header.
@@ -23,10 +23,10 @@ pub enum ReadError {
          again"
     )]
     HeaderCut,
-    /// The header does not fit its checksum, or cannot be parsed.
+    /// The header has a wrong checksum, or cannot be parsed.
     #[error("has a damaged header (its checksum does not fit); take another copy of the file")]
     HeaderDamaged,
-    /// The file is in another version of the format.
+    /// The file has another version of the format.
     #[error(
         "is in version {found} of the format, {} than version {} that this cgscope reads{}",
         age(*found),
@@ -36,7 +36,7 @@ pub enum ReadError {
     Version {
         /// The version of the format.
         found: u32,
-        /// The version of the cgscope that wrote it, if known.
+        /// The version of cgscope that wrote the file, if known.
         wrote: Option<String>,
     },
     /// The file could not be read.
@@ -55,22 +55,22 @@ fn remedy(version: u32, wrote: &Option<String>) -> String {
     }
 }
 
-/// Why something could not be written.
+/// Why a recording could not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The file could not be written.
     #[error("could not be written: {}", cause(.0))]
     Io(#[from] io::Error),
-    /// An earlier write ended within a frame; what follows it could never be read.
+    /// An earlier write ended within a frame, so nothing after it could ever be read.
     #[error("takes no more samples: an earlier write was cut short; record to a new file")]
     Broken,
-    /// The Sample breaks this rule: a fault of cgscope.
+    /// The sample breaks this rule, which is a bug of cgscope.
     #[error("did not take a sample, because {0}; this is a fault of cgscope, please report it")]
     Invalid(&'static str),
-    /// The payload of this many bytes is longer than a frame may be.
+    /// The payload of this many bytes exceeds the maximum of a frame.
     #[error("did not take a sample of {0} bytes, longer than a frame may be; select fewer tasks")]
     TooLarge(usize),
-    /// The Sample could not be encoded: a fault of cgscope.
+    /// The sample could not be encoded, which is a bug of cgscope.
     #[error("did not take a sample ({0}); this is a fault of cgscope, please report it")]
     Encoding(serde_json::Error),
 }
@@ -82,29 +82,29 @@ fn cause(error: &io::Error) -> String {
     }
 }
 
-/// An error with the file it is about: `PATH is empty: ...`.
+/// An error with the file that it concerns: `PATH is empty: ...`.
 #[derive(Debug, Error)]
 #[error("{} {error}", path.display())]
 pub struct FileError<E: std::error::Error> {
-    /// The file as it was named.
+    /// The file as the user named it.
     pub path: PathBuf,
-    /// What failed.
+    /// The error itself.
     pub error: E,
 }
 
-/// How a recording ended: known once the iteration is over.
+/// How a recording ended. Known after the iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The writer closed it.
+    /// The writer closed the recording.
     Clean(End),
-    /// The last frame is whole, but no end frame: the writer was killed between two Samples, or still writes.
+    /// The last frame is complete, but not an end frame: the writer was killed between two samples, or still records.
     Killed,
-    /// The file ends within a frame: the writer was killed as it wrote, or the file was cut.
+    /// The file ends within a frame: the writer was killed while writing, or the file was cut.
     Torn {
         /// Bytes of the incomplete frame.
         lost_bytes: u64,
     },
-    /// Damage without a key frame after it: the gap reaches to the end of the file.
+    /// Damage without a later key frame. The gap extends to the end of the file.
     Corrupt(Gap),
 }
 
@@ -114,21 +114,21 @@ pub enum Damage {
     /// A length that no writer writes.
     #[error("a length that cannot be")]
     Length,
-    /// The checksum does not fit.
+    /// A wrong checksum.
     #[error("a checksum does not fit")]
     Checksum,
-    /// The payload does not fit the kind of the frame.
+    /// The payload does not match the kind of the frame.
     #[error("a frame does not hold what it should")]
     Payload,
-    /// The Sample in it breaks this rule.
+    /// The sample in the frame breaks this rule.
     #[error("a sample was not believed, because {0}")]
     Sample(&'static str),
-    /// A second header, or something after the end.
+    /// A second header, or data after the end frame.
     #[error("a frame where none belongs")]
     Misplaced,
 }
 
-/// Damage up to the next key frame, from which on the file is read again.
+/// A damaged part of the file, up to the next key frame.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
@@ -137,16 +137,16 @@ pub enum Damage {
 pub struct Gap {
     /// Offset of the damaged frame.
     pub at: u64,
-    /// Bytes up to the end of the gap.
+    /// Size of the gap, bytes.
     pub lost_bytes: u64,
-    /// What is wrong with the frame.
+    /// What is wrong with the first damaged frame.
     pub damage: Damage,
-    /// Samples that are lost for certain: the damaged one, and those that build on it.
+    /// Minimum number of lost samples: the damaged one, and samples that depend on it.
     pub samples: u64,
 }
 
 impl Ending {
-    /// Samples that are lost for certain.
+    /// Samples that are certainly lost.
     pub fn losses(&self) -> Losses {
         let samples = match self {
             Self::Clean(end) => end.unwritten,

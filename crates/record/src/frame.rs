@@ -1,4 +1,4 @@
-//! One frame: length, checksum, kind, payload.
+//! A frame: length, checksum, kind, payload.
 
 use std::io::{self, Read};
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use crate::WriteError;
 
-/// The first eight bytes of a recording. 0x8B is no ASCII and no UTF-8 start. The line ends reveal a transfer that rewrote them, as
-/// those of PNG do.
+/// The first eight bytes of a recording. 0x8B is not ASCII and does not start UTF-8. As in PNG, the line ends reveal a transfer
+/// that has converted them.
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format, raised by a change that older readers cannot read. New kinds of frames, tables and columns need no new
-/// version: readers skip what they do not know, and a column that a file lacks is as in an empty row.
+/// Version of the format, raised by each change that older readers cannot read. New kinds of frames, tables and columns need no
+/// new version: readers skip what they do not know. A column that a file lacks has the value of an empty row.
 pub const VERSION: u32 = 3;
 
-/// Most bytes of a payload. A host with 100,000 tasks stays well below.
+/// Maximum size of a payload, bytes. A host with 100,000 tasks stays well below.
 pub(crate) const MAX_PAYLOAD: usize = 256 << 20;
 
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 9;
 
-/// Kinds of frames. 0 is not used, so that a hole of zeros is no frame.
+/// Kinds of frames. 0 is not used, so that a run of zeros is not a frame.
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
     pub(crate) const END: u8 = 3;
-    /// A whole Sample.
+    /// A whole sample.
     pub(crate) const KEY: u8 = 4;
-    /// The changes since the Sample before.
+    /// The changes since the previous sample.
     pub(crate) const DELTA: u8 = 5;
-    /// A message of the daemon to a viewer, JSON. Never in a file.
+    /// A message of the daemon to a viewer, as JSON. Never in a file.
     pub(crate) const WORD: u8 = 6;
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn append(
     Ok(kind)
 }
 
-/// Appends a frame with a payload in JSON.
+/// Appends a frame with a JSON payload.
 pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
     append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
         .map(drop)
 }
 
-/// The length is part of the checksum: else only the next frame would reveal a damaged length.
+/// The checksum of a frame. It includes the length; otherwise only the next frame would reveal a damaged length.
 fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length);
@@ -65,22 +65,22 @@ fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What was read where a frame may begin.
+/// The result of reading a frame.
 pub(crate) enum Found {
-    /// A whole frame of this kind. Its payload is in the buffer.
+    /// A complete frame of this kind. The payload is in the buffer.
     Frame(u8),
     /// The end of the file.
     Nothing,
-    /// The end of the file before the end of the frame.
+    /// The end of the file within the frame.
     Torn,
     /// A length that no writer writes.
     BadLength,
-    /// A checksum that does not fit.
+    /// A wrong checksum.
     BadChecksum,
 }
 
-/// Reads a frame, and returns how many bytes were read. The buffer grows with the bytes that come: a damaged length must not
-/// allocate 256 MiB.
+/// Reads a frame, and returns how many bytes were read. The buffer grows only with received bytes, so that a damaged length
+/// cannot allocate 256 MiB.
 pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
     payload.clear();
     let mut head = [0u8; HEAD];
@@ -105,7 +105,7 @@ pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(
     Ok((found, HEAD as u64 + got))
 }
 
-/// Reads as `read_exact` does, up to the end of the input. Returns how many bytes were read.
+/// Reads like `read_exact`, but stops at the end of the input. Returns how many bytes were read.
 pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

@@ -12,34 +12,35 @@ use crate::{
     table::Table,
 };
 
-/// The first frame: what was asked for, and where. What the file of another version lacks is empty.
+/// The header, in the first frame: what was measured, and where. A member that the file of another version lacks is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The cgscope that wrote the file. It stays in every version of the format, so that an older cgscope can name the newer one.
+    /// The version of cgscope that wrote the file. In every version of the format, so that an older cgscope can name the newer
+    /// one.
     pub cgscope_version: String,
     /// Host name.
     pub hostname: String,
-    /// `uname -r`.
+    /// The kernel release, as in `uname -r`.
     pub kernel_release: String,
-    /// `uname -m`, as Rust calls it: `x86_64`, `aarch64`.
+    /// The architecture, as Rust names it: `x86_64`, `aarch64`.
     pub architecture: String,
     /// CPUs that were online at the start, ascending.
     pub cpus: Vec<Cpu>,
-    /// The cgroup hierarchies of the host. Paths are those of the hierarchy with the cpu controller.
+    /// The cgroup hierarchies of the host. Paths are of the hierarchy with the cpu controller.
     pub cgroups: CgroupLayout,
-    /// What was asked for.
+    /// The selected tasks.
     pub selection: Selection,
-    /// The command that was followed, with its arguments.
+    /// The measured command, with its arguments.
     pub command: Option<Vec<String>>,
-    /// Time from one Sample to the next, ns.
+    /// Time between two samples, ns.
     pub interval_ns: u64,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
 }
 
 impl Header {
-    /// Replaces characters that would steer a terminal: the header may come from anybody.
+    /// Replaces terminal control characters, because the file may come from anybody.
     pub(crate) fn printable(mut self) -> Self {
         self.selection = self.selection.printable();
         let Self { cgscope_version, hostname, kernel_release, architecture, command, .. } = &mut self;
@@ -51,7 +52,7 @@ impl Header {
     }
 }
 
-/// The payload of the first frame: the header, and the tables of the frames after it.
+/// The payload of the first frame: the header, and the tables of later frames.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct First<H> {
     #[serde(flatten)]
@@ -62,13 +63,13 @@ pub(crate) struct First<H> {
 /// A CPU that was online at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Number of the CPU.
+    /// The number of the CPU.
     pub cpu: u32,
-    /// Its NUMA node, if known.
+    /// The NUMA node of the CPU, if known.
     pub node: Option<u32>,
 }
 
-/// The last frame. Without it, the writer was killed or still writes.
+/// The end frame, which is the last one. Without an end frame, the writer was killed or still records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Wall clock, ns since 1970.
@@ -89,7 +90,7 @@ fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason,
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The time asked for was over.
+    /// The requested time was over.
     Finished,
     /// Ctrl-C or a signal.
     Interrupted,
@@ -99,9 +100,9 @@ pub enum Reason {
     CommandKilled(i32),
     /// No selected task was left.
     TargetGone,
-    /// It continues in another file, which begins with the last Sample of this one.
+    /// The recording continues in another file, which starts with the last sample of this file.
     Continued,
-    /// It is a part of a longer recording that this trigger froze, with its figures in words.
+    /// A trigger saved this part of a longer recording. The text describes the trigger.
     Triggered(String),
     /// Measuring failed, or the command could not be executed.
     Failed,
@@ -137,13 +138,13 @@ pub(crate) fn put_header(out: &mut Vec<u8>, header: &Header) -> Result<(), Write
     frame::append_json(out, kind::HEADER, &First { header, tables: codec::tables() })
 }
 
-/// Appends magic and version, which stand before the first frame.
+/// Appends magic and version, which precede the first frame.
 pub(crate) fn put_version(out: &mut Vec<u8>) {
     out.extend(MAGIC);
     out.extend(VERSION.to_le_bytes());
 }
 
-/// The start of a recording or a connection, in a version that can be read.
+/// The start of a recording or a connection, in a supported version.
 pub(crate) struct Opening {
     /// The first frame, and its payload.
     pub(crate) found: Found,
@@ -187,7 +188,7 @@ impl Opening {
     }
 }
 
-/// The cgscope that wrote a header of another version.
+/// The version of cgscope that wrote a header in another format version.
 fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Wrote {

@@ -1,7 +1,7 @@
-//! The file of Samples: framed, versioned, checksummed. The layout is in `docs/recording-format.md`.
+//! Recordings: files of samples, framed, versioned and checksummed. The layout is in `docs/recording-format.md`.
 //!
-//! A recording is worth most after something went wrong. So it can be read up to the last whole frame, whatever happened to the writer
-//! (killed, disk full) or to the file (cut, damaged), and every reader reports how it ended.
+//! A recording is worth most after something went wrong. So a recording can be read up to the last complete frame, even if the
+//! writer was killed, the disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
 
 mod cells;
 mod codec;

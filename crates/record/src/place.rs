@@ -1,12 +1,12 @@
-//! Where a file goes, who owns it, and who can read it. A file is written beside its place and then renamed, so that it is there
-//! whole or not at all.
+//! Creates output files, with the right owner and permissions. A file is written beside its final path and then renamed, so that
+//! the final path never holds an incomplete file.
 //!
-//! Everything happens in the directory that was opened when the path was resolved. A user who can rename or replace a directory on the
-//! path cannot redirect a write of root after that.
+//! All steps use the directory that was opened when the path was resolved. A user who later renames or replaces a directory on
+//! the path cannot redirect a write of root.
 //!
-//! Other users must not see what root measures, so files of root are mode 0600, as `perf.data` is. Under `sudo` a file goes to the
-//! user who ran `sudo`, but only where that user could have made it: in another directory, a file that belongs to a user and that
-//! root or a service may trust would be a way to more rights.
+//! Other users must not see what root measures, so files of root have mode 0600, like `perf.data`. Under `sudo`, the user who ran
+//! `sudo` gets the file, but only in a directory where that user could have created it. Elsewhere, root or a service may trust
+//! the file, and a user who owns it could gain privileges.
 
 use std::{
     env,
@@ -46,21 +46,21 @@ pub struct Place {
 enum PlaceKind {
     /// A file, or nothing yet. The new file is written beside it and replaces it.
     File,
-    /// A pipe or a device, with its device and inode. Written in place.
+    /// A pipe or a device, with its device and inode numbers. Written in place.
     Special(u64, u64),
     /// An entry of `/proc`, such as a file that a process has open (`/dev/stdout`). Written in place.
     Open,
 }
 
-/// As in the kernel.
+/// Maximum number of links to follow, as in the kernel.
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Follows links, also to a file that is not there yet. A link stays a link.
+    /// Resolves a path. Follows links, also to a file that does not exist yet. Writing keeps the links.
     ///
     /// # Errors
-    /// The path is a directory, has too many links, or has a link or a special file that somebody else made in a directory for all
-    /// (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever they are set to).
+    /// The path is a directory or has too many links. Or another user made a link or special file on the path in a sticky,
+    /// world-writable directory (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever their setting).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -82,17 +82,17 @@ impl Place {
         &self.path
     }
 
-    /// The directory, as it was when the links were followed.
+    /// The directory that was opened when the path was resolved.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// True for a pipe, a device, or a file that a process has open.
+    /// Whether the file is written in place: a pipe, a device, or a file that a process has open.
     pub fn is_direct(&self) -> bool {
         self.kind != PlaceKind::File
     }
 
-    /// True if there is a file that is not empty.
+    /// Whether there is a file that is not empty.
     pub fn holds_something(&self) -> io::Result<bool> {
         let flags = if self.kind == PlaceKind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match statat(&self.directory, &self.name, flags) {
@@ -101,15 +101,15 @@ impl Place {
         }
     }
 
-    /// Opens the file for reading, without waiting for a pipe, and without following a link that was put there since.
+    /// Opens the file for reading. Does not wait for a pipe, and does not follow a link that was created in the meantime.
     pub fn open(&self) -> io::Result<File> {
         self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
     }
 
-    /// Tries whether the file can be written, and changes nothing.
+    /// Checks whether the file can be written, without changing anything.
     pub fn check_writable(&self) -> io::Result<()> {
         if self.is_direct() {
-            // A pipe must not be opened: its reader would take the close for the end of the recording.
+            // Do not open a pipe: its reader would mistake our close for the end of the recording.
             return Ok(accessat(&self.directory, &self.name, Access::WRITE_OK, AtFlags::empty())?);
         }
         self.create()?;
@@ -119,7 +119,7 @@ impl Place {
         }
     }
 
-    /// Begins to write: beside the place, under a name that nobody else has.
+    /// Creates a file beside the final path, under a unique name.
     pub fn create(&self) -> io::Result<(File, Beside)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if self.is_direct() {
@@ -153,14 +153,14 @@ impl Place {
     }
 }
 
-/// What a name in a directory stands for.
+/// What a name in a directory refers to.
 enum Named {
     /// A link to this path.
     Link(PathBuf),
     Place(PlaceKind),
 }
 
-/// Opens the name once: what is judged is what was opened.
+/// Opens the name once, so that the checks apply to exactly the opened file.
 fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     // Links in /proc lead to open files, which may have no path.
     if fstatfs(directory)?.f_type == PROC_SUPER_MAGIC {
@@ -183,7 +183,8 @@ fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
     Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// In a directory for all, only files of ours and of the owner of the directory are trusted.
+/// Whether another user may have planted a file: in a sticky, world-writable directory, we trust only us and the directory's
+/// owner.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -195,22 +196,22 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens a directory by a path without links. Fails if a directory was replaced by a link since.
+/// Opens a directory by a path without links. Fails if a directory has been replaced by a link.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Before Linux 5.6, and under the filter of a container: only the last name is checked.
+        // Before Linux 5.6, and under the seccomp filter of some containers: check only the last component.
         Err(Errno::NOSYS | Errno::PERM) => Ok(openat(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty())?),
         opened => Ok(opened?),
     }
 }
 
-/// A file beside its place. It is removed with this value unless it is kept. `None`: it is written in place.
+/// A file beside its final path. Dropping it removes the file, unless it was kept. `None`: the file is written in place.
 #[derive(Debug)]
 pub struct Beside(Option<(Place, OsString)>);
 
 impl Beside {
-    /// Gives the file its name.
+    /// Renames the file to its final path.
     pub fn keep(mut self) -> io::Result<()> {
         if let Some((place, beside)) = &self.0 {
             renameat(&place.directory, beside, &place.directory, &place.name)?;
@@ -228,14 +229,14 @@ impl Drop for Beside {
     }
 }
 
-/// Makes a new file in the working directory. Fails if the name is taken.
+/// Creates a new file in the working directory. Fails if the name exists.
 pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, ".", flags, Mode::empty())?;
     Ok(new_file(&directory, name.as_ref(), None)?)
 }
 
-/// Makes a new file in a directory, in place of `replaced` if there is one.
+/// Creates a new file in a directory. `replaced` is the file that it will replace, if any.
 fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rustix::io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::from_raw_mode(new_mode(geteuid(), replaced)))?;
@@ -243,14 +244,14 @@ fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rusti
     if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
         && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
     {
-        // Some network file systems cannot change the owner: then it stays root's.
+        // Some network file systems cannot change the owner; then root stays the owner.
         let _ = fchown(file.as_fd(), Some(invoker.uid), Some(invoker.gid));
     }
     Ok(file.into())
 }
 
-/// The permissions of a new file, before the umask: never more than those of a file of the same owner that it replaces. Files of
-/// others do not count, as they may have been planted.
+/// The permissions of a new file, before the umask. If it replaces a file of the same owner, it gets at most the permissions of
+/// that file. Files of other users do not count, as they may have been planted.
 fn new_mode(user: Uid, replaced: Option<&Stat>) -> u32 {
     let most = if user.is_root() { 0o600 } else { 0o666 };
     match replaced {
@@ -267,7 +268,7 @@ struct Invoker {
 }
 
 impl Invoker {
-    /// Reads the environment, which is trusted if the real and the effective user are root: only root can have set it then.
+    /// Reads the environment if the real and the effective user are root: then only root can have set the variables.
     fn of(real: Uid, effective: Uid, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let id = |name| variable(name)?.parse().ok().filter(|id: &u32| *id != 0 && *id != u32::MAX);
         let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
@@ -275,7 +276,7 @@ impl Invoker {
         is_root.then(|| Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
     }
 
-    /// The groups of the user are not known here, and do not count.
+    /// Whether the user can create files in a directory. Ignores the user's groups, which are not known here.
     fn can_make_files_in(self, directory: &Stat) -> bool {
         let owns = directory.st_uid == self.uid.as_raw() && directory.st_mode & 0o200 != 0;
         owns || directory.st_mode & 0o002 != 0

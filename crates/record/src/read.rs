@@ -1,4 +1,4 @@
-//! Reading: no frame is used before its checksum fits.
+//! Reads recordings. No frame is used before its checksum is verified.
 
 use std::{
     fs::File,
@@ -18,20 +18,20 @@ use crate::{
     search::{Index, Search},
 };
 
-/// Reads a recording: an iterator over its Samples, then [`Reader::ending`]. Only errors of the device end the iteration early.
+/// Reads a recording: an iterator over its samples, then [`Reader::ending`]. Only I/O errors end the iteration early.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     header: Header,
     decoder: SampleDecoder,
-    /// Offset of the first frame after the header, of the next frame, and of the last one.
+    /// Offset of the first frame after the header, of the next frame, and of the last frame that was read.
     start: u64,
     at: u64,
     last: u64,
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
-    /// The damage since which no frame could be used; its `lost_bytes` are not known yet.
+    /// The damage after which no frame could be used so far. Its `lost_bytes` are not known yet.
     lost: Option<Gap>,
     search: Search,
     ending: Option<Ending>,
@@ -78,7 +78,7 @@ impl<R: Read + Seek> Reader<R> {
         &self.header
     }
 
-    /// How the recording ended. `None` until the iteration is over, and after an error.
+    /// How the recording ended; `None` before the end of the iteration and after an error.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
@@ -88,19 +88,19 @@ impl<R: Read + Seek> Reader<R> {
         &self.gaps
     }
 
-    /// Samples that are missing so far.
+    /// Lost samples so far.
     pub fn losses(&self) -> Losses {
         let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
         losses.add(Loss::SamplesUnreadable, self.gaps.iter().map(|gap| gap.samples).sum());
         losses
     }
 
-    /// Frames of kinds that this version does not know, skipped so far.
+    /// The number of skipped frames so far, whose kinds this version does not know.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Reads the file without unpacking it, and returns the positions of all Samples. The iteration then restarts.
+    /// Reads the whole file without decompressing, and returns the positions of all samples. The iteration then restarts.
     pub fn index(&mut self) -> Result<Index, ReadError> {
         let mut index = Index::default();
         self.go_to(self.start)?;
@@ -129,7 +129,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(index)
     }
 
-    /// Makes the Sample with this number the next one. Past the last Sample the iteration is over.
+    /// Makes the sample with this number the next one. If there is no such sample, the iteration ends.
     pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
         let Some((key, target)) = index.key_and_frame(number) else {
             while self.step()?.is_some() || self.ending.is_none() {}
@@ -155,12 +155,12 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// The next Sample without its tasks, which are most of the work: see [`Self::tasks`]. `None` once the ending is known.
+    /// The next sample without its tasks, which take most of the work; see [`Self::tasks`]. `None` once the ending is known.
     pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
         self.advance(false)
     }
 
-    /// The tasks of the last Sample. `None`: they are damaged, and the next Sample will be one after the damage.
+    /// The tasks of the last sample. `None` if they are damaged; then the next sample is one after the damage.
     pub fn tasks(&mut self) -> Result<Option<Vec<TaskReading>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
@@ -171,24 +171,24 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Keeps tasks that appear and disappear from here on for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]. Call both.
+    /// Keeps tasks that appear or disappear from now on for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]. Call both.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
         }
     }
 
-    /// The tasks that appeared since the last call, as they were read first, in order.
+    /// The tasks that appeared since the last call, as in their first sample, in order.
     pub fn take_new_tasks(&mut self) -> Vec<TaskReading> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
     }
 
-    /// The tasks that disappeared since the last call, as they were read last, in order.
+    /// The tasks that disappeared since the last call, as in their last sample, in order.
     pub fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.gone)).unwrap_or_default()
     }
 
-    /// The next Sample; `None` once the ending is known.
+    /// The next sample; `None` once the ending is known.
     fn advance(&mut self, with_tasks: bool) -> Result<Option<Sample>, ReadError> {
         while self.ending.is_none() {
             self.last = self.at;
@@ -210,7 +210,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Reads one frame. The decoder then holds its Sample, if it has one.
+    /// Reads one frame. If the frame holds a sample, the decoder then holds that sample.
     fn step(&mut self) -> Result<Option<Clocks>, ReadError> {
         if self.ending.is_some() {
             return Ok(None);
@@ -233,7 +233,7 @@ impl<R: Read + Seek> Reader<R> {
                 Ok(end) => self.end(end)?,
                 Err(_) => self.distrust(at, Damage::Payload),
             },
-            // Another recording begins.
+            // Another recording starts here.
             Found::Frame(kind::HEADER) => {
                 self.ending = Some(Ending::Corrupt(self.rest(at, Damage::Misplaced)?))
             }
@@ -241,7 +241,7 @@ impl<R: Read + Seek> Reader<R> {
             Found::Nothing => self.finish(Ending::Killed)?,
             Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
             Found::BadLength => self.damage(at, Damage::Length, None)?,
-            // A frame follows where this one ends: its length is right.
+            // A frame follows where this one ends, so its length is right.
             Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
                 self.lost_from(at, Damage::Checksum)
             }
@@ -255,7 +255,7 @@ impl<R: Read + Seek> Reader<R> {
         self.finish(if rest.lost_bytes == 0 { Ending::Clean(end) } else { Ending::Corrupt(rest) })
     }
 
-    /// Damage without a key frame after it counts more than what follows the damage.
+    /// Ends the iteration. Damage without a later key frame takes precedence over `ending`.
     fn finish(&mut self, ending: Ending) -> Result<(), ReadError> {
         self.ending = Some(match self.lost.take() {
             Some(lost) => Ending::Corrupt(Gap { lost_bytes: self.bytes_from(lost.at)?, ..lost }),
@@ -264,13 +264,13 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
-    /// The checksum of a frame fits, and so its length, but not what it holds: only a key frame can be used next.
+    /// Rejects a frame with a right checksum but wrong contents. Its length is right too, but only a key frame can be used next.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
         self.lost_from(at, damage);
     }
 
-    /// Skips damage up to the next key frame. Without one, the recording ends like `ending`, or corrupt.
+    /// Skips damage up to the next key frame. If there is none, the recording ends as `ending`, or as corrupt.
     fn damage(&mut self, at: u64, damage: Damage, ending: Option<Ending>) -> Result<(), ReadError> {
         if let Some(next) = self.search.key(&mut self.input, at + 1)? {
             self.lost_from(at, damage);
@@ -284,10 +284,10 @@ impl<R: Read + Seek> Reader<R> {
         self.lost.get_or_insert(Gap { at, damage, samples: 0, lost_bytes: 0 }).samples += 1;
     }
 
-    /// A key frame at `at` could be used.
+    /// Ends the damaged part: the key frame at `at` could be used.
     fn found_again(&mut self, at: u64) {
         let Some(lost) = self.lost.take() else { return };
-        // After a seek the same gap is met again.
+        // After a seek, the same gap may be read again.
         if let Err(place) = self.gaps.binary_search_by_key(&lost.at, |gap| gap.at) {
             self.gaps.insert(place, Gap { lost_bytes: at - lost.at, ..lost });
         }
@@ -297,7 +297,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Gap { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
     }
 
-    /// Bytes up to the end of the file, which the writer may have cut.
+    /// Bytes from `at` to the end of the file. Reads the file length again, as the writer may have cut the file.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }

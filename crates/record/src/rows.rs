@@ -1,5 +1,5 @@
-//! The members of a Sample as rows. The names of columns are the names of members. A member that is added to the model must be added
-//! here (else this does not compile), and is then one more column in new files.
+//! The members of a sample as rows. Column names are member names. A member that is added to the model must be added here, else
+//! this does not compile. New files then have one more column.
 
 use std::{borrow::Borrow, sync::Arc};
 
@@ -12,17 +12,17 @@ use cgscope_model::{
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
-/// The rows of a table of a Sample, ascending by key.
+/// A type of row in a table of samples. Rows ascend by key.
 pub(crate) trait Keyed: Field + Send + 'static {
     type Key: Ord + Send;
     fn key(&self) -> Self::Key;
-    /// The histogram that need not be rebuilt if it has not changed.
+    /// The histogram of the row, which is reused as long as it does not change.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
     }
-    /// The rows of a Sample.
+    /// The rows of a sample.
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>>;
-    /// Gives the rows to a Sample.
+    /// Stores the rows in a sample.
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample)
     where
         Self: 'a;
@@ -80,7 +80,7 @@ macro_rules! totals {
 }
 cgscope_layout::totals!(totals);
 
-/// The members that a Sample has once.
+/// The members that a sample has only once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) mode: Mode,
@@ -124,7 +124,7 @@ macro_rules! keyed {
             }
         })*
 
-        /// The rule about the order of rows that `sample` breaks, in words.
+        /// The ordering rule that `sample` breaks, in words.
         pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
             $(if !sample.$member.is_sorted_by(|a, b| Keyed::key(a) < Keyed::key(b)) {
                 return Some($rule);
@@ -147,7 +147,7 @@ keyed! {
         or "the memory of its processes is not in the order of their ids"
 }
 
-/// The rule that `sample` breaks, in words. The model relies on the rules: a Sample that breaks one is neither written nor read.
+/// The rule that `sample` breaks, in words. A sample that breaks one is neither written nor read: the model relies on them.
 pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
@@ -190,7 +190,7 @@ impl Keyed for Skipped {
     fn give<'a>(_: impl Iterator<Item = &'a Self>, _: &mut Sample) {}
 }
 
-/// A value that may be missing: whether it is known, and then its members. A missing one has the members of an empty one.
+/// Implements [`Field`] for optional values: whether the value is known, then its members, or those of a default value.
 macro_rules! optional {
     ($($type:ty),*) => {$(
         impl Field for Option<$type> {
@@ -228,7 +228,7 @@ impl<T: Field> Field for Arc<T> {
     }
 }
 
-/// Not recorded: only `cgscope stat` asks for them, and it makes no recordings.
+/// Not recorded: only `cgscope stat` requests accounts, and it does not write recordings.
 impl Field for Option<Arc<Accounts>> {
     fn columns(_: &mut Columns) {}
     fn put(&self, _: &mut Cells, _: &mut Texts) {}
@@ -263,7 +263,7 @@ single_numbers! {
             Self::Coarse => 1,
         },
         |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
-    // By the code of its letter. A state that a later version has added is not known.
+    // As the code of its letter. A state of a later version reads as unknown.
     Option<TaskState>: Optional, optional, |state, _| state.map(|state| u64::from(u32::from(state.letter()))),
         |code, _| {
             let letter = code.and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);
@@ -276,7 +276,7 @@ single_numbers! {
         |number, _| value_at(number, [Self::Ran, Self::Limited]);
 }
 
-/// By name: the numbers of losses change with the version of cgscope.
+/// By name, because the numbers of losses change between versions of cgscope.
 impl Field for Losses {
     fn columns(columns: &mut Columns) {
         <Vec<(Arc<str>, u64)>>::columns(columns);
@@ -292,7 +292,7 @@ impl Field for Losses {
     }
 }
 
-/// Calls `$with` with the name and the type of the rows of every table of a Sample.
+/// Calls `$with` with the name and the row type of every table of a sample.
 macro_rules! tables {
     ($with:ident) => {
         $with! {

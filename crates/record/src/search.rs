@@ -1,4 +1,4 @@
-//! The positions of Samples in a file: an index, and the search for the next key frame after damage.
+//! The positions of samples in a file: an index, and the search for the next key frame after damage.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,16 +10,16 @@ use crate::{
     frame::{self, Found, HEAD, kind},
 };
 
-/// The Samples of a recording in order, and when they were taken.
+/// The samples of a recording in order, with their times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     entries: Vec<IndexEntry>,
 }
 
-/// A Sample of an [`Index`].
+/// A sample in an [`Index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Offset of its frame.
+    /// Offset of the sample's frame.
     at: u64,
     is_key: bool,
     /// Wall clock, ns since 1970.
@@ -29,12 +29,12 @@ pub struct IndexEntry {
 }
 
 impl Index {
-    /// The Samples.
+    /// The samples.
     pub fn entries(&self) -> &[IndexEntry] {
         &self.entries
     }
 
-    /// Adds a Sample. A damaged frame is left out, as the reader leaves it out.
+    /// Adds a sample. Omits a damaged frame, as the reader does.
     pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
         let is_key = matches!(found, Found::Frame(kind::KEY));
         let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };
@@ -43,7 +43,7 @@ impl Index {
         }
     }
 
-    /// Offset of the key frame to begin with for a Sample, and of its own frame.
+    /// Offsets of the key frame from which a sample must be read, and of the sample's own frame.
     pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
         let target = self.entries.get(number)?;
         let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
@@ -60,14 +60,14 @@ pub(crate) struct Search {
     payload: Vec<u8>,
 }
 
-/// How often the search may read the whole file. A file of damage alone must not be read once for each piece of it.
+/// The search may read this many times the file size. Without a limit, a heavily damaged file could take minutes.
 const MOST_TIMES: u64 = 4;
-/// Bytes that the search may read of any file.
+/// Bytes that the search may read even of a small file.
 const LEAST: u64 = 1 << 20;
 
 impl Search {
-    /// Offset of the next whole key frame at or after `from`. The search ends at the start of another recording, as no frame of that
-    /// one belongs to this one.
+    /// Offset of the next complete key frame at or after `from`. The search stops at the start of another recording, whose frames
+    /// do not belong to this one.
     pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);
@@ -79,7 +79,7 @@ impl Search {
             input.seek(SeekFrom::Start(frame))?;
             let mut head = [0; 4];
             let got = frame::read_up_to(input, &mut head)?;
-            // A frame that ends behind the end of the file need not be read.
+            // Do not read a frame that would end after the end of the file.
             let end = frame + HEAD as u64 + u64::from(u32::from_le_bytes(head));
             if got == head.len() && end <= length {
                 input.seek(SeekFrom::Start(frame))?;
@@ -94,7 +94,7 @@ impl Search {
         Ok(None)
     }
 
-    /// True if a whole frame or the end of the file is at `at`. `input` is at `at` afterwards.
+    /// Whether a complete frame or the end of the file is at `at`. Leaves `input` at `at`.
     pub(crate) fn is_frame(&mut self, input: &mut (impl Read + Seek), at: u64) -> io::Result<bool> {
         input.seek(SeekFrom::Start(at))?;
         let (found, read) = frame::read(input, &mut self.payload)?;
@@ -103,7 +103,7 @@ impl Search {
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// The next mark of a key frame or of the start of a recording. True: of a key frame.
+    /// The offset of the next mark of a key frame (true) or of the start of a recording (false).
     fn mark(
         &mut self,
         input: &mut (impl Read + Seek),
@@ -124,7 +124,7 @@ impl Search {
                 }
                 (_, Some(magic)) => return Ok(Some((at + magic as u64, false))),
                 _ if got < PIECE => return Ok(None),
-                // A mark may lie across the end of the piece.
+                // A mark may cross the end of the piece.
                 _ => at += (PIECE - SYNC.len() + 1) as u64,
             }
         }

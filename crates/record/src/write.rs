@@ -1,4 +1,4 @@
-//! Writing: one frame is one write, and a frame is in the file whole or not at all.
+//! Writes recordings. Each frame is a single write, and the file contains complete frames only.
 
 use std::{
     fs::File,
@@ -16,33 +16,33 @@ use crate::{
     header::put_header,
 };
 
-/// Writes a recording to anything.
+/// Writes a recording to any output.
 ///
-/// No frame stays in a buffer, and there is no fsync: written bytes are in the page cache, which outlives the process. `kill -9` thus
-/// costs at most the last interval. Only a crash of the host costs more, and a sync each second would disturb the very disk and
-/// scheduler that are measured.
+/// No frame stays in a buffer, and there is no fsync. Written bytes are in the page cache, which survives the process, so
+/// `kill -9` loses at most the last interval. Only a crash of the host loses more. A sync every second would disturb the very
+/// disk and scheduler that we measure.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
-    /// Kept from frame to frame for its memory.
+    /// Reused from frame to frame, to save allocations.
     buffer: Vec<u8>,
-    /// The end of the last whole frame.
+    /// The end of the last complete frame.
     good: u64,
-    /// A write failed, and part of a frame may have been written.
+    /// A write failed, and may have left part of a frame.
     broken: bool,
     unwritten: u64,
     encoder: SampleEncoder,
     reserve: Reserve<W>,
 }
 
-/// Reserves this many bytes from this offset on.
+/// Reserves disk space for the output: an offset, and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Bytes that are kept free behind a Sample. An end frame takes about a hundred, with the words of a trigger up to a thousand.
+/// Bytes kept free after a sample for the end frame. That takes about a hundred bytes, or up to a thousand with a trigger's text.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
-    /// Begins a recording.
+    /// Starts a recording.
     pub fn create(output: W, header: &Header) -> Result<Self, WriteError> {
         Self::reserving(output, header, |_, _, _| Ok(()))
     }
@@ -56,26 +56,26 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds a Sample. After an I/O error no other one can be added ([`FileWriter`] repairs that).
+    /// Adds a sample. After an I/O error no further sample can be added, except by a [`FileWriter`].
     pub fn sample(&mut self, sample: &Sample) -> Result<(), WriteError> {
         self.buffer.clear();
         let framed = self.encoder.append_frame(sample, &mut self.buffer);
         let done = framed.and_then(|_| self.put_before_end());
         if done.is_err() {
             self.unwritten += 1;
-            // The next frame must not build on one that is not in the file.
+            // The next frame must not depend on a frame that is not in the file.
             self.encoder.start_anew();
         }
         done
     }
 
-    /// Closes the recording, and returns its output.
+    /// Closes the recording, and returns the output.
     pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<W, WriteError> {
         self.finish(unix_ns, reason)?;
         Ok(self.output)
     }
 
-    /// Bytes written in whole frames.
+    /// Bytes written in complete frames.
     pub fn bytes(&self) -> u64 {
         self.good
     }
@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
         self.put()
     }
 
-    /// Writes the buffer, if an end frame fits behind it: a disk that refuses the next Sample must still take the reason for the end.
+    /// Writes the buffer if an end frame fits after it: when the disk is full, the reason for the end can still be written.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
         (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
@@ -108,8 +108,8 @@ impl<W: Write> Writer<W> {
 
 type FileResult<T> = Result<T, FileError<WriteError>>;
 
-/// Writes a recording to a file. A part of a frame that a failed write left is cut off again, so that the file stays readable and
-/// takes Samples again once the disk has space.
+/// Writes a recording to a file. If a failed write leaves part of a frame, that part is cut off. So the file stays readable, and
+/// can take samples again once the disk has space.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -117,7 +117,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Begins a recording in place of a file that is there. A kill leaves no file without a header.
+    /// Starts a recording, which replaces an existing file. Even after a kill, the file has at least a header.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
         match beside.keep() {
@@ -126,7 +126,7 @@ impl FileWriter {
         }
     }
 
-    /// Begins a recording that gets its name once it is kept. A kill before that leaves the file of this name as it is.
+    /// Starts a recording that gets its final name once it is kept. A kill before that leaves an existing file unchanged.
     pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
         let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
@@ -138,32 +138,32 @@ impl FileWriter {
         }
     }
 
-    /// Adds a Sample. After an error the next one may succeed. The end frame counts the failed ones.
+    /// Adds a sample. After an error, the next sample may succeed. The end frame has the number of failed samples.
     pub fn sample(&mut self, sample: &Sample) -> FileResult<()> {
         let done = self.writer.sample(sample);
         self.settle(done)
     }
 
-    /// Closes the recording. Nothing can be added afterwards.
+    /// Closes the recording. No sample can be added afterwards.
     pub fn end(&mut self, unix_ns: u64, reason: Reason) -> FileResult<()> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
-        // Setting the length again frees the reserved space. A pipe has no length.
+        // Setting the length frees the reserved space. Ignore errors, as a pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes written in whole frames.
+    /// Bytes written in complete frames.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes()
     }
 
-    /// After an error, cuts the file back to its last whole frame. A pipe or a device stays broken, and readers report a torn end.
+    /// After an error, cuts the file back to its last complete frame. A pipe or device stays broken; readers report a torn end.
     fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;
@@ -175,7 +175,7 @@ impl FileWriter {
     }
 }
 
-/// Reserves space, if the file system can.
+/// Reserves space, if the file system supports that. Fails only if there is no space.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
     reserved.map_err(io::Error::from).or_else(|error| match error.kind() {
@@ -195,7 +195,7 @@ mod tests {
         let mut file = FileWriter::create(&path, &Header::default()).unwrap();
         file.sample(&Sample::default()).unwrap();
 
-        // As a full disk leaves it: half a frame, and an error.
+        // As after a full disk: half a frame, and an error.
         file.writer.output.write_all(&[9; 100]).unwrap();
         file.writer.broken = true;
         file.writer.unwritten += 1;
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_sample_that_leaves_no_room_for_an_end_is_not_written() {
-        // So many bytes are left; what is reserved stays so.
+        // The size of the simulated disk, bytes.
         static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         fn reserve(_: &Vec<u8>, from: u64, bytes: u64) -> io::Result<()> {
             let fits = from + bytes <= LEFT.load(std::sync::atomic::Ordering::Relaxed);

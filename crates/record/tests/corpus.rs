@@ -1,4 +1,4 @@
-//! Every recording that the fuzzer of the reader has found worth keeping is read as it reads it.
+//! Reads every recording in the fuzzer's corpus, with the same code as the fuzzer.
 
 #[path = "../../../fuzz/src/frames.rs"]
 mod frames;

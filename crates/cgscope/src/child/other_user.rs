@@ -1,8 +1,8 @@
-//! A command that runs as another user: with that user's environment, and without our terminal.
+//! Runs a command as another user, with that user's environment and without our terminal.
 //!
-//! The other user may be hostile to ours. A process with our controlling terminal can push characters into it (`TIOCSTI`),
-//! which our shell then runs, and one that has it open can read what is typed. So the command leads a session of its own, as
-//! under `su -c`, reads nothing from a terminal, and has it open for writing alone.
+//! The other user may be hostile to us. A process with our controlling terminal can push characters into the terminal
+//! (`TIOCSTI`), which our shell then runs. A process that has the terminal open for reading can read what is typed. So the
+//! command leads its own session, as under `su -c`, does not read from a terminal, and has the terminal open for writing only.
 
 use std::{
     env,
@@ -27,17 +27,17 @@ use crate::{
     users::{self, User},
 };
 
-/// Variables that another user inherits: others may be secret, or make programs load files.
+/// Variables that the other user inherits. Further variables may be secret, or make programs load files.
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
-/// Runs the command as the user of this name, with the user's environment.
+/// Makes the command run as the named user, with the user's environment.
 pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
     let user = users::user(name).map_err(Error::could_not_run)?;
     process.env_clear().envs(environment(&user, name, env::vars_os()));
     let mut groups = user.groups;
     groups.push(user.gid);
-    // SAFETY: system calls between fork and exec. Not `Command::uid`: that would leave the user no groups.
+    // SAFETY: only system calls between fork and exec. `Command::uid` would leave the user without groups.
     unsafe {
         process.pre_exec(move || {
             if libc::setgroups(groups.len(), groups.as_ptr()) != 0
@@ -53,12 +53,12 @@ pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Closes inherited descriptors but the standard ones for the other user. Only system calls.
+/// Marks all inherited descriptors except the standard ones close-on-exec. Makes only system calls.
 fn close_at_exec() {
     const FIRST: libc::c_uint = 3;
-    /// Before Linux 5.11: the usual limit of open files.
+    /// The usual limit of open files, for kernels before 5.11.
     const MOST: libc::c_uint = 1 << 16;
-    // SAFETY: flags of descriptors change, and nothing else.
+    // SAFETY: only descriptor flags change.
     unsafe {
         let flag = libc::CLOSE_RANGE_CLOEXEC;
         if libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flag) != 0 {
@@ -82,9 +82,9 @@ fn environment(
     ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
 }
 
-/// Begins a session without a controlling terminal; an open terminal is reopened for writing alone.
+/// Makes the command start in a session without a controlling terminal. An open terminal is reopened for writing only.
 pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
-    // SAFETY: a system call between fork and exec; the new process leads no process group yet, so it succeeds.
+    // SAFETY: one system call between fork and exec. It succeeds, because the new process leads no process group yet.
     unsafe {
         process.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
     }
@@ -105,7 +105,7 @@ pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     Ok(())
 }
 
-/// Reopens a terminal for writing; `None`: it is not a terminal.
+/// Reopens a terminal for writing; `None` if `open` is not a terminal.
 fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
     if !open.is_terminal() {
         return Ok(None);

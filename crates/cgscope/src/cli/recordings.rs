@@ -195,7 +195,7 @@ pub struct Diff {
     pub json: bool,
 }
 
-/// Parses bytes in binary units, like `100M`; a plain number is bytes.
+/// Parses a size in binary units, like `100M`; a plain number is bytes.
 fn size(text: &str) -> Result<u64, String> {
     let nonsense = || "a size looks like 500K, 100M or 2G (1K is 1024 bytes)".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -215,7 +215,7 @@ fn size(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// A smaller file is hardly more than its header.
+/// The smallest size: a smaller file has space for little more than its header.
 const SMALLEST: u64 = 4 << 10;
 const LARGEST: u64 = 1 << 50;
 

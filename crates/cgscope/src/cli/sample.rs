@@ -56,7 +56,7 @@ fn column(text: &str) -> Result<GroupBy, String> {
     })
 }
 
-/// The maximum: reading a few hundred threads takes a tenth of a CPU.
+/// The maximum rate: reading a few hundred threads at this rate takes a tenth of a CPU.
 const MOST_HZ: f64 = 1_000.0;
 
 fn hertz(text: &str) -> Result<f64, String> {

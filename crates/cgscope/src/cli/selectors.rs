@@ -1,4 +1,4 @@
-//! The options of the model's table of selectors.
+//! The options for the selectors that the model defines.
 
 use cgscope_model::{
     Selection,
@@ -6,10 +6,10 @@ use cgscope_model::{
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-/// The heading of the options in the help.
+/// The heading of these options in the help.
 pub const HEADING: &str = "Selection (default: the whole host)";
 
-/// The texts that were given for selectors.
+/// The given selectors, with their values as text.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors(pub Vec<(&'static Selector, String)>);
 
@@ -21,7 +21,7 @@ impl Selectors {
     }
 }
 
-/// Ids are parsed here, as clap names the bad one in a list. The other selectors have errors of their own.
+/// The option of a selector. clap checks each id, so that its error names the invalid one. Other selectors are checked later.
 fn argument(selector: &'static Selector) -> Arg {
     let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
     let argument = Arg::new(selector.name)

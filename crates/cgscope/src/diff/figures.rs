@@ -30,7 +30,7 @@ pub fn value(unit: FigureUnit, value: Option<f64>) -> String {
     }
 }
 
-/// Three significant digits, or all before the point.
+/// Three significant digits, or all digits before the decimal point.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0}"),
@@ -39,7 +39,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The change relative to before: `-19%`, `x12`, `new`, `gone`.
+/// The change relative to the value before: `-19%`, `x12`, `new`, `gone`.
 pub fn relative(change: &Change) -> String {
     match (change.before, change.after) {
         (Some(before), Some(after)) if before == after => "none".into(),
@@ -51,7 +51,7 @@ pub fn relative(change: &Change) -> String {
     }
 }
 
-/// The interval of the change: `-10.4 to -9.1 points`.
+/// The confidence interval of the change: `-10.4 to -9.1 points`.
 pub fn interval(change: &Change) -> String {
     let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
     let (words, unit): (fn(f64) -> String, _) = match change.figure.unit {

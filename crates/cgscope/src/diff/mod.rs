@@ -1,4 +1,4 @@
-//! `cgscope diff`: what changed from one recording to another, and what of it is more than noise.
+//! `cgscope diff`: what changed between two recordings, and which changes are more than noise.
 
 mod figures;
 mod tables;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub fn run(options: &cli::Diff) -> Result {
-    // Open both before reading either: a mistyped second name must not cost the time of reading the first file.
+    // Open both before reading either, so that a mistyped second name fails before the first file is read.
     let mut before = Recording::open(&options.before)?;
     let mut after = Recording::open(&options.after)?;
     let (first, second) = std::thread::scope(|scope| {
@@ -39,7 +39,7 @@ pub fn run(options: &cli::Diff) -> Result {
     Ok(finish(recordings, &diff))
 }
 
-/// Most intervals that a recording is read in: two for each block.
+/// Maximum number of intervals to read from a recording: two per block.
 const INTERVALS: u64 = 2 * MOST_BLOCKS as u64;
 
 fn read(recording: &mut Recording) -> Result<Side> {

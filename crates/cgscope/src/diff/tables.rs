@@ -1,4 +1,4 @@
-//! The tables: changes, and what waited most.
+//! The tables of changes, and of what waited most.
 
 use std::fmt::{Result, Write as _};
 
@@ -6,16 +6,16 @@ use cgscope_model::diff::{Change, Diff, DiffSubject, FigureUnit, Ranked};
 
 use super::figures;
 
-/// Most rows of changes that are more than noise, and of others.
+/// Maximum number of rows for changes that are more than noise, and for other changes.
 const CALLED: usize = 30;
 const OTHERS: usize = 15;
-/// Changes whose values differ by at most this share are folded into one row.
+/// Changes whose values differ by at most this fraction share one row.
 const SAME: f64 = 0.02;
 
 const HEADINGS: &str =
     "    before      after    change                  99% interval  verdict                  what";
 
-/// What is more than noise, then what is not, each by size. `all`: without a limit, and not folded.
+/// Prints changes that are more than noise, then other changes, each by size. With `all`, prints every change in its own row.
 pub fn changes(out: &mut String, diff: &Diff, all: bool) -> Result {
     let (called, others): (Vec<&Change>, _) = diff.changes.iter().partition(|change| change.is_called());
     for (title, changes, most) in [("More", called, CALLED), ("Not more", others, OTHERS)] {
@@ -56,7 +56,7 @@ fn row(out: &mut String, change: &Change, same: &[&DiffSubject]) -> Result {
     writeln!(out)
 }
 
-/// One row for a change that a cgroup, the program in it and the whole recording share.
+/// Joins equal changes of a cgroup, the program in it and the whole recording into one row.
 fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)> {
     let mut rows: Vec<(&Change, Vec<&DiffSubject>)> = Vec::new();
     for change in changes {
@@ -72,7 +72,7 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)>
     rows
 }
 
-/// Subjects that locate a change best come first.
+/// Rank of a subject; the lowest locates a change best.
 fn rank(subject: &DiffSubject) -> u8 {
     match subject {
         DiffSubject::Cgroup { .. } => 0,

@@ -1,4 +1,4 @@
-//! The whole answer, over recordings that were made up.
+//! Tests of the whole output, with made-up recordings.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -11,8 +11,8 @@ use crate::recording::Recording;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What a program does in each second: runs for so long, and waits so often for so long behind another cgroup. It varies by a
-/// tenth.
+/// What a program does in each second: its run time, its number of waits behind another cgroup, and the length of each wait. Run
+/// time and length vary by 5 %.
 struct Does {
     cgroup: u64,
     comm: &'static str,
@@ -26,7 +26,7 @@ impl Does {
         let mut totals = Totals::default();
         let mut hist = Hist::default();
         for at in 1..=second {
-            // 95 to 105 %, in an order without a pattern.
+            // 95 to 105 %, without a pattern.
             let percent = 95 + (at * 7 + serial * 3) % 11;
             let wait_ns = self.wait_ms * MS * percent / 100;
             totals.add(&Totals {
@@ -62,7 +62,7 @@ impl Does {
     }
 }
 
-/// 30 s of them.
+/// A recording of 30 s.
 fn recording(path: &Path, does: &[Does]) -> Recording {
     let header = Header {
         hostname: "media-1".into(),

@@ -1,4 +1,4 @@
-//! What changed, in words.
+//! The changes in words.
 
 use std::{
     fmt::{Result, Write as _},
@@ -21,10 +21,10 @@ use crate::{
     text::capital,
 };
 
-/// Most names of subjects that only one side has.
+/// Maximum number of names to print for subjects that only one side has.
 const ALONE: usize = 10;
 
-/// The whole answer. Writing to a String cannot fail.
+/// The whole output. Writing to a String cannot fail.
 pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let mut out = recording_lines(recordings, diff);
     for difference in differences(recordings, diff) {
@@ -55,7 +55,7 @@ fn recording_lines(recordings: [&Recording; 2], diff: &Diff) -> String {
     line(0, "before") + &line(1, "after ")
 }
 
-/// What differs about the recordings themselves, one line for each difference.
+/// The differences between the recordings themselves, one line each.
 fn differences(recordings: [&Recording; 2], diff: &Diff) -> Vec<String> {
     let [before, after] = recordings.map(Recording::header);
     let mut said = Vec::new();
@@ -123,7 +123,7 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
     )
 }
 
-/// The largest change; among equal ones that of a cgroup, which shows where it is.
+/// The largest change. Among changes of similar size, a cgroup's is preferred, because it shows where the change is.
 fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
@@ -217,7 +217,7 @@ fn alone(out: &mut String, diff: &Diff) -> Result {
     Ok(())
 }
 
-/// The names of the files; their paths where the names are equal.
+/// The file names, or the paths if the names are equal.
 fn short_names(recordings: [&Recording; 2]) -> [String; 2] {
     let name = |recording: &Recording| {
         let name = Path::new(&recording.file).file_name();

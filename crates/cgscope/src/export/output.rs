@@ -1,4 +1,4 @@
-//! The file of an export, written beside its place and renamed when it is whole.
+//! The output file of an export. A temporary file beside it is renamed when it is complete.
 
 use std::{
     io::{self, BufWriter, IsTerminal},
@@ -16,7 +16,7 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Where an export goes; `None`: to standard output. Dropping it deletes an unfinished file.
+/// The output of an export; `None` is standard output. Dropping it deletes an unfinished file.
 pub struct ExportFile(Option<(Place, Beside)>);
 
 impl ExportFile {
@@ -50,7 +50,7 @@ impl ExportFile {
     }
 }
 
-/// A file with something in it is never overwritten: it may be another week's table.
+/// Checks the output. A file that is not empty is never overwritten: it may be an older export.
 fn place(path: &Path) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
     match place.holds_something() {

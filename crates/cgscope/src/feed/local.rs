@@ -1,4 +1,4 @@
-//! Samples of our own collector at a steady pace.
+//! Samples of our own collector at a steady interval.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -17,13 +17,13 @@ struct Local {
     collector: Collector,
     first: Option<Sample>,
     schedule: Schedule,
-    /// New intervals. Once the sender is dropped, the next Sample is the last.
+    /// New intervals. Once the sender is dropped, the next sample is the last.
     intervals: mpsc::Receiver<Duration>,
     late: u64,
     is_over: bool,
 }
 
-/// Takes the first Sample at once unless it was taken already, others every `interval`, the last after `duration`.
+/// Takes the first sample at once unless `first` is given, further samples every `interval`, and the last one after `duration`.
 pub fn start(
     collector: Collector,
     first: Option<Sample>,
@@ -72,17 +72,17 @@ impl Local {
     }
 }
 
-/// Waits until exited tasks are counted: the kernel frees them after an RCU grace period.
+/// Waits until exited tasks are counted. The kernel frees them only after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
-        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; where it is refused the pause must do.
+        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; if it is refused, only the sleep remains.
         unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
-        // The callbacks that free tasks run a little later.
+        // The kernel frees tasks in callbacks that run shortly after the grace period.
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// When Samples are due. The end is a due moment, so that the last Sample and the end never race.
+/// When samples are due. The end is also a due time, so that the last sample and the end never race.
 struct Schedule {
     interval: Duration,
     due: Instant,
@@ -96,7 +96,7 @@ impl Schedule {
         Self { interval, due: now, before: None, end: duration.map(|duration| now + duration) }
     }
 
-    /// A Sample that the new pace makes due at once is not late: nobody wanted it before.
+    /// Changes the interval. A sample that the new interval makes due at once is not late: nobody requested it earlier.
     fn set_interval(&mut self, interval: Duration, now: Instant) {
         self.interval = interval;
         if let Some(before) = self.before {
@@ -122,7 +122,7 @@ impl Schedule {
         self.aim(self.due + self.interval);
     }
 
-    /// Sets the next due moment. A rest too short for an interval is added to the last one.
+    /// Sets the next due time. If less than a tenth of an interval would remain, the last interval includes that rest.
     fn aim(&mut self, due: Instant) {
         self.due = match self.end {
             Some(end) if due + self.interval / 10 > end => end,
@@ -130,12 +130,12 @@ impl Schedule {
         };
     }
 
-    /// Waits until a Sample is due; a new interval counts from its arrival. Returns whether the Sample is the last
-    /// (also once the sender is dropped), and how many were late.
+    /// Waits until a sample is due. Returns whether it is the last one (also once the sender is dropped), and how many were late.
+    /// A new interval takes effect at once.
     fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {
-            // First, as a new interval may have waited for a slow reader.
+            // First of all, because a new interval may have waited for a slow reader.
             for interval in intervals.try_iter() {
                 self.set_interval(interval, Instant::now());
             }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(schedule.due, start + Duration::from_secs(3));
     }
 
-    /// A schedule whose first Sample was taken as it was due, and when that was.
+    /// A schedule whose first sample was taken when due, and the time of that sample.
     fn under_way(interval_ms: u64, duration_ms: Option<u64>) -> (Schedule, Instant) {
         let duration = duration_ms.map(Duration::from_millis);
         let mut schedule = Schedule::new(Duration::from_millis(interval_ms), duration);

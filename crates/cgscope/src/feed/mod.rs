@@ -1,5 +1,4 @@
-//! Where Samples come from: our own collector or the daemon. Each has its own thread, so that a key press never waits
-//! for a reading.
+//! Sources of samples: our own collector or the daemon. Each has its own thread, so that a key press never waits for a reading.
 
 mod daemon;
 mod local;
@@ -22,9 +21,9 @@ pub use source::Source;
 pub enum Event {
     Sample {
         sample: Box<Sample>,
-        /// It must not be compared with earlier ones: the daemon was restarted.
+        /// The sample must not be compared with earlier ones, because the daemon was restarted.
         anew: bool,
-        /// Why it is the last; `None`: others follow.
+        /// Why this sample is the last; `None` if others follow.
         end: Option<End>,
     },
     Message(String),
@@ -39,7 +38,6 @@ pub enum End {
 }
 
 pub trait Feed: Send + 'static {
-    /// Waits for the next event; `None` after the last one.
     fn next(&mut self) -> Option<Result<Event>>;
 }
 
@@ -50,18 +48,18 @@ pub enum Demand {
     Stop,
 }
 
-/// A feed on its thread. Dropping it ends the thread and unloads the BPF side.
+/// A feed on its own thread. Dropping it ends the thread and unloads the BPF programs.
 pub struct Events {
     events: mpsc::Receiver<Result<Event>>,
     demand: Box<dyn FnMut(Demand)>,
-    /// When to request the last Sample, if the feed has no clock.
+    /// When to request the last sample; `None` if the feed ends by itself.
     end: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Events {
     fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
-        // A slow reader makes the next Sample late, which is counted; Samples never pile up.
+        // One place only: a slow reader makes the next sample late, which is counted, and samples never pile up.
         let (send, events) = mpsc::channel(1);
         let thread = thread::spawn(move || {
             while let Some(event) = feed.next() {
@@ -86,7 +84,7 @@ impl Events {
         }
     }
 
-    /// The next Sample comes a new `interval` after the last one, or at once if that has passed. The daemon chooses its moments.
+    /// Sets the interval, counted from the last sample; at once if that has passed. The daemon chooses its own times.
     pub fn set_interval(&mut self, interval: Duration) {
         (self.demand)(Demand::Interval(interval));
     }
@@ -117,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives a Sample for each interval that is asked for.
+    /// Emits one sample for each requested interval.
     struct OnDemand(std_mpsc::Receiver<Demand>);
 
     impl Feed for OnDemand {

@@ -1,4 +1,4 @@
-//! Selects where Samples come from.
+//! Selects the source of samples.
 
 use std::{path::Path, time::Duration};
 
@@ -24,8 +24,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Begins to measure in the requested mode. By default the daemon or the coarse mode is used only if exact measuring is
-    /// refused.
+    /// Starts to measure in the requested mode. By default, the daemon or the coarse mode is used only if the host refuses exact
+    /// measurement.
     pub fn open(options: &Options, target: &Target, interval: Duration) -> Result<(Self, Option<Coarse>)> {
         let is_whole = target.output != Output::Nowhere;
         let connect = |path: &Path| {

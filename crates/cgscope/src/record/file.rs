@@ -1,4 +1,4 @@
-//! One recording that is being written.
+//! A recording file that is being written.
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ use crate::{
 
 pub type Failure = FileError<WriteError>;
 
-/// Something was recorded before.
+/// Exit code 1 (incomplete), because earlier samples were recorded.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Self::incomplete(failure.to_string())
@@ -26,25 +26,25 @@ impl From<Failure> for Error {
 pub struct File {
     writer: FileWriter,
     pub samples: u64,
-    /// When its first and its last Sample were taken, ns of the monotonic clock.
+    /// When the first and the last sample were taken, ns of the monotonic clock.
     pub first_ns: u64,
     pub last_ns: u64,
     last_unix_ns: u64,
 }
 
 impl File {
-    /// Begins a recording in place of what has this name. A recording that cannot be begun leaves nothing.
+    /// Starts a recording that replaces any file of this name. On failure, leaves no file behind.
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
         Ok(Self::new(FileWriter::create(path, header)?, header))
     }
 
-    /// Begins a recording under a name that a user gave. A file that is there is kept under another name.
+    /// Starts a recording under a name that the user gave. Keeps an existing file under another name.
     pub fn begin(path: &Path, header: &Header) -> Result<Self> {
         keep_old(path)?;
         Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
     }
 
-    /// Begins a recording that gets its name once it is kept.
+    /// Starts a recording beside `path`. The file gets its final name only when it is kept.
     pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
@@ -67,7 +67,7 @@ impl File {
         self.writer.end(self.last_unix_ns, reason)
     }
 
-    /// Closes the recording after a failed write, and says what became of it.
+    /// Closes the recording after a failed write. The error says what was saved.
     pub fn end_after(&mut self, failure: &Failure) -> Error {
         let ended = self.end(reason_of(&failure.error)).is_ok();
         if self.samples == 0 {
@@ -109,7 +109,7 @@ pub fn reason_of(error: &WriteError) -> Reason {
     }
 }
 
-/// A file that we made. Its device and inode tell it from any other file that gets its name.
+/// A file that we created. Device and inode distinguish it from a later file of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub path: PathBuf,
@@ -121,7 +121,7 @@ impl Made {
         Self { path: path.to_owned(), inode: inode(path) }
     }
 
-    /// Removes the file. False: the name belongs to no file or another one, and nothing was removed.
+    /// Removes the file. Returns false, and removes nothing, if the file no longer exists or the name belongs to another file.
     pub fn remove(&self) -> io::Result<bool> {
         let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
         if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }
@@ -132,7 +132,7 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Moves a file that holds something to another name: it may be the recording of yesterday.
+/// Renames a file that is not empty, because it may be an older recording.
 pub fn keep_old(path: &Path) -> Result<()> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
     if !place.holds_something().unwrap_or(false) {
@@ -149,13 +149,13 @@ pub fn keep_old(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tries without changing anything.
+/// Checks that the file can be written, without changing anything.
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| place.check_writable());
     tried.map_err(|error| cannot_write(path, &error))
 }
 
-/// Refuses a pipe or a device where several files are written, each beside it.
+/// Refuses a pipe or a device, because several files with similar names will be written beside the path.
 pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(
@@ -233,7 +233,7 @@ mod tests {
         assert!(check_writable(&dir).is_err() && check_writable(&dir.join("no/a.rec")).is_err());
         check_writable(Path::new("/dev/null")).unwrap();
         assert!(check_base(Path::new("/dev/null")).is_err() && check_base(&link).is_ok());
-        // As `-o /dev/stdout >>a.rec` has it.
+        // As in `-o /dev/stdout >>a.rec`.
         let open = fs::File::open(&file).unwrap();
         let refused = keep_old(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))).unwrap_err();
         assert!(refused.sentence.contains("holds something already"), "{refused}");

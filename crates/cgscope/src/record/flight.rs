@@ -1,4 +1,4 @@
-//! The flight recorder: a ring holds the latest part of the recording, and a trigger freezes the part around it.
+//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it: copies it to a file.
 
 use std::{
     fs,
@@ -41,23 +41,23 @@ pub struct Flight<'a> {
     options: &'a Record,
     selection: Selection,
     interval_ns: u64,
-    /// Time before and after a trigger that is frozen, ns.
+    /// The time before a trigger, and the time after it, that are frozen, ns.
     keep_ns: u64,
     after_ns: u64,
-    /// Time after the frozen part in which no trigger counts, ns.
+    /// The time after a frozen part in which triggers are ignored, ns.
     cool_down_ns: u64,
     ring: Ring,
     watch: Watch,
     previous: Option<Sample>,
-    /// SIGUSR1 was received since the last Sample.
+    /// SIGUSR1 was received since the last sample.
     is_requested: bool,
     triggered: Option<Triggered>,
     copying: Option<JoinHandle<Result<Frozen>>>,
-    /// Tells the copy to give up.
+    /// Makes the copying thread stop early.
     stop: Arc<AtomicBool>,
     frozen: Vec<PathBuf>,
     failed: u64,
-    /// The last trigger could not be frozen: the ring holds the only copy.
+    /// The last trigger could not be frozen; the ring holds the only copy.
     latest_failed: bool,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Flight<'a> {
         Ok(flight)
     }
 
-    /// Says what triggers, and where the ring is.
+    /// Prints what triggers, and where the ring is.
     fn say_plan(&self) {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
@@ -107,7 +107,7 @@ impl<'a> Flight<'a> {
         );
     }
 
-    /// Says how large the ring may become, and which cgroups have no task yet.
+    /// Prints how large the ring may become, and which cgroups have no task yet.
     fn say_first(&self, sample: &Sample) {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
@@ -129,7 +129,7 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// The triggers in the interval that ends with this Sample, in words.
+    /// Describes each trigger that fired in the interval before this sample.
     fn fired(&mut self, sample: &Sample) -> Result<Vec<String>> {
         let mut words = Vec::new();
         if let Some(previous) = self.previous.as_ref().filter(|_| !self.options.trigger.is_empty()) {
@@ -152,7 +152,7 @@ impl<'a> Flight<'a> {
             duration(self.keep_ns),
             duration(self.after_ns)
         );
-        // It was somewhere in the interval.
+        // The event happened somewhere within the interval.
         let at_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
         self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
@@ -160,7 +160,7 @@ impl<'a> Flight<'a> {
         self.triggered = Some(Triggered { words, from_ns, at_ns, until_ns, unix_ns: sample.unix_ns });
     }
 
-    /// Begins to copy the part around the trigger to a file, on a thread of its own: the recording goes on.
+    /// Starts to copy the part around the trigger to a file. A separate thread copies, so that the recording continues.
     fn freeze(&mut self, triggered: Triggered, last: &Sample) -> Result<()> {
         self.settle(true);
         let ring = &mut self.ring.segments;
@@ -182,7 +182,7 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Says what became of a copy that is done, or waits for the copy if `wait` is set.
+    /// Reports the result of a finished copy. With `wait`, waits for the copy first.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
         let done = copy.join().unwrap_or_else(|_| {
@@ -198,7 +198,7 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// The ring is whole all the same, and the recording goes on.
+    /// Reports that a part could not be frozen. The ring is still complete, and the recording continues.
     fn not_frozen(&mut self, error: &Error) {
         say!(
             "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
@@ -209,7 +209,7 @@ impl<'a> Flight<'a> {
 
     fn take(&mut self, sample: &Sample) -> Result<()> {
         let fired = self.fired(sample).inspect_err(|_| {
-            // What failed is something else: the ring is whole.
+            // The failure lies elsewhere: the ring is complete.
             let _ = self.ring.segments.file.end(Reason::Failed);
         })?;
         if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
@@ -231,9 +231,9 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// After an error the ring is closed, and stays.
+    /// Adds to an error that the ring stays, which is closed.
     fn left_after(&mut self, mut error: Error) -> Error {
-        // A copy has its own end.
+        // Let a running copy finish.
         self.settle(true);
         error.sentence += &format!("; the ring stays in {}", self.ring.directory.display());
         error
@@ -249,7 +249,7 @@ impl Destination for Flight<'_> {
 
     fn is_done(&self) -> bool {
         let is_idle = self.triggered.is_none() && self.copying.is_none();
-        // A command is followed to its end.
+        // With a command, record until the command ends.
         self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
     }
 
@@ -281,7 +281,7 @@ impl Destination for Flight<'_> {
         }
     }
 
-    /// The ring is removed, unless it holds the only copy of the part around the last trigger.
+    /// Removes the ring, unless it holds the only copy of the part around the last trigger.
     fn end(&mut self, reason: Reason) -> Result<Ended> {
         if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
             self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
@@ -300,7 +300,7 @@ impl Destination for Flight<'_> {
         }
         if self.latest_failed {
             words += &format!("; the ring stays in {}", self.ring.directory.display());
-            // It is readable without an end, too.
+            // Ignore errors: the ring is readable even without an end record.
             let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
@@ -308,7 +308,7 @@ impl Destination for Flight<'_> {
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    /// A copy can take long.
+    /// Closes the ring early, and stops a running copy, which could take long.
     fn abandon(&mut self, reason: Reason) {
         self.stop.store(true, Ordering::Relaxed);
         self.settle(true);
@@ -321,18 +321,18 @@ impl Destination for Flight<'_> {
 struct Ring {
     directory: PathBuf,
     segments: Segments,
-    /// Held while the ring is in use.
+    /// Locked while the ring is in use.
     _lock: fs::File,
 }
 
 impl Ring {
-    /// Begins a ring beside the file `output`. The ring of a run that was killed is kept under another name.
+    /// Creates a ring beside the file `output`. Keeps the ring of a killed run under another name.
     fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
         let directory = directory(output);
         keep_aside(&directory)?;
         fs::create_dir(&directory).map_err(|error| cannot_write(&directory, &error))?;
         let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, &error))?;
-        // Without support for locks, two runs at a time go unnoticed.
+        // On a file system without locks, two simultaneous runs go undetected.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         let names = SegmentNames::Numbered { directory: directory.clone(), last: 0 };
         let segments = Segments::create(names, header, limits).inspect_err(|_| {
@@ -341,7 +341,7 @@ impl Ring {
         Ok(Self { directory, segments, _lock: lock })
     }
 
-    /// Removes the ring, and no other file in its directory.
+    /// Removes the ring, but no foreign files in its directory.
     fn remove(&self) -> Result<()> {
         self.segments.remove().and_then(|()| fs::remove_dir(&self.directory)).map_err(|error| {
             Error::incomplete(format!(
@@ -358,7 +358,7 @@ fn directory(output: &Path) -> PathBuf {
     name.into()
 }
 
-/// Keeps the ring of a killed run: it holds the last minutes before something that nobody has looked at yet.
+/// Renames the ring of a killed run. It may hold the last minutes before an incident that nobody has examined yet.
 fn keep_aside(directory: &Path) -> Result<()> {
     let Ok(metadata) = fs::metadata(directory) else { return Ok(()) };
     if let Ok(lock) = fs::File::open(directory)

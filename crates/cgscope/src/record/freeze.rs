@@ -1,4 +1,4 @@
-//! A part of the ring, copied into a recording of its own.
+//! Copies a part of the ring to a separate recording.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,28 +19,28 @@ use crate::{
     record::file::{Failure, File, keep_old},
 };
 
-/// A trigger, with times of the monotonic clock, ns.
+/// A trigger that fired. Times are ns of the monotonic clock unless stated otherwise.
 pub struct Triggered {
     pub words: String,
-    /// The frozen part begins with the last Sample that is not after this time.
+    /// The frozen part starts with the last sample at or before this time.
     pub from_ns: u64,
-    /// The start of the interval in which it triggered.
+    /// The start of the interval in which the trigger fired.
     pub at_ns: u64,
-    /// The frozen part ends with the first Sample that is not before this time.
+    /// The frozen part ends with the first sample at or after this time.
     pub until_ns: u64,
-    /// Wall clock at the end of the interval in which it triggered, ns since 1970.
+    /// Wall clock at the end of the interval in which the trigger fired, ns since 1970.
     pub unix_ns: u64,
 }
 
 pub struct Freeze {
-    /// Segments in order, each begun with the last Sample of the one before.
+    /// Segments in order. Each starts with the last sample of the previous segment.
     pub segments: Vec<FileReader>,
-    /// The file to write. One that is there is kept under another name.
+    /// The file to write. An existing file is kept under another name.
     pub path: PathBuf,
     pub triggered: Triggered,
-    /// About the most bytes that the file takes.
+    /// The approximate maximum size of the file, bytes.
     pub bytes: u64,
-    /// Set when nobody waits for the copy any more.
+    /// Set once nobody waits for the copy any more.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -51,9 +51,9 @@ pub struct Frozen {
 }
 
 impl Freeze {
-    /// Copies the part. The file gets its name once it is whole. A copy that fails leaves nothing.
+    /// Copies the part. The file gets its name once it is complete. A failed copy leaves no file.
     pub fn run(self) -> Result<Frozen> {
-        // Whatever fails, something has been recorded.
+        // Always exit code 1 (incomplete), because the ring was recorded.
         self.copy().map_err(|error| Error::incomplete(error.sentence))
     }
 
@@ -84,7 +84,7 @@ impl Freeze {
                     return Err(Error::incomplete("the copy of what was to be frozen was given up"));
                 }
                 if Some(sample.mono_ns) <= last_ns {
-                    // The segment before ends with it.
+                    // The previous segment ends with the same sample.
                     continue;
                 }
                 last_ns = Some(sample.mono_ns);
@@ -123,9 +123,9 @@ impl Freeze {
     }
 }
 
-/// Refuses a copy that would fill the disk, which the ring needs, too.
+/// Refuses a copy that would fill the disk, because the ring also needs disk space.
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
-    // Where it is not known, the copy finds out.
+    // If the free space is unknown, try to copy.
     let Ok(place) = Place::of(path) else { return Ok(()) };
     let Some(Ok(disk)) = place.path().parent().map(rustix::fs::statvfs) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);

@@ -1,4 +1,4 @@
-//! `cgscope record`: Samples to a file, to a series of files, or to a ring of which parts are kept.
+//! `cgscope record`: writes samples to a file, to a series of files, or to a ring from which triggers save parts.
 
 mod file;
 mod flight;
@@ -37,31 +37,30 @@ use crate::{
     text,
 };
 
-/// Where Samples go: a series of files, or the flight recorder.
+/// Where samples are written: a series of files, or the flight recorder.
 trait Destination {
-    /// Adds a Sample. An error closes the destination, and says what became of it.
+    /// Adds a sample. After an error the destination is closed, and the error says what is left of the recording.
     fn sample(&mut self, sample: Sample) -> Result<()>;
 
-    /// True once no more Samples are wanted.
+    /// Whether the destination needs no more samples.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Bytes written so far.
     fn bytes(&self) -> u64;
 
-    /// The state beside the size, for the progress line. May be empty.
+    /// The rest of the progress line, after the size. May be empty.
     fn state(&self) -> String;
 
-    /// SIGUSR1 was received.
+    /// Handles SIGUSR1.
     fn request(&mut self) {}
 
-    /// Closes the destination after its last Sample.
+    /// Closes the destination after the last sample.
     fn end(&mut self, reason: Reason) -> Result<Ended>;
 
-    /// Closes the destination in haste: measuring failed, or was interrupted twice.
+    /// Closes the destination early, because measuring failed or was interrupted twice.
     fn abandon(&mut self, reason: Reason) {
-        // The first failure is the one to report.
+        // The caller reports the first failure.
         let _ = self.end(reason);
     }
 }
@@ -69,16 +68,16 @@ trait Destination {
 #[derive(Debug)]
 struct Ended {
     words: String,
-    /// The file to report on.
+    /// The file that the final message recommends for `cgscope report`.
     report: Option<PathBuf>,
-    /// Something that was asked for is missing, as was said.
+    /// Part of the requested output is missing, and a message has reported that.
     incomplete: bool,
 }
 
 pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
-    // The file first: nothing is started for a file that cannot be written.
+    // Check the file first: start nothing if it cannot be written.
     file::check_writable(&options.output)?;
     if options.keep.is_some() || rotates(options) {
         file::check_base(&options.output)?;
@@ -93,7 +92,7 @@ pub async fn run(options: &Record) -> Result {
             coarse.because
         )));
     }
-    // The command is let go last: it never runs unrecorded.
+    // Release the command last, so that it never runs unrecorded.
     let requests = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
     let requests =
         requests.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
@@ -164,7 +163,7 @@ fn header(ready: &Ready, target: &Target) -> Header {
     }
 }
 
-/// The header of Samples of everything.
+/// The header of a recording of the whole host.
 pub fn header_of_host(interval: Duration) -> Header {
     let root = Path::new("/");
     let nodes = facts::cpu_to_node(root);
@@ -182,18 +181,18 @@ pub fn header_of_host(interval: Duration) -> Header {
     }
 }
 
-/// Why a recording ends when the daemon was restarted.
+/// The error after a restart of the daemon, which ends a recording.
 const RESTARTED: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
 struct Recorder<'a> {
     session: Session,
     destination: Box<dyn Destination + 'a>,
-    /// SIGUSR1.
+    /// The SIGUSR1 signals; `None` without a flight recorder.
     requests: Option<Signal>,
     progress: Progress,
     quiet: bool,
     samples: u64,
-    /// The length and cost of the recording, without what happened in it.
+    /// The length and cost of the recording, without its events.
     whole: Interval,
     latest: Option<Sample>,
 }

@@ -1,4 +1,4 @@
-//! Names of files of which one run may write several: by the time at which they begin, so that they sort by time.
+//! Names of the files of one run. Each contains the start time, so that the names sort by time.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use rustix::{
 
 use cgscope_model::units;
 
-/// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: UTC, so that names sort through the change to summer time, too.
+/// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`. In UTC, so that names sort correctly across clock changes, too.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push("-");
@@ -26,18 +26,18 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The first [`stamped`] name that is free, and its time. A clock that is not set yet has the same time at every boot.
+/// The first free [`stamped`] name from this time on, and its time. An unset clock has the same time at every boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
 }
 
-/// [`stamped`] at this time, a millisecond later, and so on.
+/// The [`stamped`] name at this time, then a millisecond later, and so on.
 pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)> {
     (unix_ns..).step_by(1_000_000).map(|unix_ns| (stamped(path, unix_ns), unix_ns))
 }
 
-/// `FILE.old`, `FILE.old.2` and so on.
+/// The names `FILE.old`, `FILE.old.2` and so on.
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
@@ -49,7 +49,7 @@ pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Moves a file of `directory` to the first of these names that is free, and returns that name.
+/// Renames a file in `directory` to the first free name, and returns that name.
 pub fn move_to_free(
     directory: BorrowedFd,
     from: &Path,
@@ -57,10 +57,10 @@ pub fn move_to_free(
 ) -> io::Result<PathBuf> {
     let is_free = |name: &PathBuf| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err();
     while let Some(name) = names.find(is_free) {
-        // Two runs may find the same name free.
+        // Another run may take the same free name first.
         let moved = match renameat_with(directory, from, directory, &name, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,
-            // Not every file system can.
+            // Some file systems do not support NOREPLACE.
             Err(Errno::INVAL | Errno::NOSYS) => renameat(directory, from, directory, &name),
             moved => moved,
         };
@@ -69,7 +69,7 @@ pub fn move_to_free(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// True if `name` is what [`stamped`] makes of `path` at some time.
+/// Whether `name` is the [`stamped`] name of `path` at any time.
 pub fn is_stamped(path: &Path, name: &Path) -> bool {
     let model = stamped(path, 0);
     let [model, name] = [model.as_path(), name].map(|path| path.file_name().and_then(OsStr::to_str));
@@ -81,7 +81,7 @@ pub fn is_stamped(path: &Path, name: &Path) -> bool {
     })
 }
 
-/// `20261121T101500.000Z`.
+/// Formats a time like `20261121T101500.000Z`.
 fn stamp(unix_ns: u64) -> String {
     let ms = unix_ns / 1_000_000;
     let (year, month, day) = units::date(unix_ns);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_stamp_is_the_date_and_the_time_in_utc() {
-        // As `date -u -d @SECONDS` has them.
+        // As printed by `date -u -d @SECONDS`.
         for (seconds, said) in [
             (0, "19700101T000000.000Z"),
             (951_782_399, "20000228T235959.000Z"),

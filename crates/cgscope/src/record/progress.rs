@@ -1,4 +1,4 @@
-//! The line on standard error while something is recorded.
+//! The progress line on standard error during a recording.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -15,14 +15,14 @@ use crate::{terminal, text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Silent,
-    /// On a terminal: one line that is rewritten.
+    /// On a terminal: one line, which is overwritten each time.
     Rewritten,
-    /// In a log: a line now and then.
+    /// In a log: a new line every ten minutes.
     Logged,
 }
 
 impl Manner {
-    /// `shares` is true where a command writes to the same terminal.
+    /// Selects the manner. `shares` is true if a command writes to the same terminal.
     pub fn of(quiet: bool, shares: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() {
@@ -36,7 +36,7 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // A journal holds weeks of lines, and a run of an hour should be seen alive.
+            // Rarely, as a journal keeps weeks of lines, but often enough to show that a run of an hour is alive.
             Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }
@@ -48,14 +48,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// In a log the first line is due after the first pause.
+    /// In a log, the first line is due only after the first pause.
     pub fn new(manner: Manner) -> Self {
         Self { manner, latest: (manner != Manner::Rewritten).then(Instant::now) }
     }
 
     /// Shows the state if a line is due.
     pub fn show(&mut self, state: impl FnOnce() -> String) {
-        // A tick of a second may come a little early.
+        // The once-a-second call may come a little early.
         let slack = Duration::from_millis(50);
         let is_due = self.latest.is_none_or(|latest| latest.elapsed() + slack >= self.manner.pause());
         if self.manner == Manner::Silent || !is_due {
@@ -73,7 +73,7 @@ fn rewrite(line: &str) {
     let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col));
     let line: String = line.chars().take(columns.max(20) - 1).collect();
     let before = terminal::begin_line();
-    // Nobody may be there to see it.
+    // Ignore errors: standard error may be closed.
     let _ = write!(io::stderr(), "{before}{line}");
 }
 

@@ -1,5 +1,5 @@
-//! A series of segments: recordings of which each begins with the last Sample of the one before. Rotation and the ring of the flight
-//! recorder are the same series with other names and limits; a single file is a series without limits.
+//! A series of segments: recordings that each start with the last sample of the previous one. File rotation and the flight
+//! recorder's ring are such series with different names and limits. A single file is a series without limits.
 
 use std::{
     collections::VecDeque,
@@ -19,21 +19,21 @@ use crate::{
     },
 };
 
-/// Complete segments that hold the time to keep in a ring. The one that is being written comes on top.
+/// How many complete segments a ring's time is split into. The segment that is being written is extra.
 const RING_SEGMENTS: u64 = 8;
 
-/// When a segment is complete, and which complete ones stay.
+/// When a segment is complete, and which complete segments are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentLimits {
-    /// Bytes at which a segment is complete.
+    /// Size at which a segment is complete, bytes.
     pub size: Option<u64>,
     /// Age at which a segment is complete, ns.
     pub age_ns: Option<u64>,
-    /// Most segments, the one that is being written included.
+    /// Maximum number of segments, including the one that is being written.
     pub count: Option<usize>,
-    /// Most bytes of all segments.
+    /// Maximum size of all segments together, bytes.
     pub bytes: Option<u64>,
-    /// Time that a ring should hold, ns.
+    /// The time that a ring should hold, ns.
     pub keep_ns: u64,
 }
 
@@ -43,15 +43,15 @@ impl SegmentLimits {
         Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
     }
 
-    /// True once a segment is complete. It then has at least one interval. The tick at the end of its age may come a little early.
+    /// Whether a segment is complete. It has at least one interval. The last sample may be early by half an interval.
     fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
         let is_full = self.size.is_some_and(|limit| bytes >= limit);
         let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);
         samples >= 2 && (is_full || is_old)
     }
 
-    /// How many of the complete segments (`(end_ns, bytes)`, the oldest first) can be removed: those that end before `needed_ns`, and
-    /// more if all segments, which take `bytes`, exceed their limit.
+    /// How many complete segments can be removed. `complete` yields `(end_ns, bytes)`, the oldest first. Segments that end before
+    /// `needed_ns` go, and more if all segments together (`bytes`) exceed their limit.
     fn expendable(
         &self,
         complete: impl Iterator<Item = (u64, u64)>,
@@ -67,13 +67,13 @@ impl SegmentLimits {
     }
 }
 
-/// What the next segment is called.
+/// How segments are named.
 pub enum SegmentNames {
-    /// The only one.
+    /// By one fixed path: there is only one segment.
     Single(PathBuf),
-    /// By the time at which it begins.
+    /// By start time.
     Stamped { base: PathBuf, last_unix_ns: u64 },
-    /// By its number.
+    /// By number.
     Numbered { directory: PathBuf, last: u64 },
 }
 
@@ -82,7 +82,7 @@ impl SegmentNames {
         match self {
             Self::Single(path) => path.clone(),
             Self::Stamped { base, last_unix_ns } => {
-                // Clocks are set back: names ascend all the same.
+                // Names ascend even if the clock is set back.
                 let free = names::free_stamped(base, unix_ns.max(*last_unix_ns + 1_000_000));
                 *last_unix_ns = free.1;
                 free.0
@@ -108,16 +108,16 @@ pub struct Segments {
     limits: SegmentLimits,
     pub file: File,
     made: Made,
-    /// The oldest first.
+    /// Complete segments, the oldest first.
     complete: VecDeque<Segment>,
     complete_bytes: u64,
     /// Segments that could not be removed so far.
     stuck: Vec<Made>,
     removed: u64,
     removed_bytes: u64,
-    /// The most that one Sample has added on disk, with the start of the next segment where it completed one.
+    /// The most bytes on disk that one sample has added, including the start of a next segment.
     pub step_bytes: u64,
-    /// A segment that was still needed was removed because of the size.
+    /// A segment that was still needed was removed because of the size limit.
     pub shortened: bool,
 }
 
@@ -142,7 +142,7 @@ impl Segments {
         })
     }
 
-    /// Adds a Sample. Removes segments that end before `needed_ns`.
+    /// Adds a sample, and removes segments that end before `needed_ns`.
     pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
@@ -157,9 +157,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Completes the segment that is being written. The next one begins with `sample`, its last.
+    /// Completes the current segment, whose last sample is `sample`, and starts the next segment with the same sample.
     pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
-        // Tries stuck segments again. They do not count, so that each wanted segment keeps its place.
+        // Retry stuck segments. They do not count towards the maximum, so that each wanted segment is kept.
         self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
         self.remove_oldest(surplus, u64::MAX);
@@ -168,7 +168,7 @@ impl Segments {
         let mut next = File::create(&path, &header)?;
         let made = Made::of(&path);
         next.sample(sample).inspect_err(|_| {
-            // Nothing is in it that is not in the one before.
+            // The new file contains nothing that the previous segment lacks.
             let _ = made.remove();
         })?;
         let mut file = std::mem::replace(&mut self.file, next);
@@ -205,14 +205,14 @@ impl Segments {
         }
     }
 
-    /// Opens the complete segments. They can be read also after they were removed.
+    /// Opens the complete segments. The readers work even after the segments are removed.
     pub fn open(&self) -> Result<Vec<FileReader>> {
         let opened: std::result::Result<_, _> =
             self.complete.iter().map(|segment| open(&segment.made.path)).collect();
         opened.map_err(|error| Error::incomplete(format!("what is to be frozen cannot be read: {error}")))
     }
 
-    /// How far they reach back from the last Sample, ns.
+    /// How far the segments reach back from the last sample, ns.
     pub fn held_ns(&self) -> u64 {
         let start_ns = self.complete.front().map_or(self.file.first_ns, |oldest| oldest.start_ns);
         self.file.last_ns.saturating_sub(start_ns)
@@ -222,13 +222,13 @@ impl Segments {
         self.complete_bytes + self.file.bytes()
     }
 
-    /// Removes all of them.
+    /// Removes all segments.
     pub fn remove(&self) -> io::Result<()> {
         let complete = self.complete.iter().map(|segment| &segment.made);
         complete.chain(&self.stuck).chain([&self.made]).try_for_each(|made| made.remove().map(drop))
     }
 
-    /// Closes the series after a failed write, and says what became of it.
+    /// Closes the series after a failed write. The error says what was saved.
     fn end_after(&mut self, failure: &Failure) -> Error {
         let mut error = self.file.end_after(failure);
         if let Some(latest) = self.complete.back() {
@@ -271,7 +271,7 @@ impl Destination for Segments {
     }
 }
 
-/// Says which files of earlier runs there are. They stay, and do not count.
+/// Prints how many files of earlier runs exist. They stay, and do not count towards the maximum.
 pub fn say_foreign(base: &Path) {
     let directory = base.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

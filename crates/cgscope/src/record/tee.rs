@@ -1,4 +1,4 @@
-//! `top --record`: a recording of what is shown.
+//! The recording of displayed samples: `top --record`.
 
 use std::path::Path;
 
@@ -16,19 +16,19 @@ use crate::{
     session::{Pace, Ready},
 };
 
-/// The recording of what is shown, if there is one. If the recording fails, the command goes on.
+/// Records the displayed samples, if the user named a file. If the recording fails, the command continues.
 #[derive(Default)]
 pub struct Tee {
     file: Option<File>,
     broken: Option<Reason>,
     has_screen: bool,
-    /// What became of the recording: said after the screen is gone.
+    /// The result of the recording, to print once the screen is closed.
     unsaid: Option<String>,
 }
 
 impl Tee {
-    /// Sets up a measurement, and its recording if `path` names a file. A file that cannot be written is refused before anything
-    /// starts. With `has_screen`, words on standard error wait until [`Self::leave_screen`].
+    /// Sets up a measurement, and a recording if `path` names a file. Fails before anything starts if the file cannot be written.
+    /// With `has_screen`, messages on standard error wait until [`Self::leave_screen`].
     pub fn set_up(
         path: Option<&Path>,
         has_screen: bool,
@@ -50,7 +50,7 @@ impl Tee {
         self.say(format!("{error}; what is shown after that is not recorded"));
     }
 
-    /// The daemon was restarted: from here on counters do not belong in the same file.
+    /// Ends the recording after a restart of the daemon, because the counters start again from 0.
     pub fn begins_anew(&mut self) {
         if self.file.is_some() {
             self.end(Reason::Failed);
@@ -59,7 +59,6 @@ impl Tee {
         }
     }
 
-    /// Closes the recording, if it is open.
     pub fn end(&mut self, reason: Reason) {
         let Some(mut file) = self.file.take() else { return };
         let (samples, path) = (units::count(file.samples, "Sample"), file.path().display());
@@ -81,7 +80,7 @@ impl Tee {
         }
     }
 
-    /// Says what became of the recording, now that the screen is gone.
+    /// Prints the result of the recording, now that the screen is closed.
     pub fn leave_screen(&mut self) {
         self.has_screen = false;
         if let Some(words) = self.unsaid.take() {
@@ -89,7 +88,7 @@ impl Tee {
         }
     }
 
-    /// The state of the recording. `None`: there is none, or it is complete.
+    /// The state of the recording; `None` if there is none, or it is complete.
     pub fn state(&self) -> Option<Recorded> {
         let broken = self.broken.as_ref().map(|reason| Recorded::Broken(reason.to_string()));
         broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))
@@ -117,7 +116,7 @@ mod tests {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("cgscope-{}-tee-{name}.rec", std::process::id()));
             let file = File::begin(&path, &Header::default()).unwrap();
-            // As on a screen: nothing is said yet.
+            // With a screen, nothing is printed yet.
             Self { path, tee: Tee { file: Some(file), has_screen: true, ..Tee::default() } }
         }
 
@@ -161,7 +160,7 @@ mod tests {
         let mut recorded = Teed::new("broken");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
-        // Out of order: no file takes this.
+        // The cgroups are not sorted, so the writer refuses the sample.
         tee.sample(&Sample { cgroups: vec![(2, "/b".into()), (1, "/a".into())], ..sample(2) });
         assert_eq!(
             (tee.state(), tee.exit()),

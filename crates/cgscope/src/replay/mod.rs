@@ -1,4 +1,4 @@
-//! `cgscope replay`: the screen of `top` over a recording.
+//! `cgscope replay`: the screen of `top` for a recording.
 
 mod pass;
 mod reader;
@@ -44,11 +44,11 @@ pub async fn run(options: &cli::Replay) -> Result {
     let mut playback = Playback::start(recording, intervals)?;
     let mut screen = Screen::take(&instead, mouse)?;
     let shown = show(&mut screen, &mut app, &mut playback).await;
-    // Only lines that are printed after this stay visible.
+    // Messages are visible only after the screen is closed.
     drop(screen);
     remembered.close(&app.settings);
     shown?;
-    // Nothing is known to be missing if the pass was not over.
+    // Before the pass ends, we do not know whether anything is missing.
     Ok(playback.recording.as_deref().map_or(Exit::Done, Recording::finish))
 }
 
@@ -87,7 +87,7 @@ fn app(recording: &Recording, player: Player, settings: Settings) -> App {
     app
 }
 
-/// The feed of the screen: a thread that reads the intervals that the player requests, and the pass over the file.
+/// The source of updates: a thread that reads the intervals that the player requests, and a pass over the whole file.
 struct Playback {
     wanted: mpsc::Sender<usize>,
     requested: Option<usize>,

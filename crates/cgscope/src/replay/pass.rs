@@ -1,4 +1,4 @@
-//! The pass over the whole file that looks for findings, on a thread of its own.
+//! A pass over the whole file that searches for findings, on a separate thread.
 
 use std::{
     collections::BTreeSet,
@@ -20,13 +20,13 @@ use cgscope_view::replay::{
 
 use crate::{exit::Result, recording::Recording};
 
-/// Time between two messages: the screen is drawn for each.
+/// The time between two messages, as each message causes a draw.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
-/// A message for the screen, and with the last one the recording, which knows what is missing.
+/// A message for the screen. The last message includes the recording, which knows what is missing.
 pub type PassMessage = (News, Option<Box<Recording>>);
 
-/// Starts at the first interval of `recording`. Dropping the receiver ends the pass.
+/// Starts the pass at the first interval of `recording`. Dropping the receiver ends the pass.
 pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
     let (send, news) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -35,13 +35,13 @@ pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
             Ok(None) => return,
             Err(error) => (News::Failed(error.sentence), None),
         };
-        // The receiver may be gone.
+        // Ignore errors: the receiver may have been dropped.
         let _ = send.send(last);
     });
     news
 }
 
-/// The recording after its end. `None`: the receiver is gone.
+/// Returns the recording after reading all of it, or `None` if the receiver was dropped.
 fn run(mut recording: Recording, send: &mpsc::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
     let mut beginnings = Beginnings::default();
     let (mut intervals, mut marks) = (0, Vec::new());
@@ -78,7 +78,7 @@ fn over(recording: &Recording) -> News {
     News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
 }
 
-/// A finding without its figures, which change from interval to interval.
+/// What identifies a finding, without its figures, which change from interval to interval.
 type Subject = (Rule, Option<Arc<str>>);
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ struct Beginnings {
 }
 
 impl Beginnings {
-    /// The findings of the next interval that the one before it did not have.
+    /// The findings of the next interval that the previous interval did not have.
     fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
         let subjects: Vec<Subject> =
             findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use cgscope_made_up::small::{interval, task};
 
-    /// Task 2 waits behind a neighbour for two thirds of what it is not throttled.
+    /// Task 2 waits behind a neighbour for two thirds of the time in which it is not throttled.
     fn noisy() -> Arc<Interval> {
         interval(vec![task(2, &[400_000_000])])
     }

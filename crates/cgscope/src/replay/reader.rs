@@ -1,4 +1,4 @@
-//! Reads intervals of a recording on a thread of its own: the requested one first, and then those before it.
+//! Reads intervals of a recording on a separate thread: first the requested interval, then the ones before it.
 
 use std::{
     path::Path,
@@ -19,28 +19,28 @@ use crate::{
     recording,
 };
 
-/// Intervals that are read before the target of a jump, for figures over time: a minute at the usual pace.
+/// How many intervals before the target of a jump are read, for figures over time: a minute at the usual interval.
 const BEFORE: usize = 60;
 
-/// Most intervals that are read on the way to a later one: those of a second or two at the highest speed.
+/// Maximum number of skipped intervals that are read as well: one or two seconds of playback at the highest speed.
 const SKIPPED: usize = 128;
 
 pub enum Read {
-    /// An interval by its number. `None`: it is damaged.
+    /// An interval, by number; `None` if it is damaged.
     Interval(usize, Result<Option<Arc<Interval>>>),
-    /// Intervals from this one on that were skipped, the latest last.
+    /// Skipped intervals: the number of the first one, and all of them, the latest last.
     Skipped(usize, Vec<Frame>),
-    /// The intervals before this one, the latest last.
+    /// The intervals before the one with this number, the latest last.
     Before(usize, Vec<Frame>),
 }
 
-/// Starts a thread that waits for numbers of intervals. It ends when either channel is closed.
+/// Starts a thread that receives interval numbers and reads the intervals. It ends when either channel is closed.
 pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     thread::spawn(move || {
         let reader = IntervalReader { intervals, receive, send, last: None, before: None };
-        // The error says that a channel is closed.
+        // The only error is a closed channel.
         let _ = reader.run();
     });
     (wanted, reads)
@@ -54,7 +54,7 @@ struct IntervalReader {
     before: Option<Before>,
 }
 
-/// Intervals that are read because a later one is shown.
+/// Progress of reading the intervals before a displayed one.
 struct Before {
     of: usize,
     next: usize,
@@ -72,7 +72,7 @@ impl IntervalReader {
         }
     }
 
-    /// The last request, as a key that is held down makes many. Waits for one if there is nothing else to do.
+    /// The latest request, because a held key sends many. Waits for a request if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,
@@ -87,7 +87,7 @@ impl IntervalReader {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
-            // Figures over time then have no gaps at a high speed.
+            // Read skipped intervals as well, so that figures over time have no gaps at a high speed.
             let frames: Vec<Frame> = (last + 1..n)
                 .map_while(|k| self.intervals.read(k).ok()?)
                 .map(|one| Frame::new(&one))
@@ -103,7 +103,7 @@ impl IntervalReader {
         self.send.send(Read::Interval(n, interval)).map_err(|_| RecvError)
     }
 
-    /// Reads one more interval. One that cannot be read is left out, with all before it.
+    /// Reads one more interval. If it cannot be read, it is dropped together with all earlier ones.
     fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),
@@ -118,14 +118,14 @@ impl IntervalReader {
     }
 }
 
-/// The intervals between each two Samples of a file. If they are read in order, each needs only one more Sample.
+/// The intervals between consecutive samples of a file. Reading them in order reads each sample only once.
 pub struct Intervals {
     reader: FileReader,
     index: Index,
     file: String,
-    /// The Sample that the reader reads next.
+    /// The number of the sample that the reader returns next, if known.
     next: Option<usize>,
-    /// The Sample read last, and its number.
+    /// The last sample that was read, and its number.
     last: Option<(usize, Sample)>,
 }
 
@@ -142,7 +142,7 @@ impl Intervals {
         entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
     }
 
-    /// The selected part of the interval from Sample `n` to the next one. `None`: one of the two is damaged.
+    /// The selected part of the interval from sample `n` to the next one; `None` if one of the two is damaged.
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
         let earlier = match self.last.take() {
             Some((number, sample)) if number == n => Some(sample),
@@ -155,7 +155,7 @@ impl Intervals {
         Ok(Some(interval))
     }
 
-    /// Sample `n`. `None`: it is damaged.
+    /// Sample `n`; `None` if it is damaged.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
         let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
@@ -164,7 +164,7 @@ impl Intervals {
             self.reader.seek(&self.index, n).map_err(unreadable)?;
         }
         let sample = self.reader.next().transpose().map_err(unreadable)?;
-        // The reader skips a damaged Sample, and reads the next one in its place.
+        // The reader skips a damaged sample and returns the next one instead.
         let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
         self.next = sample.is_some().then_some(n + 1);
         Ok(sample)
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::recording::Recording;
 
-    /// What rises in a history: waits, their sum and the time on a CPU.
+    /// A sample whose counters rise with `n`: waits, their sum and the time on a CPU.
     fn sample(n: u64) -> Sample {
         let tasks = (1..=4).map(|tid| {
             let mut task = task(tid, &vec![u64::from(tid) * 1_000; n as usize * 3]);

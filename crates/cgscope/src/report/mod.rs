@@ -1,4 +1,4 @@
-//! `cgscope report`: what happened in a recording, in words and tables, or as a page.
+//! `cgscope report`: what happened in a recording, as text with tables, or as an HTML page.
 
 mod html;
 mod rows;
@@ -30,14 +30,14 @@ use crate::{
 use rows::{Pair, Row};
 use words::About;
 
-/// Most intervals that a recording is read in: two for each character of a wide terminal, and enough for a chart.
+/// Maximum number of intervals to read: two for each column of a wide terminal, and enough for a chart.
 const INTERVALS: u64 = 150;
-/// Slices of the timeline, enough that no interval is divided.
+/// The number of timeline slices, large enough that no interval is split.
 const SLICES: usize = 2 * INTERVALS as usize;
 
 /// A whole recording.
 struct Whole {
-    /// Its intervals as one.
+    /// All intervals joined.
     interval: Interval,
     timeline: Timeline,
     findings: Vec<Finding>,
@@ -88,7 +88,7 @@ pub fn run(options: &Report) -> Result {
 }
 
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {
-    // First, so that nobody waits for what cannot be written.
+    // Check the file first: do not read a long recording for a page that cannot be written.
     let place = html::output::place(path)?;
     let whole = Whole::read(recording)?;
     let page = html::page(&About::new(recording, &whole.interval), &whole);
@@ -113,7 +113,6 @@ fn objects(recording: &mut Recording) -> Result<()> {
     out.flush().map_err(|error| Error::output(&error))
 }
 
-/// Writes an object as a line of JSON.
 pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, object)?;
     writeln!(out)

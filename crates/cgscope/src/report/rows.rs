@@ -1,4 +1,4 @@
-//! The rows of the report's tables, for text and page: by cgroup, process and thread, and who waited behind whom.
+//! The rows of the tables in text and page: cgroups, processes, threads, and pairs of victim and culprit.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -6,21 +6,21 @@ use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait, interval::
 
 use crate::causes::{self, UNNAMED};
 
-/// The name of a cgroup without a path.
+/// The name of a cgroup whose path is unknown.
 pub const REMOVED: &str = "(removed before it was read)";
 
-/// A cgroup, a process or a thread over the recording.
+/// The totals of a cgroup, a process or a thread over the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Path of a cgroup, or the name of a process or thread.
+    /// The path of a cgroup, or the name of a process or thread.
     pub name: String,
     /// The owner of a cgroup, in a few words.
     pub whose: Option<String>,
-    /// Process id of a process, thread id of a thread.
+    /// The process id of a process, or the thread id of a thread.
     pub id: Option<u32>,
-    /// Process id of a thread.
+    /// The process id of a thread.
     pub process: Option<u32>,
-    /// Path of the cgroup of a process or thread.
+    /// The cgroup path of a process or thread.
     pub cgroup: Option<Arc<str>>,
     /// Completed waits.
     pub wait: Wait,
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// The longest waiting first, without those that neither waited nor ran.
+/// Sorts by waiting, the longest first. Drops rows that neither waited nor ran.
 fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut rows: Vec<Row> = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0).collect();
     rows.sort_by(|a, b| {
@@ -43,7 +43,7 @@ fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     rows
 }
 
-/// Cgroups, each with all below it.
+/// Cgroups, each including its descendants.
 pub fn cgroups(whole: &Interval) -> Vec<Row> {
     sorted(whole.by_cgroup().into_iter().map(|(path, group)| Row {
         whose: path.as_deref().and_then(|path| CgroupName::of(path).words()),
@@ -51,7 +51,7 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
     }))
 }
 
-/// Processes, and the sum of exited ones.
+/// Processes, and one row with the sum of exited tasks.
 pub fn processes(whole: &Interval) -> Vec<Row> {
     let rows = whole.processes().into_iter().map(|process| {
         let task = &whole.tasks[process.named_by].reading;
@@ -61,7 +61,7 @@ pub fn processes(whole: &Interval) -> Vec<Row> {
     sorted(rows.chain([ended(whole)]))
 }
 
-/// Threads, and the sum of exited ones.
+/// Threads, and one row with the sum of exited tasks.
 pub fn threads(whole: &Interval) -> Vec<Row> {
     let rows = whole.tasks.iter().map(|task| Row {
         name: task.reading.comm.to_string(),
@@ -86,16 +86,16 @@ fn ended(whole: &Interval) -> Row {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
-    /// Path of the cgroup whose tasks waited.
+    /// The cgroup path of the tasks that waited.
     pub victim: String,
     pub culprit: String,
-    /// Waiting summed over tasks.
+    /// The victim's waiting behind this culprit, ns summed over tasks.
     pub ns: u64,
-    /// The victim's waiting behind all culprits.
+    /// The victim's waiting behind all culprits, ns.
     pub of_ns: u64,
 }
 
-/// The longest waiting first.
+/// Pairs of victim and culprit, the longest waiting first.
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut waited: BTreeMap<String, u64> = BTreeMap::new();
@@ -110,7 +110,7 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
         Pair { victim, culprit, ns, of_ns }
     });
     let mut pairs: Vec<Pair> = pairs.collect();
-    // Stable: equal ones stay in the order of their names.
+    // The sort is stable, so equal pairs stay sorted by name.
     pairs.sort_by_key(|pair| Reverse(pair.ns));
     pairs
 }

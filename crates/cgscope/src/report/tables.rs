@@ -23,7 +23,7 @@ const HEADINGS: &str =
     "      wait why        throt    waits      p50      p99  longest    on-cpu     vol   invol";
 const WHY: usize = 10;
 
-/// A table of rows, those that waited longest.
+/// Prints a table of the rows that waited longest.
 pub fn table(out: &mut String, title: &str, last: &str, mode: Mode, rows: &[Row]) -> Result {
     let waited: Vec<&Row> = rows.iter().filter(|row| row.wait.count != 0).collect();
     if waited.is_empty() {
@@ -56,7 +56,7 @@ fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
     )
 }
 
-/// `/a.service  (a.service)`, `12 sh  /a`, `13 worker of 12  /a`
+/// The names of a row: `/a.service  (a.service)`, `12 sh  /a`, `13 worker of 12  /a`.
 fn named(row: &Row) -> String {
     let id = row.id.map_or(String::new(), |id| format!("{id} "));
     let of = row.process.filter(|process| row.id != Some(*process));
@@ -83,7 +83,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     more(out, pairs.len().saturating_sub(PAIRS))
 }
 
-/// Each quota of a cgroup that had something to run, and the kernel's own counters of it; `rows`: the cgroups'.
+/// Prints each quota that the cgroup used, with the kernel's own counters. `rows` are the cgroups' rows.
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
     for limits in &whole.limits {
@@ -95,7 +95,7 @@ pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
     Ok(())
 }
 
-/// `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`
+/// The limits in words: `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`.
 pub fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));

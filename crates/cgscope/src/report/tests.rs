@@ -5,7 +5,7 @@ use cgscope_made_up::small::{interval, task, waiting};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What happens in second `n`: a task of a pod is throttled longest in second 5, others go on as always.
+/// The interval of second `n`: a task of a pod is throttled, longest in second 5; other tasks do the same every second.
 fn second(n: u64) -> Interval {
     let long = 40_000_000 * (6u64.saturating_sub(n.abs_diff(5)).max(1));
     let mut throttled = task(5, &[long, long / 2]);
@@ -29,12 +29,12 @@ fn second(n: u64) -> Interval {
     interval
 }
 
-/// Eight seconds.
+/// A recording of eight seconds.
 pub(super) fn whole() -> Whole {
     of((0..8).map(second))
 }
 
-/// What a recording of these Intervals gives.
+/// The contents of a recording with these intervals.
 pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
     let (mut whole, mut timeline) = (Interval::default(), Timeline::new(SLICES));
     for interval in intervals {
@@ -44,7 +44,7 @@ pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
     Whole::new(whole, timeline, &Losses::default(), &HOST)
 }
 
-/// Four CPUs, all of it measured.
+/// A host with four CPUs, measured as a whole.
 pub(super) const HOST: Host = Host { cpus: Some(4), whole: true };
 
 #[test]

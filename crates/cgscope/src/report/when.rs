@@ -1,4 +1,4 @@
-//! When it happened: sparklines over time, and the worst moment in words.
+//! The report over time: sparklines, and the worst moment in words.
 
 use std::fmt::{Result, Write as _};
 
@@ -10,13 +10,13 @@ use cgscope_model::{
 
 use crate::causes::{self, UNNAMED};
 
-/// Columns of a sparkline: with its name and its highest value a line fits 80 columns.
+/// The width of a sparkline. With its name and its maximum, a line fits in 80 columns.
 const COLUMNS: usize = 40;
 const NAME: usize = 16;
-/// From just above 0 to the top of the scale; 0 is blank.
+/// Bars from just above 0 to the maximum; 0 is blank.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Sparklines and the worst moment; nothing for a single slice, which the totals show.
+/// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it already.
 pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
     let slices = timeline.slices();
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
@@ -68,7 +68,7 @@ fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Res
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
 }
 
-/// A value above 0 is never blank.
+/// The bar of a value. A value above 0 is never blank.
 fn level(value: f64, top: f64) -> char {
     if value <= 0.0 || top <= 0.0 {
         return ' ';

@@ -1,4 +1,4 @@
-//! The report in words.
+//! The report as text.
 
 use std::fmt::{Result, Write as _};
 
@@ -18,22 +18,22 @@ use crate::{
 
 const WIDTH: usize = 100;
 
-/// A recording in words, without its intervals.
+/// Facts about the recording itself, in words.
 pub struct About {
-    /// As the user named it.
+    /// The path as the user gave it.
     pub file: String,
-    /// What was recorded, and where.
+    /// What was recorded, and on which host.
     pub what: String,
-    /// `Linux 6.12 x86_64, 2 CPUs`
+    /// Like `Linux 6.12 x86_64, 2 CPUs`.
     pub host_words: String,
-    /// Samples, duration and start.
+    /// Number of samples, duration and start.
     pub extent: String,
     pub ending: String,
     pub host: Host,
 }
 
 impl About {
-    /// Needs a recording that was read to its end.
+    /// Call this only after the recording was read to its end.
     pub fn new(recording: &Recording, whole: &Interval) -> Self {
         let header = recording.header();
         let cpus = units::count(header.cpus.len() as u64, "CPU");
@@ -72,7 +72,7 @@ pub fn body_of(whole: &Whole, host: &Host) -> String {
     out
 }
 
-/// First what is wrong, then how much and when, then who; cost and losses come last.
+/// Writes first what is wrong, then how much and when, then who. Cost and losses come last.
 fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
     let mode = interval.mode;
@@ -108,7 +108,7 @@ pub fn incomplete(whole: &Interval) -> Option<String> {
 
 fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
-    // Unwrapped, as people search for it.
+    // Not wrapped, because users search for these lines.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
     if let Some(sentence) = incomplete(whole) {
         out += &wrapped(&sentence, WIDTH, "");
@@ -117,7 +117,7 @@ fn title(about: &About, whole: &Interval) -> String {
     out
 }
 
-/// Waiting compared with running, why, behind whom, and when; then the details.
+/// The waits compared with run time, their causes, the culprits and the worst moment, then details.
 pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
@@ -154,7 +154,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     said
 }
 
-/// Our sum compared with the kernel's.
+/// Compares our sum of waits with the kernel's.
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {

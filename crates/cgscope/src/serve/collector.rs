@@ -8,25 +8,25 @@ use cgscope_serve::{collection::Collect, shown::Reading};
 
 use crate::{cli::ModeChoice, exit::Result, mode};
 
-/// Runs of the hook that are measured, which needs a privilege.
+/// Maximum number of hook runs to measure. Measuring them needs a privilege.
 const RUNS: u64 = 2_000;
-/// The longest measurement, on a host where little happens.
+/// The longest measurement, on a host with few context switches.
 const LONGEST: Duration = Duration::from_millis(500);
 
 pub struct Own(Collector);
 
 impl Own {
-    /// Loads and attaches, and measures the hook.
+    /// Loads and attaches the BPF programs, and measures the cost of the hook.
     pub fn start() -> Result<Self> {
         let options = Options { shared: true, ..Options::default() };
         let exact = || Collector::start(&options);
-        // Without BPF there is nothing that viewers could not do themselves.
+        // Exact mode only: coarse readings need no daemon.
         let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
         collector.measure_hook(RUNS, LONGEST);
         Ok(Self(collector))
     }
 
-    /// Optional parts that the kernel refused, in sentences.
+    /// Optional parts that the kernel refused, one sentence each.
     pub fn refused(&self) -> &[String] {
         self.0.refused()
     }

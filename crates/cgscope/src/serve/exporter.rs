@@ -1,4 +1,4 @@
-//! Metrics, on a thread of their own: making a page may take a while, and viewers do not wait for it.
+//! Exports metrics on a separate thread: building a page may take a while, and viewers must not wait for it.
 
 use std::{
     future::pending,
@@ -26,8 +26,8 @@ use tokio::{
 
 use super::freshness::Freshness;
 
-/// The shortest interval that is added: viewers may have Samples taken much more often, and each interval costs work for every task.
-/// What ended in Samples between is added, too.
+/// The shortest interval to add between scrapes. Viewers may request samples much more often, and each interval costs work for
+/// every task. Tasks that end in between are still counted.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Parts {
@@ -57,7 +57,7 @@ impl Exporter {
         Self::run(move |_| async move { sentence.into() }).expect("a thread")
     }
 
-    /// `work` ends only where it cannot go on, with a sentence that says why.
+    /// Runs `work` on a thread. `work` ends only if it cannot continue, and returns a sentence that says why.
     fn run<F>(work: impl FnOnce(Arc<Mutex<Option<Config>>>) -> F + Send + 'static) -> io::Result<Self>
     where
         F: Future<Output = String>,
@@ -87,7 +87,7 @@ impl Exporter {
         (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics is gone".into())
     }
 
-    /// Exports by another configuration from the next Sample on.
+    /// Sets another configuration, which applies from the next sample on.
     pub fn set_config(&self, config: Config) {
         *lock(&self.config) = Some(config);
     }
@@ -97,7 +97,7 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It panicked: the message has been printed.
+            // An error means a panic, whose message has been printed.
             let _ = thread.join();
         }
     }
@@ -107,9 +107,9 @@ struct State {
     metrics: Metrics,
     config: Arc<Mutex<Option<Config>>>,
     runtime: Runtime,
-    /// The Sample up to which everything has been added.
+    /// The last sample that was added.
     before: Option<Taken>,
-    /// The time from the beginning of that Sample until it was added.
+    /// The time from the start of that sample until it was added.
     readying: Duration,
     counters: Arc<Counters>,
     http: Arc<Http>,
@@ -135,7 +135,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let ahead = freshness.clone();
     let pages = http.serve(Source { state, latest, freshness });
     let beside = async {
-        // If no Samples come any more, the collection reports why.
+        // If samples stop, the collection reports why.
         tokio::join!(feed, ahead.take_ahead());
         pending().await
     };
@@ -145,7 +145,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     }
 }
 
-/// Makes pages: one for each format.
+/// Builds pages, one for each format.
 struct Source {
     state: Arc<tokio::sync::Mutex<State>>,
     latest: watch::Receiver<Latest>,
@@ -170,7 +170,7 @@ impl Pages for Source {
     }
 }
 
-/// Adds Samples between scrapes: short-lived cgroups get their names, and what ended is not held until a scrape.
+/// Adds samples between scrapes, so that short-lived cgroups get names and ended tasks are not held until the next scrape.
 async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
     let mut added: Option<Instant> = None;
     while latest.changed().await.is_ok() {
@@ -222,11 +222,10 @@ impl State {
     }
 
     fn page(&self, format: Format) -> Page {
-        // Without spare capacity, because readers hold the page.
+        // Readers hold the page, so drop spare capacity.
         Page::ok(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
-    /// Figures of the daemon itself.
     fn own(&self) -> Vec<Given> {
         let count =
             |atomic: &std::sync::atomic::AtomicU64| atomic.load(std::sync::atomic::Ordering::Relaxed) as f64;

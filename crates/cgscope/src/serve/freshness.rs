@@ -1,4 +1,4 @@
-//! Fresh Samples for pages. For a scraper with a steady beat the Sample is taken ahead; for any other it is taken when it comes.
+//! Fresh samples for pages. Before a periodic scrape, the sample is taken ahead; for any other scrape, when it arrives.
 
 use std::{
     collections::VecDeque,
@@ -13,18 +13,18 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-/// The oldest Sample for a page: it bounds the collections that frequent scrapes cost.
+/// The oldest sample that a page may show. This limits the number of samples that frequent scrapes cause.
 const FRESH: Duration = Duration::from_millis(250);
-/// The longest wait for a Sample; after it the page shows the one before.
+/// The longest wait for a sample; after that, the page shows the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Added to the time that the last Sample took, when the next one is taken ahead.
+/// Margin added to the time that the last sample took, when a sample is taken ahead.
 const SLACK: Duration = Duration::from_millis(20);
 
 pub(super) struct Freshness {
     pace: Arc<Pace>,
     latest: watch::Receiver<Latest>,
     beat: Mutex<Beat>,
-    /// When a Sample was last asked for ahead of a scrape.
+    /// When a sample was last requested ahead of a scrape.
     asked: Mutex<Option<Instant>>,
     ahead: watch::Sender<Option<Instant>>,
 }
@@ -35,7 +35,7 @@ impl Freshness {
         Self { pace, latest, beat: Mutex::default(), asked: Mutex::new(None), ahead }
     }
 
-    /// Waits until the latest Sample is a fresh one, taking one if need be.
+    /// Waits until the latest sample is fresh; requests one if necessary.
     pub async fn wait(&self) {
         let mut latest = self.latest.clone();
         let stale = match &*latest.borrow() {
@@ -57,17 +57,17 @@ impl Freshness {
         let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
     }
 
-    /// Records a scrape. `readying`: how long its Sample took to get ready.
+    /// Records a scrape at `at`. `readying` is the time that its sample took to get ready.
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);
-        // Any earlier, a Sample that takes no longer than the last one would not be fresh any more.
+        // If taken earlier, a sample that takes no longer than the last one might already be stale.
         let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
         self.ahead.send_replace(ahead);
     }
 
-    /// Takes Samples ahead of expected scrapes. Never ends.
+    /// Takes samples ahead of expected scrapes. Never returns.
     pub async fn take_ahead(&self) {
         let mut ahead = self.ahead.subscribe();
         loop {
@@ -84,20 +84,20 @@ impl Freshness {
             }
             *lock(&self.asked) = Some(Instant::now());
             self.pace.now();
-            // Once for each scrape: whoever stops scraping costs one Sample.
+            // One sample per scrape: after the last scrape, only one sample is wasted.
             let _ = ahead.changed().await;
         }
     }
 }
 
-/// Scrapers that are distinguished by their beats: two, as where Prometheus runs in pairs, and one more.
+/// Maximum number of periodic scrapers that we can predict: a Prometheus pair, and one more.
 const SCRAPERS: usize = 3;
-/// Two gaps are alike if they differ by less than this share of a round.
+/// Two gaps count as equal if they differ by less than the period divided by this.
 const LIKE: u32 = 20;
-/// No Sample is taken ahead for a scraper that comes more rarely.
+/// The longest period for which samples are taken ahead.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// When the latest scrapes came.
+/// The times of the latest scrapes.
 #[derive(Debug, Default)]
 struct Beat {
     came: VecDeque<Instant>,
@@ -111,8 +111,8 @@ impl Beat {
         self.came.push_back(at);
     }
 
-    /// When the next scrape will come, if the latest ones had a steady beat: of one scraper, or of a few with beats of the same
-    /// length. Never before the last scrape.
+    /// Predicts the next scrape if the latest scrapes were periodic: one scraper, or a few with the same period. Never before the
+    /// last scrape.
     fn next(&self) -> Option<Instant> {
         let gaps: Vec<Duration> =
             self.came.iter().zip(self.came.iter().skip(1)).map(|(a, b)| *b - *a).collect();
@@ -120,7 +120,7 @@ impl Beat {
         (1..=SCRAPERS).find_map(|scrapers| {
             let (before, latest) = gaps.get(gaps.len().checked_sub(2 * scrapers)?..)?.split_at(scrapers);
             let round: Duration = latest.iter().sum();
-            // Gaps between scrapers may be short, and shift by as much as their rounds do.
+            // Compare with the whole period: gaps between scrapers may be short, but vary as much as the period does.
             let is_like = |a: &Duration, b: &Duration| a.abs_diff(*b) < round / LIKE;
             let is_steady = before.iter().zip(latest).all(|(before, latest)| is_like(before, latest));
             (is_steady && round <= LONGEST).then(|| last + latest[0])
@@ -132,7 +132,7 @@ impl Beat {
 mod tests {
     use super::*;
 
-    /// What is foretold after scrapes at these moments, ms.
+    /// The predicted scrape after scrapes at these times, ms.
     fn next(came_ms: &[u64]) -> Option<u64> {
         let start = Instant::now();
         let mut beat = Beat::default();

@@ -1,4 +1,4 @@
-//! The socket of viewers: handed over by systemd, or made.
+//! The Unix socket for viewers: passed by systemd, or created.
 
 use std::{
     fs, io,
@@ -19,20 +19,20 @@ use cgscope_serve::{
 
 use crate::users;
 
-/// Read and written by owner and group.
+/// Owner and group can read and write.
 const MODE: u32 = 0o660;
 
-/// A listening socket. Dropping it removes the file that was made for it.
+/// A listening socket. Dropping it removes the socket file if we created one.
 #[derive(Debug)]
 pub struct Listening {
     pub listener: UnixListener,
-    /// The path, or words for it.
+    /// The path, or words for the socket.
     pub place: String,
     made: Option<(PathBuf, u64)>,
 }
 
 impl Listening {
-    /// Listens as the configuration says; `None`: it names no socket.
+    /// Opens the configured socket; `None` if the configuration has none.
     pub fn open(config: &SocketConfig) -> Result<Option<Self>, String> {
         if let Some(listener) = handed_over() {
             let listening = Self { listener, place: "the socket of systemd".into(), made: None };
@@ -52,7 +52,7 @@ impl Listening {
                 path.display()
             )
         };
-        // Nobody may connect before owner and group are set.
+        // Nobody can connect until owner and group are set.
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o777));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
@@ -73,7 +73,7 @@ impl Listening {
         Ok(Some(listening))
     }
 
-    /// The group whose members may connect; `None`: it is root's, or the socket has no path.
+    /// The group whose members may connect; `None` if it is root's, or the socket has no path.
     pub fn viewers(&self) -> Option<u32> {
         let address = self.listener.local_addr().ok()?;
         let metadata = fs::metadata(address.as_pathname()?).ok()?;
@@ -91,21 +91,21 @@ impl Drop for Listening {
         if let Some((path, id)) = &self.made
             && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == *id)
         {
-            // Without privileges this may fail; the next daemon notices that nobody is behind the file.
+            // May fail without privileges; the next daemon detects and removes the stale file.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// The first socket that systemd hands over.
+/// The first socket that systemd passes.
 fn handed_over() -> Option<UnixListener> {
     let mut sockets = sd_notify::listen_fds().ok()?;
     let first = sockets.next()?;
-    // SAFETY: systemd hands it over to this process (`LISTEN_PID`), and nobody else has taken it.
+    // SAFETY: systemd passed the descriptor to this process (`LISTEN_PID`), and nobody else has taken it.
     Some(UnixListener::from(unsafe { OwnedFd::from_raw_fd(first) }))
 }
 
-/// Removes the socket of a daemon that was killed, and no other file.
+/// Removes the socket of a killed daemon, and no other file.
 fn remove_stale(path: &Path) -> Result<(), String> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -126,8 +126,8 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     })
 }
 
-/// The group whose members may connect to a new socket. The default group need not exist: on a host that was never set up for
-/// the daemon, it serves root alone.
+/// The group whose members may connect to a new socket. If the default group does not exist, as on a host without setup for the
+/// daemon, only root can connect.
 fn viewers_group(config: &SocketConfig) -> Result<u32, String> {
     match group_id(&config.group) {
         Err(sentence) if config.group == SocketConfig::default().group => {

@@ -57,7 +57,7 @@ pub async fn run(options: &Serve) -> Result {
     LocalSet::new().run_until(daemon.serve()).await
 }
 
-/// The configuration that was named, else that of the host, else the defaults; and its source in words.
+/// Reads the named configuration, else the host's file, else uses the defaults. Also returns the source in words.
 fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     let file = named.unwrap_or(Path::new(FILE));
     let text = match fs::read_to_string(file) {
@@ -107,7 +107,7 @@ fn exported(config: &Config) -> cgscope_metrics::Config {
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
-/// The daemon, loaded and listening, without privileges.
+/// The daemon after setup: loaded, listening, and without privileges.
 struct Daemon {
     config: Config,
     named: Option<PathBuf>,
@@ -237,7 +237,7 @@ impl Daemon {
     }
 }
 
-/// Why no Sample can be taken any more.
+/// Waits until no more samples can be taken, and returns why.
 async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
     match latest.wait_for(std::result::Result::is_err).await.as_deref() {
         Ok(Err(sentence)) => sentence.clone(),
@@ -245,10 +245,10 @@ async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
     }
 }
 
-/// What a reload changes.
+/// Everything that a reload changes or needs.
 struct Reload {
     named: Option<PathBuf>,
-    /// The configuration at the start, which holds for all keys that a reload does not change.
+    /// The configuration at the start, for keys that a reload does not change.
     started: Config,
     interval_ns: u64,
     pace: Arc<Pace>,
@@ -259,7 +259,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// Reads the configuration again. An error leaves everything as it was.
+    /// Reads the configuration again. After an error nothing changes.
     fn reload(&mut self) {
         let (config, source) = match read(self.named.as_deref()) {
             Ok(read) => read,
@@ -288,16 +288,16 @@ impl Reload {
     }
 }
 
-/// A Sample that takes this long will never come.
+/// After this time, a sample counts as stuck, and we stop notifying the watchdog.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Notifies the watchdog of systemd while Samples are taken.
+/// Notifies the watchdog of systemd while samples are taken.
 async fn keep_alive(pace: &Pace) {
     let mut usec = 0;
     if !sd_notify::watchdog_enabled(false, &mut usec) {
         return pending().await;
     }
-    // Twice in the time that systemd waits, as it recommends.
+    // Twice per timeout, as systemd recommends.
     let mut ticks = tokio::time::interval(Duration::from_micros(usec / 2).max(Duration::from_millis(1)));
     loop {
         ticks.tick().await;
@@ -307,7 +307,7 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Waits until a signal ends the daemon, or metrics cannot be served: why, in a sentence. SIGHUP reloads the configuration.
+/// Waits until a signal ends the daemon, or metrics cannot be served: then returns why. SIGHUP reloads the configuration.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
     let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();
@@ -322,7 +322,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            // A daemon that serves only half looks healthy to systemd; one that ends is restarted.
+            // End: a daemon that serves only viewers looks healthy to systemd, while one that ends is restarted.
             sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {

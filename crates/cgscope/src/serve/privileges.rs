@@ -1,4 +1,4 @@
-//! Gives up the privileges that the daemon does not need once it has loaded BPF, before anybody can connect.
+//! Gives up the privileges that the daemon no longer needs after loading BPF, before anybody can connect.
 
 use std::io;
 
@@ -9,11 +9,11 @@ use rustix::thread::{
 
 use crate::users::User;
 
-/// Becomes another user, if one is given, and gives up every capability for good. Must be called while there is one thread: others
-/// would keep theirs.
+/// Switches to another user, if one is given, and gives up every capability for good. Call it while there is only one thread:
+/// other threads would keep their privileges.
 ///
-/// The maps and programs that are loaded stay open, and reading them needs no privilege (Linux 5.19: commit c8644cd0efe7; of the
-/// commands of bpf(2) only making maps and loading programs do).
+/// The loaded maps and programs stay open, and reading them needs no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
+/// needs one only to create maps and to load programs.
 pub fn give_up(user: Option<&User>) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -23,13 +23,13 @@ pub fn give_up(user: Option<&User>) -> Result<(), String> {
     };
     set_no_new_privs(true).map_err(io::Error::from).map_err(failed("privileges cannot be ruled out"))?;
     for capability in CapabilitySet::all().iter() {
-        // One that this process may not take away from itself it does not have; one that the kernel does not know is none.
+        // Ignore errors: the process cannot remove a capability that it lacks, and an unknown capability does not exist.
         let _ = remove_capability_from_bounding_set(capability);
     }
     if let Some(user) = user {
         become_user(user).map_err(failed("the daemon could not become its user"))?;
     }
-    // Where ambient capabilities are not known there are none.
+    // An error means that the kernel has no ambient capabilities.
     let _ = clear_ambient_capability_set();
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -40,7 +40,7 @@ pub fn give_up(user: Option<&User>) -> Result<(), String> {
 }
 
 fn become_user(user: &User) -> io::Result<()> {
-    // SAFETY: the pointer is to `len` ids; the other calls take numbers.
+    // SAFETY: the pointer is to `len` ids; the other calls take numbers only.
     let done = unsafe {
         libc::setgroups(user.groups.len(), user.groups.as_ptr()) == 0
             && libc::setresgid(user.gid, user.gid, user.gid) == 0

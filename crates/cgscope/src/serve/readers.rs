@@ -1,4 +1,4 @@
-//! Warnings if users can read the daemon's secrets, or viewers can use the runtime's socket.
+//! Warns if users can read the daemon's secrets, or viewers can use the socket of the container runtime.
 
 use std::{
     fs::{self, Metadata},
@@ -10,13 +10,13 @@ use cgscope_serve::{config::Config, cri::Runtime};
 
 use crate::users;
 
-/// Bits of a mode for others; those for the group are 3 bits further.
+/// Mode bits for others; shifted left by 3, they are the group's bits.
 const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// Warnings about files that viewers can use, each with a remedy. `viewers`: the group whose members may connect, if it is not root's.
-/// Access lists are not read.
+/// Warnings about files that viewers can use, each with a remedy. `viewers` is the group whose members may connect, unless it is
+/// root's. Access control lists are not checked.
 pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
     let http = &config.http;
     let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];
@@ -54,9 +54,9 @@ fn runtimes(socket: &Path, gid: u32) -> Option<String> {
     })
 }
 
-/// Whether a member of this group, not the owner, may access a file; `None`: somebody in no group of it.
+/// Whether a member of the group `gid` (not the owner) can access a file. `None` is a user in none of the file's groups.
 fn may(path: &Path, gid: Option<u32>, what: u32) -> bool {
-    // Links count by what they lead to.
+    // Check the target of a link.
     let path: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let mut directories = path.ancestors().skip(1).map(fs::metadata);
     fs::metadata(&path).is_ok_and(|metadata| allows(&metadata, gid, what))
@@ -77,7 +77,7 @@ mod tests {
     const VIEWERS: u32 = 61_100;
     const DAEMONS: u32 = 61_101;
 
-    /// What is said of a key of this group and mode, in a directory of this mode.
+    /// The warnings about a TLS key with this group and mode, in a directory with this mode.
     fn said(gid: u32, mode: u32, directory_mode: u32) -> Vec<String> {
         let directory = std::env::temp_dir().join(format!("cgscope-readers-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory of ours");
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_key_that_viewers_or_everybody_can_read_is_told_with_what_to_do() {
         if !rustix::process::geteuid().is_root() {
-            // Only root gives files to other groups.
+            // Only root can give files to other groups.
             return;
         }
         let viewers = said(VIEWERS, 0o640, 0o755);

@@ -2,7 +2,7 @@
 
 use cgscope_serve::config::Config;
 
-/// The end of a sentence: changed keys that only a restart applies.
+/// The end of a sentence: the changed keys that only a restart applies. Empty if there are none.
 pub fn what_stays(started: &Config, now: &Config) -> String {
     let changed: Vec<_> = [
         ("`user`", started.user != now.user),

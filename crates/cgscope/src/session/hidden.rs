@@ -1,11 +1,11 @@
-//! Detects targets that exist but are hidden from us.
+//! Detects targets that exist but that the kernel hides from us.
 
 use std::fs;
 
 use cgscope_collect::shared_parts::text;
 use cgscope_model::Selection;
 
-/// A sentence if a chosen process or thread exists although nothing of it is shown.
+/// A sentence if a chosen process or thread still exists. Call it when the readings show nothing of the targets.
 pub fn hidden(selection: &Selection) -> Option<String> {
     let process = selection.pids.iter().map(|pid| ("process", pid));
     let mut chosen = process.chain(selection.tids.iter().map(|tid| ("thread", tid)));
@@ -16,7 +16,7 @@ pub fn hidden(selection: &Selection) -> Option<String> {
     ))
 }
 
-/// True for the `/proc/PID/stat` of a task that has not begun to exit.
+/// Whether the task of this `/proc/PID/stat` has not begun to exit.
 fn lives(stat: &[u8]) -> bool {
     const PF_EXITING: u64 = 0x4;
     text::stat(stat).is_some_and(|stat| !stat.is_dead() && stat.flags & PF_EXITING == 0)

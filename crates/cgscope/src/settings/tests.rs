@@ -9,7 +9,7 @@ use rustix::fs::{FileType, mknodat};
 
 use super::*;
 
-/// A home of its own, removed with all in it.
+/// A temporary home, removed with its contents.
 struct Home(PathBuf);
 
 impl Home {
@@ -45,7 +45,7 @@ impl Home {
         open_at(self.place(), me())
     }
 
-    /// Names in the folder of the file.
+    /// Names in the directory of the settings file.
     fn names(&self) -> Vec<OsString> {
         let entries = fs::read_dir(self.file().parent().unwrap()).unwrap();
         entries.map(|entry| entry.unwrap().file_name()).collect()
@@ -58,7 +58,6 @@ impl Drop for Home {
     }
 }
 
-/// The store, its settings and its warnings.
 fn open_at(place: Option<Place>, user: u32) -> (Store, Settings, Vec<String>) {
     let (store, settings) = Store::at(place, user);
     let warnings = store.warnings.clone();
@@ -73,7 +72,6 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// The same, with another view.
 fn heatmap(settings: &Settings) -> Settings {
     Settings { view: View::Heatmap, ..settings.clone() }
 }
@@ -212,7 +210,7 @@ fn links_stay_links() {
 
 #[test]
 fn where_nothing_can_be_written_that_is_said() {
-    // Root, too, makes no folder there.
+    // Not even root can create a directory there.
     let proc = Place::of_environment(|name| (name == "HOME").then(|| "/proc/self".into()));
     let (store, settings, warnings) = open_at(proc, me());
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -266,7 +264,7 @@ fn root_gives_a_file_that_it_replaces_to_whom_it_was() {
         .all(|path| std::os::unix::fs::chown(path, Some(alice), None).is_ok());
     let (store, settings, _) = home.open();
     store.save(&heatmap(&settings)).unwrap();
-    // Without privilege nothing can be given away: then the file was, and is, our own.
+    // Without privilege, `chown` fails: then the file was, and still is, our own.
     let owner = if given { alice } else { me() };
     assert_eq!(fs::metadata(home.file()).unwrap().uid(), owner);
 }

@@ -1,5 +1,5 @@
-//! `--offcpu`: where time was spent off the CPU, over the whole run, by stack in the kernel: as folded stacks, as a flame graph, or
-//! the largest as text.
+//! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame graph,
+//! or the largest stacks as text.
 
 mod folded;
 mod output;
@@ -21,15 +21,15 @@ use crate::{
 use output::{Format, Output};
 use stacks::Stacks;
 
-/// A stack is walked once a thread has been blocked for so long since the last time: as the help of --offcpu says.
+/// Blocked time of a thread between two stack walks, as the help of --offcpu states.
 pub const STACK_EVERY: Duration = Duration::from_micros(100);
 
-/// Where time was spent off the CPU.
+/// Collects where time was spent off the CPU.
 #[derive(Debug)]
 pub struct Offcpu {
-    /// Where to write; `None`: the largest stacks as text.
+    /// The output file; `None`: print the largest stacks as text.
     output: Option<Output>,
-    /// Whose time.
+    /// The measured tasks, in words.
     target: String,
     symbols: Rc<KernelSymbols>,
     stacks: Stacks,
@@ -38,10 +38,10 @@ pub struct Offcpu {
 }
 
 impl Offcpu {
-    /// `None` where it was not asked for. `target` says whose time it is, in words.
+    /// `None` if `--offcpu` was not given. `target` names the measured tasks in words.
     ///
     /// # Errors
-    /// Before anything is measured: where the file holds something else, or the kernel's functions have no names.
+    /// Fails before anything is measured if the file holds other data, or kernel functions have no names.
     pub fn new(options: &Stat, target: impl Into<String>) -> Result<Option<Self>> {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
@@ -61,22 +61,22 @@ impl Offcpu {
         }
     }
 
-    /// Adds what came in an interval. They must follow one another.
+    /// Adds an interval. Intervals must follow each other without gaps.
     pub fn push(&mut self, interval: &Interval) {
         self.duration_ns += interval.duration_ns;
         self.is_coarse |= interval.mode == Mode::Coarse;
         self.stacks.push(interval);
     }
 
-    /// Names of the kernel's functions.
+    /// Names of kernel functions.
     pub fn symbols(&self) -> Rc<KernelSymbols> {
         self.symbols.clone()
     }
 
-    /// Writes the file, or gives the text that belongs with the result.
+    /// Writes the file, or returns the text to print with the result.
     ///
     /// # Errors
-    /// Where nothing was measured, or the file cannot be written: then the text goes to standard error.
+    /// Fails if nothing was measured. If the file cannot be written, prints the text on standard error and fails.
     pub fn finish(&self) -> Result<Option<String>> {
         if self.is_coarse {
             return Err(Error::incomplete(
@@ -97,7 +97,7 @@ impl Offcpu {
         Ok(None)
     }
 
-    /// The file, where there is one to be written.
+    /// The output file, if there is one.
     pub fn path(&self) -> Option<&Path> {
         self.output.as_ref().map(Output::path)
     }
@@ -114,10 +114,10 @@ impl Offcpu {
         let mut options = flamegraph::Options::default();
         options.title = format!("Blocked: {}, {}", self.target, units::duration(self.duration_ns));
         options.subtitle = Some(self.measured());
-        // Lines have ns.
+        // Lines contain ns.
         (options.factor, options.count_name) = (1e-6, "ms".into());
         options.name_type = "Function:".into();
-        // The same picture of the same stacks.
+        // Make the picture depend only on the stacks.
         (options.hash, options.deterministic) = (true, true);
         let mut svg = Vec::new();
         let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
@@ -125,7 +125,7 @@ impl Offcpu {
         Ok(output::marked(&String::from_utf8_lossy(&svg)))
     }
 
-    /// What the figures are of.
+    /// Describes what the figures cover.
     fn measured(&self) -> String {
         let total_ns = self.stacks.total_ns();
         let share = units::percent(self.stacks.with_stack_ns(), total_ns).unwrap_or(100.0);

@@ -1,4 +1,4 @@
-//! Without a command: tables in the form of pidstat, or interval objects.
+//! `cgscope stat` without a command: tables in the format of pidstat, or JSON interval objects.
 
 use std::{
     cell::RefCell,
@@ -30,7 +30,7 @@ use crate::{
     session::Session,
 };
 
-/// So many tasks that ended are kept for their lines in the average of a run without an end, or as many as there are.
+/// In an endless run, ended tasks lose their lines in the average once they number more than this plus the live tasks.
 const ENDED_KEPT: usize = 4_096;
 
 pub async fn run(options: &Stat) -> Result {
@@ -52,7 +52,7 @@ pub async fn run(options: &Stat) -> Result {
     Ok(ended)
 }
 
-/// What the lines are of.
+/// What each line stands for.
 fn rows(options: &Stat) -> Rows {
     match (options.threads, options.by) {
         (true, _) => Rows::ThreadsOfProcesses,
@@ -62,13 +62,13 @@ fn rows(options: &Stat) -> Rows {
     }
 }
 
-/// Text or objects on standard output.
+/// Prints text or JSON objects on standard output.
 struct Printer<'a> {
     out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
-    /// All of it, for the average; `None`: there is none, as one line stands for all.
+    /// The whole run, for the average; `None` if no average is printed, because one line stands for all or the output is JSON.
     whole: Option<Appended>,
     printed: u64,
     symbols: Rc<KernelSymbols>,
@@ -79,7 +79,7 @@ impl<'a> Printer<'a> {
     fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
         let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
         Self {
-            // Standard output by itself is flushed at every line.
+            // Without this buffer, standard output is flushed after every line.
             out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
             options,
             uids: RefCell::default(),
@@ -122,7 +122,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// For the average. In a run without an end only those that are there keep their lines.
+    /// Adds an interval to the average. In an endless run, only existing tasks keep their lines once too many tasks have ended.
     fn keep(&mut self, data: Data) {
         let Some(whole) = &mut self.whole else { return };
         let interval = Arc::unwrap_or_clone(data.interval);
@@ -145,7 +145,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// What keeps each target from being faster, and what else there is to say at the end.
+    /// The final lines: what keeps each target from being faster, and further remarks.
     fn last_words(&self, data: &Data) -> String {
         let blocked = BlockedOn::new(&data.interval, |addr| self.symbols.caller(addr));
         let classes = Classes::new(&data.interval, &data.tree, &blocked);
@@ -156,12 +156,12 @@ impl<'a> Printer<'a> {
         stat::end(data, lines)
     }
 
-    /// Where time was spent off the CPU, if that was asked for.
+    /// Prints or writes where time was spent off the CPU, if requested.
     fn stacks(&mut self) -> Result<()> {
         let Some(offcpu) = &self.offcpu else { return Ok(()) };
         if let Some(text) = offcpu.finish()? {
             let written = if self.options.json {
-                // Standard output has objects alone.
+                // Standard output carries only JSON objects.
                 say!("{}", text.trim_end());
                 Ok(())
             } else {
@@ -195,10 +195,10 @@ fn machine(host: &Host, interval: &Interval) -> Machine {
     }
 }
 
-/// A task seldom changes its user: what was read stands for so long.
+/// How long a user id stays valid after it is read, because tasks rarely change their user.
 const UID_STANDS: Duration = Duration::from_secs(10);
 
-/// Real user ids, by the serial of a task: for the average those of tasks that went, too.
+/// Real user ids, by task serial. Ids of exited tasks are kept for the average.
 #[derive(Debug, Default)]
 struct Uids {
     known: HashMap<u64, Known>,
@@ -225,32 +225,32 @@ impl Uids {
         if let Some(known) = before.filter(|known| now.duration_since(known.read) < UID_STANDS) {
             return known.uid;
         }
-        // That of a task that went stays known.
+        // Keep the id of an exited task.
         let uid = read_uid(task).or(before.and_then(|known| known.uid));
         self.known.insert(task.serial, Known { uid, read: now });
         uid
     }
 }
 
-/// `None`: it went. Who has its id now may have another user.
+/// Reads the real user id. `None` if the task has exited; another task may then have its thread id.
 fn read_uid(task: &TaskReading) -> Option<u32> {
     let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
     let status = read("status")?;
-    // After that, so that both are of it, or the later one is not.
+    // Read the start time last: if it matches, the status is of the same task.
     if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, Ticks::of_this_host())? {
         return None;
     }
     real_uid(&String::from_utf8_lossy(&status))
 }
 
-/// See [`Ticks::is_later`]; `None`: it cannot be read.
+/// See [`Ticks::is_later`]. `None` if the start time cannot be parsed.
 fn began_later(stat: &str, start_ns: u64, ticks: Ticks) -> Option<bool> {
-    // The name is in brackets and may hold anything; the start is the 20th word after it.
+    // The name is in parentheses and may contain anything; the start time is the 20th word after it.
     let (_, words) = stat.rsplit_once(')')?;
     Some(ticks.is_later(words.split_ascii_whitespace().nth(19)?.parse().ok()?, start_ns))
 }
 
-/// The first of the four of `/proc/PID/status`.
+/// The first of the four user ids in `/proc/PID/status`.
 fn real_uid(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -294,13 +294,13 @@ mod tests {
         assert_eq!(began_later(&own, 0, Ticks::new(10_000_000, 0)), Some(true), "the clock is read");
         let mut me = cgscope_made_up::host(1, 1, 3).tasks.remove(0);
         (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
-        // SAFETY: no preconditions.
+        // SAFETY: getuid has no preconditions.
         assert_eq!(read_uid(&me), Some(unsafe { libc::getuid() }));
         me.start_ns = 0;
         assert_eq!(read_uid(&me), None);
     }
 
-    /// The lines of a table, by word.
+    /// The words of each line of a table.
     fn words(text: &str) -> Vec<Vec<&str>> {
         text.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
     }

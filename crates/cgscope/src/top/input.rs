@@ -1,4 +1,4 @@
-//! Keys and the mouse, read on a thread of their own: half of a sequence on a slow line must not hold up the screen.
+//! Reads keys and the mouse on a separate thread: half an escape sequence on a slow line must not block the screen.
 
 use std::{io, thread, time::Duration};
 
@@ -9,20 +9,19 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-/// Events handed over at a time: more than anybody types or turns between two drawings.
+/// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
 const MOST: usize = 4096;
-/// How long the rest of what was typed may take to come after its beginning before others are waited for again. Not zero, with
-/// which crossterm reads nothing.
+/// How long the rest of a burst of input may take to arrive. Not zero, because crossterm would then read nothing.
 const REST: Duration = Duration::from_millis(1);
 
-/// What is typed, from now on. The thread that reads it ends with the terminal.
+/// The input from now on. Its thread ends when the terminal closes.
 pub struct Input(mpsc::UnboundedReceiver<Event>);
 
 impl Input {
     pub fn start() -> Self {
         let (send, receive) = mpsc::unbounded_channel();
         thread::spawn(move || {
-            // Either way the terminal is gone, and the channel with us.
+            // On an end or an error, the terminal has closed, and cgscope ends with it.
             while let Ok(true) = wait() {
                 while let Ok(true) = event::poll(REST) {
                     let Ok(event) = event::read() else { return };
@@ -35,7 +34,7 @@ impl Input {
         Self(receive)
     }
 
-    /// Waits for events, and takes all that are there; none: the terminal is gone.
+    /// Waits for events and takes all that have arrived. An empty list means that the terminal has closed.
     pub async fn next(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.0.recv_many(&mut events, MOST).await;
@@ -43,7 +42,7 @@ impl Input {
     }
 }
 
-/// Waits until there is something to read; false where there is only the end. crossterm would go round and round there.
+/// Waits for input. Returns false at the end of input, where crossterm would loop forever.
 fn wait() -> io::Result<bool> {
     let stdin = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];

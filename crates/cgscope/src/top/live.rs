@@ -1,4 +1,4 @@
-//! The screen of the running host: a session feeds it.
+//! The screen of the running host, with intervals from a session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ pub async fn run(
     app.recorded = tee.state();
     let mut live = Live { session, tee, names: Names::start(), earlier: None, worst: Exit::Done, end: None };
     let shown = show(&mut screen, &mut app, &mut live).await;
-    // Only what is printed after this is seen.
+    // Messages are visible only after the screen is closed.
     drop(screen);
     remembered.close(&app.settings);
     live.close(shown)
@@ -68,7 +68,7 @@ struct Live {
 
 impl Live {
     fn close(mut self, shown: Result<()>) -> Result {
-        // Not if it has come to its end by itself. Whoever quits has seen enough.
+        // Has no effect if the recording has already ended. Quitting counts as an interrupt.
         self.tee.end(match &shown {
             Ok(()) => Reason::Interrupted,
             Err(error) => self.session.reason_of_error(error),
@@ -77,7 +77,7 @@ impl Live {
         let kept = self.tee.exit();
         shown.map_err(|error| Error { exit: error.exit.max(kept), ..error })?;
         self.session.say_limits();
-        // A command that still runs is ended, too.
+        // `End::Finished` also terminates a command that still runs.
         let end = self.end.unwrap_or(End::Finished);
         Ok(self.worst.max(kept).max(self.session.finish(&end)))
     }
@@ -93,7 +93,7 @@ impl Live {
         Ok(())
     }
 
-    /// A key may have changed the interval since.
+    /// Passes a new interval on to the session if a key has changed it.
     fn keep_pace(&mut self, app: &App) {
         if self.session.pace.interval != app.delay {
             self.session.set_interval(app.delay);

@@ -29,7 +29,7 @@ use crate::{
     terminal::Screen,
 };
 
-/// What prints text where there is no terminal.
+/// The command that prints text where there is no terminal.
 const INSTEAD: &str = "cgscope top -b";
 
 pub async fn run(options: &Top) -> Result {
@@ -40,7 +40,7 @@ pub async fn run(options: &Top) -> Result {
         Pace { interval, duration: None, count: options.iterations }
     };
     if options.batch {
-        // Scripts get the same whoever runs them.
+        // Ignore the user's settings: scripts get the same output whoever runs them.
         let pace = pace(&Settings::default());
         let mut printer = Printer::new(options, &target)?;
         let (ready, tee) = set_up(&target, pace, options)?;
@@ -55,13 +55,12 @@ pub async fn run(options: &Top) -> Result {
     let (remembered, settings) = Store::open();
     let pace = pace(&settings);
     let view = options.view.unwrap_or(settings.view);
-    // Which of these it is turns out with the first interval.
+    // Which list the view shows is known only with the first interval.
     let kinds = [(true, true), (false, true), (false, false)]
         .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
     let sort = options.sort_among(&kinds)?;
     let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
-    // First: nothing is started for a terminal that is not there. It is taken over last: until then words on standard error are
-    // seen.
+    // Check the terminal first, before anything is started. Take it over last: until then messages on standard error are visible.
     Screen::check(INSTEAD)?;
     let (ready, tee) = set_up(&target, pace, options)?;
     live::run(ready, tee, remembered, settings, begin, pace.interval).await
@@ -76,7 +75,7 @@ struct Printer<'a> {
     options: &'a Top,
     about: About,
     asked: Asked,
-    /// All of it, for the average: only where it has an end, as whoever runs on without one has no use for it.
+    /// The whole run, for the average; `None` for an endless run, a single interval or JSON.
     whole: Option<Appended>,
     printed: u64,
 }

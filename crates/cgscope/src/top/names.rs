@@ -1,5 +1,5 @@
-//! Command lines of the processes on the screen, read on a thread of its own: a process that changes its mappings makes the
-//! kernel keep us waiting.
+//! Reads the command lines of the displayed processes on a separate thread: the kernel makes us wait while a process changes its
+//! memory mappings.
 
 use std::{
     collections::BTreeSet,
@@ -13,11 +13,11 @@ use tokio::sync::mpsc as channel;
 
 type Lines = Vec<(u32, Option<Arc<str>>)>;
 
-/// The thread that reads them; it ends with this.
+/// The reading thread, which ends when this value is dropped.
 pub struct Names {
     wanted: mpsc::Sender<BTreeSet<u32>>,
     read: channel::UnboundedReceiver<Lines>,
-    /// What was asked for and has not come.
+    /// Processes whose command lines were requested but not received yet.
     asked: BTreeSet<u32>,
 }
 
@@ -35,13 +35,13 @@ impl Names {
         Self { wanted, read, asked: BTreeSet::new() }
     }
 
-    /// Asks for those that the screen shows and does not know.
+    /// Requests the unknown command lines of the displayed processes.
     pub fn ask(&mut self, app: &App) {
         let wanted: BTreeSet<u32> =
             app.wanted_command_lines().into_iter().filter(|pid| !self.asked.contains(pid)).collect();
         if !wanted.is_empty() {
             self.asked.extend(&wanted);
-            // Without the thread there are names alone.
+            // Ignore errors: without the thread, the screen shows only names.
             let _ = self.wanted.send(wanted);
         }
     }

@@ -1,4 +1,4 @@
-//! The loop of the screen, the same for a live host and for a recording: keys and news in, cells out.
+//! The event loop of the screen, for the live host and for recordings: receives keys and intervals, and draws.
 
 use std::{
     io,
@@ -21,31 +21,30 @@ use crate::{
     top::{input::Input, screen_dump},
 };
 
-/// Where the intervals on the screen come from.
+/// The source of the intervals on the screen.
 pub trait Updates {
-    /// Waits for news and puts them into the state. A key that comes first makes the loop drop the future: what it was
-    /// waiting for must then still come at the next call.
+    /// Waits for an update and applies it to `app`. If a key arrives first, the loop drops this future. So no update may be lost
+    /// by a drop: the next call must return it.
     async fn next(&mut self, app: &mut App) -> Result<Flow>;
 }
 
-/// What the loop does after news.
+/// What the loop does after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Draws, and goes on.
+    /// Draw and continue.
     Draw,
     End,
 }
 
-/// Between two drawings, unless a key is answered: who drags the edge of a window sees it follow, and no more is drawn than is
-/// seen.
+/// The minimum time between frames, unless a key was pressed: a window resize looks smooth, and more would not be visible.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Shows `app` until somebody quits, the updates end or the terminal is gone.
+/// Shows `app` until the user quits, the updates end or the terminal closes.
 pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
     let mut input = Input::start();
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
-    // Time stopped by a shell: a replay does not go on meanwhile.
+    // The time during which a shell had stopped us. A replay does not advance in that time.
     let mut stopped = Duration::ZERO;
     loop {
         app.tick(Instant::now() - stopped);
@@ -86,26 +85,26 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
     }
 }
 
-/// When something is to be drawn.
+/// When to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// Nothing has changed.
+    /// Not at all: nothing has changed.
     Never,
-    /// With whatever else comes within a [`FRAME`].
+    /// Together with other changes within a [`FRAME`].
     Soon,
-    /// A key is to be answered.
+    /// At once: a key was pressed.
     Now,
 }
 
-/// When the screen is drawn.
+/// Schedules the frames.
 struct Frames {
-    /// Next; `None`: it shows what there is.
+    /// The time of the next frame; `None` if the screen is up to date.
     next: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl Frames {
-    /// The first one at once.
+    /// The first frame is due at once.
     fn new(now: Instant) -> Self {
         Self { next: Some(now), last: None }
     }
@@ -114,7 +113,7 @@ impl Frames {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Waits until it is due, however long nothing changes.
+    /// Waits until a frame is due; forever if nothing changes.
     async fn wait(&self) {
         match self.next {
             Some(next) => sleep_until(next.into()).await,
@@ -144,12 +143,12 @@ fn paint(screen: &mut Screen, app: &mut App) -> io::Result<()> {
     screen.draw(|frame| draw(frame, app))
 }
 
-/// What the environment and settings make things look like.
+/// The colours from the settings, else from the environment.
 pub fn theme(settings: &Settings) -> Theme {
     Theme::new(settings.colours.unwrap_or_else(|| Colours::of_environment(|name| std::env::var(name).ok())))
 }
 
-/// True if nobody sees the terminal any more: that ends the screen as SIGHUP does, whichever comes first.
+/// Whether the terminal has closed. That ends the screen just as SIGHUP does, whichever comes first.
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO) || error.kind() == io::ErrorKind::BrokenPipe
 }
@@ -158,20 +157,20 @@ fn not_drawn(error: io::Error) -> Error {
     Error::incomplete(format!("the terminal cannot be drawn on ({error})"))
 }
 
-/// What the loop does after events.
+/// What the loop does after input.
 enum Next {
     Go(When),
     Stop,
     End,
 }
 
-/// All that has come, before anything is drawn.
+/// Handles all received input before the next frame.
 fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Instant) -> Next {
     if events.is_empty() {
-        // The terminal is gone.
+        // The terminal has closed.
         return Next::End;
     }
-    // A key acts on the moment at which it is pressed.
+    // A key applies to the moment at which it is pressed.
     app.tick(now);
     let mut next = When::Never;
     for event in events {
@@ -179,7 +178,7 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             Effect::None => continue,
             Effect::Quit => return Next::End,
             Effect::Suspend => return Next::Stop,
-            // The feed sees that it has changed.
+            // The source of updates notices a changed interval.
             Effect::Draw | Effect::Interval(_) => {}
             Effect::Snapshot => app.notice = Some(screen_dump::write(app)),
             Effect::Mouse(take) => screen.take_mouse(take),
@@ -190,7 +189,7 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
     Next::Go(next)
 }
 
-/// What can have the mouse.
+/// A screen that can turn the mouse on and off, and be redrawn.
 trait Mouse {
     fn take_mouse(&mut self, take: bool);
     fn redraw(&mut self);
@@ -198,7 +197,7 @@ trait Mouse {
 
 impl Mouse for Screen {
     fn take_mouse(&mut self, take: bool) {
-        // A terminal that is gone is noticed when it is drawn on.
+        // Ignore errors: the next frame notices a closed terminal.
         let _ = self.set_mouse(take);
     }
 

@@ -1,4 +1,4 @@
-//! What `w` writes: the screen and all its rows, as text in a file.
+//! The screen dump (key `w`): writes the screen and all its rows as text to a file.
 
 use std::{
     io::{self, Write},
@@ -8,10 +8,10 @@ use std::{
 use cgscope_model::{printable, units};
 use cgscope_view::{app::App, snapshot};
 
-/// Names that are tried where one is taken: several snapshots of a second.
+/// How many names to try, as several dumps in one second need different names.
 const TRIES: u32 = 100;
 
-/// Writes it into a new file of the working folder; the answer in a sentence.
+/// Writes a new file in the working directory. Returns a sentence about the result.
 pub fn write(app: &App) -> String {
     let Some((text, end_unix_ns)) = snapshot::text(app) else {
         return "nothing has been measured yet, so there is nothing to write".into();

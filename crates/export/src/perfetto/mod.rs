@@ -1,7 +1,7 @@
-//! A trace of Perfetto: counters of waiting by cause, running and throttling for the host, each cgroup with all below it, processes
-//! and busy threads; how busy each CPU was; findings as instants.
+//! A Perfetto trace. It has counters of waiting by cause, running and throttling: for the host, each cgroup including its
+//! descendants, processes and busy threads. It also has the busy time of each CPU, and findings as instant events.
 //!
-//! A counter shows the figure of an interval from its start on; the values sum to the whole.
+//! A counter shows an interval's figure from the start of the interval. The values add up to the total.
 
 pub mod proto;
 mod tracks;
@@ -16,17 +16,17 @@ use tracks::{Present, Scope, Tracks};
 
 /// The names of counters.
 pub mod counters {
-    /// Time of waits that ended; the cause follows: `waited: throttled`.
+    /// Time of completed waits by cause; the cause follows, as in `waited: throttled`.
     pub const WAITED: &str = "waited: ";
-    /// Time of waits that ended, all causes.
+    /// Time of completed waits, all causes.
     pub const WAITED_IN_ALL: &str = "waited";
-    /// Waits that ended.
+    /// Completed waits.
     pub const WAITS: &str = "waits";
     /// Time on a CPU.
     pub const RAN: &str = "ran";
     /// Waiting tasks at the end of the interval.
     pub const WAITING: &str = "waiting at the end";
-    /// The kernel's own sum over CPUs of the time that the quota kept them from running.
+    /// The kernel's own sum over CPUs of the time in which the quota kept them from running the cgroup.
     pub const THROTTLED: &str = "cpu.stat throttled";
     /// The kernel's own count of periods in which the quota ran out.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
@@ -96,7 +96,7 @@ impl Perfetto {
         self.tracks.count(scope, counters::RAN, CounterUnit::TimeNs, totals.on_cpu_ns)
     }
 
-    /// Processes that ran or waited, and busy threads.
+    /// Writes counters of processes that ran or waited, and of busy threads.
     fn processes(&mut self, interval: &Interval) -> Result<()> {
         let names: BTreeMap<u32, Arc<str>> =
             interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
@@ -108,7 +108,7 @@ impl Perfetto {
         }
         for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
             let reading = &task.reading;
-            // First: the descriptor of a thread names its process.
+            // The process first: the descriptor of a thread refers to its process.
             self.tracks.scope(&Scope::Process(reading.tgid, name(reading.tgid)))?;
             let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
             self.waits(&thread, &task.wait, &task.totals)?;

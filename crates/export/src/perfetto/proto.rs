@@ -1,4 +1,4 @@
-//! What we use of the published messages of Perfetto's `trace_packet.proto` (package `perfetto.protos`).
+//! The parts that we use of Perfetto's `trace_packet.proto` (package `perfetto.protos`).
 #![expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 
 /// `BUILTIN_CLOCK_REALTIME`.

@@ -1,4 +1,4 @@
-//! Tracks, which are described at their first use, and their counters.
+//! Tracks and their counters. A track's descriptor is written at the first use of the track.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,60 +15,60 @@ use super::proto::{
 };
 use crate::{Out, Result};
 
-/// The field `packet` of the message `Trace`: its length and bytes follow.
+/// The key of the field `packet` in the message `Trace`. The length and the bytes of the packet follow.
 const PACKET_KEY: u8 = 1 << 3 | 2;
-/// All packets have one writer.
+/// The id of the packet sequence; all packets have one writer.
 const SEQUENCE: u32 = 1;
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets depend on no earlier ones.
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier ones.
 const STATE_CLEARED: u32 = 1;
 
-/// A track that holds others.
+/// A track that contains other tracks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
     Host,
     Cpus,
     Cgroups,
     Cgroup(Option<Arc<str>>),
-    /// Process and name.
+    /// Process id and name.
     Process(u32, Arc<str>),
-    /// Process, serial, thread and name. A reused tid is another track.
+    /// Process id, serial, thread id and name. A reused thread id gets a new track.
     Thread(u32, u64, u32, Arc<str>),
 }
 
-/// Maximum number of removed cgroups that keep their tracks, so that a cgroup made again has only one.
+/// Maximum number of removed cgroups that keep their tracks, so that a cgroup that is created again keeps its one track.
 const REMOVED_CGROUPS: usize = 1_000;
 
-/// The track of a scope, and those of its counters by name.
+/// The track of a scope, and the tracks of its counters by name.
 struct Track {
     uuid: u64,
     counters: BTreeMap<String, u64>,
 }
 
-/// What exists in an interval.
+/// Tasks and cgroups that exist in an interval.
 pub(super) struct Present<'a> {
     pub processes: BTreeSet<u32>,
-    /// Serials.
+    /// Serials of threads.
     pub threads: BTreeSet<u64>,
-    /// Paths with their ancestors.
+    /// Paths of cgroups, and of their ancestors.
     pub cgroups: BTreeSet<&'a str>,
 }
 
-/// Writes packets as Intervals arrive.
+/// Writes packets as intervals arrive.
 pub(super) struct Tracks {
     out: Out,
     buffer: Vec<u8>,
     host: String,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
-    /// Counters that do not show 0, and the interval that set each last.
+    /// Counters that do not show 0, each with the interval that last set it.
     shown: BTreeMap<u64, u64>,
     interval: u64,
-    /// The time of what is written now.
+    /// The timestamp of new events.
     pub(super) now_unix_ns: u64,
 }
 
 impl Tracks {
-    /// Begins a trace by the wall clock.
+    /// Starts a trace whose times are of the wall clock.
     pub(super) fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
         let mut tracks = Self {
             out,
@@ -94,7 +94,7 @@ impl Tracks {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();
         self.buffer.push(PACKET_KEY);
-        // It fails only if there is no room, and a Vec grows.
+        // Encoding fails only in a buffer that is too small, and a Vec grows.
         let _ = packet.encode_length_delimited(&mut self.buffer);
         Ok(self.out.write_all(&self.buffer)?)
     }
@@ -116,7 +116,7 @@ impl Tracks {
         Ok(self.last_uuid)
     }
 
-    /// The track of a scope. At its first use it is described, after those above it.
+    /// The track of a scope. At its first use, writes its descriptor, after those of its parents.
     pub(super) fn scope(&mut self, scope: &Scope) -> Result<u64> {
         if let Some(track) = self.scopes.get(scope) {
             return Ok(track.uuid);
@@ -157,7 +157,7 @@ impl Tracks {
         }
     }
 
-    /// Shows a value from now on. A counter that stays at 0 is not written.
+    /// Sets a counter to a value from now on. A counter that stays at 0 is not written.
     pub(super) fn count(&mut self, scope: &Scope, name: &str, unit: CounterUnit, value: u64) -> Result<()> {
         let parent = self.scope(scope)?;
         let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
@@ -195,7 +195,7 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Sets counters to 0 that this interval did not set, and removes the tracks of tasks and cgroups that are not present.
+    /// Sets counters to 0 that this interval did not set. Removes tracks of exited tasks and, beyond a limit, of removed cgroups.
     pub(super) fn end_interval(&mut self, present: &Present) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {
@@ -226,7 +226,7 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Ends all counters.
+    /// Sets all counters to 0 at the end of the trace.
     pub(super) fn finish(mut self) -> Result<()> {
         let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
         shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
@@ -245,7 +245,7 @@ fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
 
 fn parent(scope: &Scope) -> Option<Scope> {
     match scope {
-        // The descriptor of a thread names its process.
+        // A thread's descriptor refers to its process instead.
         Scope::Host | Scope::Process(..) | Scope::Thread(..) => None,
         Scope::Cpus | Scope::Cgroups => Some(Scope::Host),
         Scope::Cgroup(path) => {

@@ -1,6 +1,6 @@
-//! What we use of the published messages of pprof's `profile.proto` (package `perftools.profiles`).
+//! The parts that we use of pprof's `profile.proto` (package `perftools.profiles`).
 //!
-//! An index of 0 into the table of strings is the empty string, an id of 0 is none.
+//! Index 0 of the string table is the empty string. An id of 0 means none.
 #![expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 
 messages! {

@@ -1,4 +1,4 @@
-//! What was written, read back with the libraries of each format: for the tests here and for those on real recordings.
+//! Reads each format back with an independent library, for the tests here and for tests on real recordings.
 
 use std::{collections::BTreeMap, io::Read, time::Duration};
 
@@ -16,7 +16,7 @@ use parquet::{
 };
 use prost::Message;
 
-/// A row by the names of its columns; null is `None`.
+/// A row, by column name; null is `None`.
 pub(crate) type Row = BTreeMap<String, Option<String>>;
 
 pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
@@ -29,7 +29,7 @@ pub(crate) fn csv_rows(bytes: &[u8]) -> Vec<Row> {
     reader.records().map(|record| row(record.expect("a record"))).collect()
 }
 
-/// The cells as CSV has them, but moments in microseconds since 1970.
+/// Cells as in CSV, but times are microseconds since 1970.
 pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
     let cell = |field: &Field| match field {
@@ -44,7 +44,7 @@ pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     rows.map(|row| row.get_column_iter().map(|(name, field)| (name.clone(), cell(field))).collect()).collect()
 }
 
-/// What stands beside the rows.
+/// The metadata of the file.
 pub(crate) fn parquet_metadata(bytes: Vec<u8>) -> BTreeMap<String, String> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
     let told = reader.metadata().file_metadata().key_value_metadata().expect("metadata").iter();
@@ -60,7 +60,7 @@ pub(crate) fn sum(rows: &[Row], column: &str) -> u64 {
     rows.iter().map(number).sum()
 }
 
-/// A histogram of an interval log.
+/// A histogram in an interval log.
 pub(crate) struct Logged {
     pub(crate) tag: Option<String>,
     pub(crate) start: Duration,
@@ -87,7 +87,7 @@ pub(crate) fn hdr_log(bytes: &[u8]) -> Vec<Logged> {
     logged.collect()
 }
 
-/// A sample of a profile: frames from the root to the leaf, and the values by their names.
+/// A sample of a profile: frames from the root to the leaf, and values by name.
 pub(crate) struct Stack {
     pub(crate) frames: Vec<String>,
     pub(crate) values: BTreeMap<String, u64>,
@@ -114,14 +114,14 @@ pub(crate) fn pprof_stacks(profile: &pprof::proto::Profile) -> Vec<Stack> {
     profile.sample.iter().map(stack).collect()
 }
 
-/// What a trace of Perfetto holds, by the names of its tracks.
+/// The contents of a Perfetto trace, by track names.
 #[derive(Default)]
 pub(crate) struct Traced {
-    /// The sum of the values of each counter: names of the tracks above it from the top, then its own.
+    /// The sum of the values of each counter. The key is the names of the parent tracks from the top, then the counter's name.
     pub(crate) counters: BTreeMap<Vec<String>, u64>,
-    /// The value that each shows last.
+    /// The last value of each counter.
     pub(crate) last: BTreeMap<Vec<String>, u64>,
-    /// What is said at a moment.
+    /// Instant events: time and name.
     pub(crate) instants: Vec<(u64, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What each format holds: written, read back, and compared with the Intervals.
+//! Writes each format, reads it back, and compares the result with the intervals.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod decode;

@@ -1,4 +1,4 @@
-//! Intervals to write, and what a sink makes of them.
+//! Intervals to write, and the bytes that a sink writes.
 
 use std::{
     io::{self, Write},
@@ -69,7 +69,7 @@ fn pair(victim: u64, culprit: u64, blame: Blame, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame, tid: 0, comm: "".into(), ns }
 }
 
-/// What is there after `n` seconds of the same.
+/// The sample after `n` seconds, each with the same events.
 pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     let (ended, hist) = totals(Cause::Kernel, 5 * n);
     let limits = CgroupReading {
@@ -119,7 +119,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
     }
 }
 
-/// Seconds of it: as the exact mode sees them, or the coarse one.
+/// `count` intervals of a second, as measured in `mode`.
 pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     let mut before = None;
     let samples = (0..=count).map(|n| {
@@ -138,7 +138,7 @@ pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     samples.filter_map(between).collect()
 }
 
-/// Somewhere to write that can be looked at afterwards, and that may be full.
+/// An output that can be read afterwards, and that can become full.
 #[derive(Clone, Default)]
 pub(crate) struct Paper {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -185,7 +185,7 @@ pub(crate) fn export(format: Format, intervals: &[Interval]) -> Vec<u8> {
     paper.bytes()
 }
 
-/// All of them as one.
+/// All intervals joined.
 pub(crate) fn whole(intervals: &[Interval]) -> Interval {
     let mut whole = Interval::default();
     intervals.iter().cloned().for_each(|interval| whole.append(interval));

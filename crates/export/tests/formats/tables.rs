@@ -1,4 +1,4 @@
-//! CSV and Parquet: the same rows.
+//! CSV and Parquet contain the same rows.
 
 use cgscope_export::{Format, table};
 use cgscope_model::{Cause, Interval, Mode, TaskReading};
@@ -42,7 +42,7 @@ fn both_formats_have_the_same_cells() {
         assert!(
             start.is_some_and(|start| start.starts_with("2023-11-14T22:13:2") && start.ends_with("000Z"))
         );
-        // Text that is empty and text that is not there look the same in CSV.
+        // CSV does not distinguish an empty text from a missing one.
         if row["tid"].is_some() && row["comm"].is_none() {
             row.insert("comm".into(), Some(String::new()));
         }
@@ -131,7 +131,7 @@ fn the_coarse_mode_has_null_where_it_sees_nothing() {
 
 #[test]
 fn rows_are_written_as_they_come_and_not_kept() {
-    /// Rows of 5 an interval, more than a group of Parquet has.
+    /// Intervals with 5 rows each: together more rows than a Parquet row group.
     const INTERVALS: usize = 15_000;
     let one = &intervals(1, Mode::Bpf)[0];
     for format in [Format::Csv, Format::Parquet] {
@@ -143,7 +143,7 @@ fn rows_are_written_as_they_come_and_not_kept() {
         let before = paper.bytes().len();
         sink.finish().expect("there is room");
         let bytes = paper.bytes();
-        // What comes at the end is the last group and, of Parquet, where everything is.
+        // The end of the file is the last row group, and in Parquet also the footer.
         assert!(before > bytes.len() / 3, "{format:?}: {before} of {}", bytes.len());
         if format == Format::Parquet {
             assert_eq!(parquet_rows(bytes).len(), 5 * INTERVALS, "in several groups of rows");

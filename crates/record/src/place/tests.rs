@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 
-/// A directory that goes with its value.
+/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -61,7 +61,7 @@ fn what_lies_beside_is_nobody_elses() {
     let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
     fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
     fs::write(&foreign, "theirs").unwrap();
-    // Planted under the names that come next, wherever other tests have got to.
+    // Plant links under the next names, however many names other tests have used.
     for number in 0..50 {
         symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
     }
@@ -111,7 +111,7 @@ fn a_directory_is_no_place() {
     assert_eq!(Place::of(&dir.0.join("no/file")).unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
-/// The permissions of the file there, with the bits for setuid and the like.
+/// The permissions of a file, including setuid, setgid and sticky bits.
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -165,7 +165,7 @@ fn a_directory_that_is_swapped_redirects_nothing() {
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(aside.join("file")).unwrap(), "ours");
     assert!(place.holds_something().unwrap());
-    // As if it had been swapped after its links were followed.
+    // As if a link had replaced the directory after the path was resolved.
     assert!(open_directory(&real).is_err() && open_directory(&real.join("..")).is_err());
 }
 
@@ -211,7 +211,7 @@ fn what_somebody_else_left_in_a_directory_for_all_is_not_followed() {
 }
 
 fn stat(uid: u32, mode: u32) -> Stat {
-    // SAFETY: zeros are a value of it.
+    // SAFETY: all zeros is a valid value.
     let mut stat: Stat = unsafe { std::mem::zeroed() };
     (stat.st_uid, stat.st_mode) = (uid, mode);
     stat
@@ -241,7 +241,7 @@ fn only_root_gives_files_to_the_user_of_sudo() {
     assert_eq!(of(root, root, "1000", "100"), Some(Invoker { uid: user, gid: Gid::from_raw(100) }));
     assert_eq!(of(user, root, "1000", "100"), None);
     assert_eq!(of(user, user, "1000", "100"), None);
-    // The last one would leave the owner as it is.
+    // The last id would leave the owner unchanged.
     for (uid, gid) in [("-", "100"), ("1000", "-"), ("0", "0"), ("x", "100"), ("4294967295", "100")] {
         assert_eq!(of(root, root, uid, gid), None, "{uid} {gid}");
     }

@@ -1,4 +1,4 @@
-//! Bytes to rows. Bytes that no writer can have written give `None`.
+//! Decodes rows from bytes. Functions return `None` for bytes that no writer can have written.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::{
     rows::Keyed,
 };
 
-/// The columns of a table in a file. A file of another version may have more or fewer: those that it lacks are as in an empty row.
+/// The columns of a table in a file. Another version may have other columns. Missing ones have the value of an empty row.
 struct Layout {
-    /// The columns in the order of the file, and their places among the numbers or the lists of a row, if this version knows them.
+    /// The columns in file order. If this version knows a column: its index among the numbers or the lists of a row.
     file: Vec<(ColumnKind, Option<usize>)>,
     /// The numbers of a new row.
     base: Vec<u64>,
@@ -40,7 +40,7 @@ impl Layout {
     }
 }
 
-/// The places of rows that differ from those of the Sample before.
+/// The places of rows that differ from the previous sample.
 #[derive(Default)]
 struct RowChanges {
     removed: Vec<usize>,
@@ -49,11 +49,11 @@ struct RowChanges {
 }
 
 impl RowChanges {
-    /// Reads the changes of a table that had `length` rows. Returns how many it has now.
+    /// Reads the changes of a table that had `length` rows. Returns the new number of rows.
     fn read(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<usize> {
         bytes.places(length, &mut self.removed)?;
         let left = length - self.removed.len();
-        // The places of inserted rows are below the number of rows that this makes.
+        // Look ahead: places of inserted rows are limited by the new number of rows.
         let mut ahead = Bytes(bytes.0);
         let now = left.checked_add(ahead.count(1)?)?;
         bytes.places(now, &mut self.inserted)?;
@@ -65,7 +65,7 @@ impl RowChanges {
         self.inserted.is_empty() && self.changed.is_empty()
     }
 
-    /// The rows that are new or changed, ascending. `None`: a row is both.
+    /// The rows that are new or changed, ascending. `None` if a row is both.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         into.extend(self.inserted.iter().chain(&self.changed));
@@ -74,24 +74,25 @@ impl RowChanges {
     }
 }
 
-/// Reads a table as it changes from Sample to Sample.
+/// Decodes a table, which changes from sample to sample.
 pub(crate) struct Decoder<T> {
     layout: Layout,
     entries: Vec<RowState<T>>,
     places: RowChanges,
     touched: Vec<usize>,
-    /// Rows that disappear and appear are kept in `gone` and `came`: as they were last and first, in order.
+    /// Whether to collect rows: in `gone` those that disappear (last values), in `came` those that appear (first values), in
+    /// order.
     pub(crate) keeps_changes: bool,
     pub(crate) gone: Vec<T>,
     pub(crate) came: Vec<T>,
 }
 
 struct RowState<T> {
-    /// The row, unless it was never asked for.
+    /// The row, unless it was never requested.
     row: Option<T>,
-    /// The cells have changed since the row was made.
+    /// The cells have changed since `row` was built.
     is_stale: bool,
-    /// A bit for each list that has changed since then.
+    /// A bit for each list that has changed since `row` was built.
     changed: u64,
     numbers: Box<[u64]>,
     lists: Box<[Vec<Cell>]>,
@@ -110,14 +111,14 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    /// Begins a key frame: all rows will be new. Returns the rows of before, if changes are kept.
+    /// Starts a key frame: all rows will be new. Returns the previous rows, if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let mut before = std::mem::take(&mut self.entries);
         before.retain(|_| self.keeps_changes);
         before.into_iter().map(|entry| entry.into_row(texts)).collect()
     }
 
-    /// Ends a frame, and keeps its changes. `before`: the rows before a key frame.
+    /// Ends a frame, and collects its changes. `before` is the rows before a key frame.
     pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()>
     where
         T: Clone,
@@ -126,7 +127,7 @@ impl<T: Keyed> Decoder<T> {
             return Some(());
         }
         let Some(before) = before else {
-            // A delta frame names its new rows.
+            // In a delta frame, `places` has the new rows.
             for at in self.places.inserted.iter().copied() {
                 let entry = &mut self.entries[at];
                 entry.refresh(texts)?;
@@ -269,7 +270,7 @@ impl<T: Keyed> RowState<T> {
         self.row
     }
 
-    /// Makes the row from the cells, if they have changed.
+    /// Rebuilds the row from the cells, if they have changed.
     fn refresh(&mut self, texts: &[Arc<str>]) -> Option<()> {
         if !self.is_stale {
             return Some(());
@@ -282,7 +283,7 @@ impl<T: Keyed> RowState<T> {
     }
 }
 
-/// Changes a list. True if there are changes.
+/// Applies changes to a list. Returns whether there are any.
 fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     let count = bytes.count(2)?;
     let (mut next, mut at) = (0u64, 0);

@@ -1,4 +1,4 @@
-//! Rows to bytes.
+//! Encodes rows as bytes.
 
 use std::{borrow::Borrow, cmp::Ordering};
 
@@ -13,14 +13,14 @@ use crate::{
 
 pub(crate) struct Encoder<T: Keyed> {
     kinds: Vec<ColumnKind>,
-    /// The number of columns of numbers, and of lists.
+    /// The number of columns with numbers, and with lists.
     numbers: usize,
     lists: usize,
     before: TableRows<T>,
     now: TableRows<T>,
-    /// Places of rows before.
+    /// Removed rows, by their places in the previous sample.
     removed: Vec<usize>,
-    /// Rows that are new or changed: their places now, and before if they are not new.
+    /// New or changed rows: the place now, and the previous place if the row is not new.
     touched: Vec<(usize, Option<usize>)>,
 }
 
@@ -107,7 +107,7 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
 }
 
 impl<T: Keyed> Encoder<T> {
-    /// Finds the rows that were removed, inserted and changed. Rows ascend by key.
+    /// Finds the removed, new and changed rows. Rows ascend by key.
     fn compare(&mut self) {
         self.removed.clear();
         self.touched.clear();
@@ -184,7 +184,7 @@ pub(crate) fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
     out.extend(&bytes[..length]);
 }
 
-/// Puts the number of places, and the gap before each.
+/// Writes the number of places, and the gap before each.
 fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     put(places.clone().count(), out);
     let mut next = 0;
@@ -194,7 +194,7 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
     }
 }
 
-/// Puts the number of cells that differ, and for each the gap before it and the difference. True if there are any.
+/// Writes the number of differing cells, then the gap before each and the difference. Returns whether there are any.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = differing(before, now);
     let count = differ.clone().count();
@@ -224,7 +224,7 @@ fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32
     })
 }
 
-/// Takes the number at this index off a list that has no smaller index.
+/// Removes and returns the number at this index, or returns [`NONE`]. The list must have no smaller index.
 fn pop(list: &mut &[Cell], index: u32) -> u64 {
     match list.split_first() {
         Some(((at, number), rest)) if *at == index => {

@@ -1,7 +1,7 @@
-//! A table of a Sample: rows with the same columns, of which only the changes are written.
+//! A table of samples: rows with the same columns, of which only the changes are written.
 //!
-//! First the places of the rows that were removed (among those before), inserted and changed (among those now), each ascending. Then,
-//! column by column, the change of each row that is new or changed, if the column has any.
+//! A table starts with the places of removed rows (in the previous sample), then of inserted and changed rows (in the new
+//! sample), each ascending. Then each column has the change of every new or changed row, or a mark that nothing has changed.
 
 mod decode;
 mod encode;
@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cells::{Column, Columns, Field, Texts};
 
-/// A table in the header.
+/// The description of a table in the header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Table {
-    /// The member of a Sample, or `whole` for the members that a Sample has once.
+    /// The name of the sample's member, or `whole` for the members that a sample has only once.
     pub(crate) name: String,
-    /// The columns in the order of the file.
+    /// The columns in file order.
     pub(crate) columns: Vec<Column>,
 }
 
@@ -34,34 +34,34 @@ impl Table {
     }
 }
 
-/// Writes a table as it changes from Sample to Sample.
+/// Encodes a table, which changes from sample to sample.
 pub(crate) trait TableEncoder: Send {
-    /// Makes all rows of the next Sample new.
+    /// Makes all rows of the next sample new.
     fn clear(&mut self);
     /// Appends the changes since the last call to `out`, and returns how many rows are new.
     fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize;
     fn rows(&self) -> usize;
-    /// Frees the memory that only encoding needs. The rows written last stay.
+    /// Frees the memory that only encoding needs. Keeps the last written rows.
     fn release(&mut self);
     fn memory_bytes(&self) -> usize;
 }
 
-/// Reads a table as it changes from Sample to Sample.
+/// Decodes a table, which changes from sample to sample.
 pub(crate) trait TableDecoder: Any + Send {
     fn clear(&mut self);
-    /// Reads the changes. `new_left` is how many more rows may be new in this frame.
+    /// Reads the changes. `new_left` is how many more new rows this frame may have.
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
     fn len(&self) -> usize;
-    /// Gives the rows to a Sample.
+    /// Stores the rows in a sample.
     fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
 }
 
-/// The column has no change.
+/// The column has no changes.
 const SAME: u8 = 0;
-/// The changes of all rows that are new or changed follow.
+/// The changes of all new or changed rows follow.
 const CHANGED: u8 = 1;
 
-/// The bytes of a payload that are not read yet.
+/// The unread bytes of a payload.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -71,7 +71,7 @@ impl<'a> Bytes<'a> {
         Some(number)
     }
 
-    /// A difference. Most take one byte.
+    /// Reads a difference. Most take one byte, so that case is fast.
     #[inline]
     fn change(&mut self) -> Option<u64> {
         match self.0.split_first() {
@@ -94,7 +94,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The number of things that follow, each of at least `bytes` bytes.
+    /// Reads the number of items that follow. Each item has at least `bytes` bytes.
     pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
         let count = usize::try_from(self.gap()?).ok()?;
         (count <= self.0.len() / bytes).then_some(count)
@@ -110,7 +110,7 @@ impl<'a> Bytes<'a> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    /// Places below `length`, ascending.
+    /// Reads ascending places below `length`.
     fn places(&mut self, length: usize, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         let mut next = 0usize;

@@ -90,7 +90,7 @@ fn two_recordings_in_one_file_are_not_taken_for_one() {
     assert!(matches!(ending, Ending::Corrupt(Gap { damage: Damage::Misplaced, .. })));
 }
 
-/// A frame of `kind` as another program might write it: the checksum fits.
+/// A frame of `kind` with a right checksum, as another program might write it.
 pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut checked = (payload.len() as u32).to_le_bytes().to_vec();
     checked.push(kind);
@@ -102,7 +102,7 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A file of one Sample with `frame` before it.
+/// A file of samples with `frame` before the first one.
 fn with(frame: &[u8], samples: &[Sample]) -> Vec<u8> {
     let (mut file, ends) = file(samples);
     file.splice(ends[0]..ends[0], frame.iter().copied());
@@ -120,7 +120,7 @@ fn a_frame_of_an_unknown_kind_is_skipped_and_counted() {
     assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
 }
 
-/// The payload of the first Sample in a file.
+/// The payload of the first sample in a file.
 fn first_payload(samples: &[Sample]) -> Vec<u8> {
     let (file, ends) = file(samples);
     file[ends[0] + 9..ends[1]].to_vec()
@@ -151,7 +151,7 @@ fn a_change_without_the_sample_before_it_is_not_believed() {
 
 #[test]
 fn after_damage_the_reading_goes_on_with_the_next_sample_that_stands_for_itself() {
-    // Enough for several key frames.
+    // Enough samples for several key frames.
     let samples: Vec<Sample> = (0..700).map(|n| crate::support::sample(n % 50)).collect();
     let (whole, ends) = file(&samples);
     let mut reader = reader(&whole).unwrap();
@@ -191,7 +191,7 @@ fn after_damage_no_other_recording_is_taken_for_the_rest_of_this_one() {
     }
 }
 
-/// Whoever reads the rest of the file once for each mark reads for minutes; then rather nothing more is found.
+/// A search that read the rest of the file for each mark would take minutes. So the search gives up after some time.
 #[test]
 fn a_file_of_damage_alone_is_read_but_a_few_times() {
     let (whole, ends) = file(&samples(1));
@@ -200,7 +200,7 @@ fn a_file_of_damage_alone_is_read_but_a_few_times() {
     for _ in 0..300 {
         file.extend([9, 0, 0, 0, 1, 1, 1, 1, 4]);
         for _ in 0..63 {
-            // It claims most of the file.
+            // The frame claims most of the file.
             file.extend([0, 0, 3, 0, 1, 1, 1, 1, 4]);
             file.extend(b"\x8BcgsKEY\n");
         }
@@ -224,13 +224,13 @@ fn a_file_full_of_marks_that_are_none_is_given_up() {
 
 #[test]
 fn a_sample_that_breaks_the_rules_is_not_believed_although_its_checksum_fits() {
-    // Two tasks of which the second one's serial was less by an unfaithful writer: their columns are exchanged.
+    // As if a writer had swapped the serials of two tasks, so that they are out of order.
     let payload = first_payload(&samples(1));
     let words = u32::from_le_bytes(payload[8 + 16..8 + 20].try_into().unwrap()) as usize;
     let packed = &payload[8 + 20..];
     let raw =
         if words == packed.len() { packed.to_vec() } else { zstd::bulk::decompress(packed, words).unwrap() };
-    // Serials 7 and 9 as zigzag numbers, behind the mark of a column that has changes.
+    // The serials 7 and 9 as zigzag numbers, after the mark of a column with changes.
     let at = raw.windows(3).position(|bytes| bytes == [1, 14, 18]).expect("the serials");
     let mut swapped = raw.clone();
     swapped[at + 1..at + 3].copy_from_slice(&[18, 14]);
@@ -284,7 +284,7 @@ fn a_missing_file_is_named() {
     );
 }
 
-/// A device that fails after its bytes are used up.
+/// A device that fails after its bytes have been read.
 struct Failing<'a>(&'a [u8]);
 
 impl std::io::Read for Failing<'_> {

@@ -15,13 +15,13 @@ fn a_file_begins_with_magic_and_version() {
     assert_eq!(VERSION, 3);
 }
 
-/// Samples as in the file of each version: as long as a file of it may be around, these must be what is read from it.
+/// The samples in the file of version 3. Never change them as long as such files may exist.
 fn of_version_3() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
-/// Files of every version that a release has written open for good. They are made once, by
-/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`, and then never again.
+/// Files of every version that a release has written can be opened. The files are written once, with
+/// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`, and must never be written again.
 #[test]
 fn files_of_every_released_version_open() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/version-3.rec");
@@ -54,7 +54,7 @@ fn the_header_can_be_read_without_cgscope() {
     assert_eq!(columns("cgroups"), ["id", "path"]);
 }
 
-/// The same recording with a header in which `change` has been made: as another version of cgscope might write it.
+/// The same recording with its header modified by `change`, as another version of cgscope might write it.
 fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let mut first: serde_json::Value = serde_json::from_slice(&file[12 + 9..header_end]).unwrap();
     change(&mut first);
@@ -108,7 +108,7 @@ fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
     assert_eq!(back, expected.collect::<Vec<_>>());
 }
 
-/// In files it is the code of its letter, so that it can be read without cgscope.
+/// In files, a state is the code of its letter, so that other programs can read it.
 #[test]
 fn every_state_of_a_task_is_read_as_it_was_written() {
     let states = || TaskState::ALL.iter().copied().map(Some).chain([None]);
@@ -147,7 +147,7 @@ fn what_would_steer_a_terminal_is_replaced() {
     assert!(!reader.ending().unwrap().to_string().contains(char::is_control));
 }
 
-/// A host on which everything is alike packs better than a reader would believe: then the frame is filled up.
+/// Identical tasks compress better than a reader accepts, so the writer pads the frame.
 #[test]
 fn what_packs_well_is_still_read_and_small() {
     let tasks: Vec<_> = (1..20_000).map(|serial| crate::support::task(serial, &[1_000])).collect();

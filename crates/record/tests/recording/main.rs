@@ -1,4 +1,4 @@
-//! What a recording promises: it gives back what was written, up to the last whole frame, whatever happened.
+//! A recording returns what was written, up to the last complete frame, whatever happened.
 
 mod damage;
 mod format;

@@ -1,4 +1,4 @@
-//! Samples to record, and both ways through a file.
+//! Samples to record, and functions to write and read them.
 
 use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
@@ -114,7 +114,7 @@ pub(crate) fn samples(n: u64) -> Vec<Sample> {
     (0..n).map(sample).collect()
 }
 
-/// The file of these Samples, and where each of its frames ends: the header's first.
+/// The file of these samples, and the end offset of each frame, starting with the header.
 pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     let mut writer = Writer::create(Vec::new(), &header()).unwrap();
     let mut ends = vec![writer.bytes() as usize];
@@ -132,7 +132,7 @@ pub(crate) fn reader(file: &[u8]) -> Result<Reader<Cursor<&[u8]>>, ReadError> {
     Reader::new(Cursor::new(file))
 }
 
-/// Everything in a file.
+/// All samples of a file, and the ending.
 pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
     let mut reader = reader(file)?;
     let samples = reader.by_ref().collect::<Result<_, _>>()?;
@@ -181,7 +181,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
     )
 }
 
-/// As names are read: what would steer a terminal is replaced there.
+/// Names as they are read back: readers replace terminal control characters.
 fn name(pattern: &'static str) -> impl Strategy<Value = String> {
     pattern.prop_map(|name| cgscope_model::printable(&name).to_string())
 }
@@ -237,7 +237,7 @@ fn any_exited() -> impl Strategy<Value = ExitedReading> {
     })
 }
 
-/// What a file can hold: see `ColumnKind::Optional`.
+/// Values that a file can hold: see `ColumnKind::Optional`.
 fn any_optional() -> impl Strategy<Value = Option<u64>> {
     prop::option::of(0..u64::MAX)
 }
@@ -264,7 +264,7 @@ fn any_losses() -> impl Strategy<Value = Losses> {
     })
 }
 
-/// Any Sample that keeps the rules.
+/// Any sample that follows the rules.
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);

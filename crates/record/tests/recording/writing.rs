@@ -7,7 +7,7 @@ use cgscope_record::{Ending, FileWriter, Reason, WriteError, Writer, open};
 
 use crate::support::{file, header, read, reader, sample, samples};
 
-/// A disk that is full after `room` bytes, and takes what fits before it says so.
+/// A disk that is full after `room` bytes. It takes what fits, then fails.
 struct Full<'a> {
     room: usize,
     file: &'a mut Vec<u8>,
@@ -82,7 +82,7 @@ fn a_sample_that_breaks_the_rules_is_not_written_and_counted() {
     assert_eq!(ending.losses().nonzero().map(|(_, count)| count).sum::<u64>(), 1);
 }
 
-/// A file of this test's own, gone with it.
+/// A temporary file, removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {

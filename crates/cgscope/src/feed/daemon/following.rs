@@ -1,4 +1,4 @@
-//! What each message of the daemon leads to, without sockets and without waiting.
+//! Decides what each message of the daemon leads to, without sockets and without waiting.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use crate::{
     feed::{End, Event},
 };
 
-/// Where whole intervals are wanted, a first interval shorter than this part of one is dropped.
+/// A first interval shorter than this fraction of the requested one is dropped if the caller wants whole intervals.
 const WHOLE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Then {
     Stop,
 }
 
-/// An event, if any, and what to do after it.
+/// An event, if any, and the next step.
 pub type Step = (Option<Result<Event>>, Then);
 
 pub fn failed(sentence: impl Into<String>) -> Step {
@@ -40,11 +40,11 @@ pub fn failed(sentence: impl Into<String>) -> Step {
 
 pub struct Following {
     socket: PathBuf,
-    /// Only these threads; empty: all.
+    /// Show only these threads; empty: all.
     tids: HashSet<u32>,
-    /// Shortest first interval, ns; 0 once it is over.
+    /// The shortest first interval to keep, in ns; 0 after the first interval.
     shortest_ns: u64,
-    /// Held until it is known whether it is the last, or too close to the next.
+    /// The latest sample, held until we know whether it is the last one, or too close to the next one.
     held: Option<Box<Sample>>,
     anew: bool,
 }
@@ -65,7 +65,7 @@ impl Following {
         if is_kept { None } else { self.give(None) }
     }
 
-    /// What a message leads to; `None`: the daemon closed the connection.
+    /// Handles a message; `None` means that the daemon closed the connection.
     pub fn on(&mut self, message: Option<Message<Word>>, wanted: Wanted) -> Step {
         match message {
             Some(Message::Sample(sample)) => (self.on_sample(sample).map(Ok), Then::Receive),
@@ -79,7 +79,7 @@ impl Following {
         }
     }
 
-    /// The figures of a restarted daemon are not comparable.
+    /// Starts again, because the figures of a restarted daemon are not comparable.
     pub fn on_reconnection(&mut self) -> Step {
         (self.held, self.shortest_ns, self.anew) = (None, 0, true);
         (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
@@ -109,7 +109,7 @@ impl Following {
         )
     }
 
-    /// Emits the held Sample, without other threads than the chosen ones. Exited tasks and culprits are not known by thread.
+    /// Emits the held sample, with the chosen threads only. Drops exited tasks and culprits, which are not known per thread.
     fn give(&mut self, end: Option<End>) -> Option<Event> {
         let mut sample = self.held.take()?;
         if !self.tids.is_empty() {
@@ -125,7 +125,7 @@ fn said(word: Word) -> Option<Event> {
     is_for_people.then_some(Event::Message(word.sentence))
 }
 
-/// True for refusals of a daemon that may serve again.
+/// Whether a daemon that refused for this reason may serve again.
 pub fn passes(refused: Option<Refusal>) -> bool {
     matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
 }

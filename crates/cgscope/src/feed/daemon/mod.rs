@@ -1,4 +1,4 @@
-//! The daemon as a feed.
+//! The daemon as a source of samples.
 
 mod following;
 mod remote;
@@ -29,16 +29,16 @@ use crate::{
     request::Target,
 };
 
-/// After this time with the daemon, waits start at the shortest again.
+/// After a connection of this length, the waits between attempts start at the shortest again.
 const STEADY: Duration = Duration::from_secs(60);
-/// The first wait before a new attempt, and each one while nobody listens.
+/// The first wait before a new attempt, and every wait while no daemon listens.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The longest wait after refusals or early failures.
+/// The longest wait between attempts after refusals or early failures.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How often a restarted daemon may lock us out.
+/// Maximum number of attempts that fail because we may not open the socket of a restarted daemon.
 const REFUSALS: u32 = 10;
 
-/// The socket that is tried by default, if it exists.
+/// The default socket, if it exists.
 pub fn usual() -> Option<&'static Path> {
     Some(Path::new(SOCKET)).filter(|path| path.exists())
 }
@@ -65,7 +65,7 @@ fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option
 }
 
 impl Daemon {
-    /// Connects and waits for the first Sample. `is_whole`: the first interval must not be a short one.
+    /// Connects and waits for the first sample. With `is_whole`, a short first interval is dropped.
     pub fn connect(
         path: &Path,
         options: &Options,
@@ -193,8 +193,8 @@ impl Daemon {
     }
 }
 
-/// The wait before the next attempt. It doubles after each refusal or failure, so that many viewers do not load a
-/// daemon in trouble.
+/// The wait before the next attempt. It doubles after each refusal or failure, so that many clients do not overload a daemon in
+/// trouble.
 #[derive(Debug)]
 struct Backoff(Duration);
 
@@ -210,17 +210,17 @@ impl Backoff {
     }
 }
 
-/// Up to a quarter more or less, so that viewers that lost the daemon together return one by one.
+/// The wait, randomly changed by up to a quarter, so that clients that lost the daemon together return one by one.
 fn spread(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(());
     wait.mul_f64(0.75 + 0.5 * (random as f64 / u64::MAX as f64))
 }
 
-/// True if a new attempt may succeed: not for another version, or after a request for an exited process.
+/// Whether a new attempt may succeed. It cannot after a version mismatch or a request for an exited process, for example.
 fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     match error {
         ConnectError::NobodyThere(..) | ConnectError::Io(..) => true,
-        // Between making a socket and giving it to its group.
+        // A starting daemon creates its socket before it hands the socket to its group.
         ConnectError::NotAllowed(_) => refusals < REFUSALS,
         ConnectError::Refused(word) => {
             passes(word.refused)
@@ -230,7 +230,7 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     }
 }
 
-/// Waits; false once nobody wants more Samples.
+/// Waits; returns false once no more samples are requested.
 fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     let end = Instant::now() + wait;
     loop {

@@ -1,4 +1,4 @@
-//! Requests to the daemon from another thread than the receiving one.
+//! Sends requests to the daemon from a thread that does not receive.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,7 +58,7 @@ impl Remote {
         self.lock().sender = None;
     }
 
-    /// After a reconnection with the request `asked`, which may have changed since.
+    /// Sets the sender after a reconnection. Sends the request again if it has changed since `asked` was sent.
     pub fn find(&self, mut sender: Sender, asked: &Request) {
         let mut asking = self.lock();
         if asking.request != *asked {

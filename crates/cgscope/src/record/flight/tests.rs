@@ -4,7 +4,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A directory of its own, gone with its value.
+/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -35,7 +35,7 @@ fn open_up_to(ring: &mut Ring, last: u64) -> Vec<FileReader> {
     ring.segments.open().unwrap()
 }
 
-/// The seconds of its Samples, one list a segment.
+/// The seconds of the samples in the ring, one list per segment.
 fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
     let read = |mut segment: FileReader| {
         let seconds = segment.by_ref().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
@@ -115,7 +115,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
         panic!("two rings in one")
     };
     assert!(refused.to_string().contains("another cgscope that still runs"), "{refused}");
-    // As a kill leaves it.
+    // As after a kill.
     drop(ring);
     let ring = dir.ring(limits);
     let kept: Vec<_> = fs::read_dir(&dir.0)

@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A directory of its own, gone with its value.
+/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -16,7 +16,7 @@ impl Dir {
         Self(path)
     }
 
-    /// Segments of these seconds.
+    /// Segments with samples at these seconds.
     fn segments(&self, of: &[&[u64]]) -> Vec<FileReader> {
         let write = |(at, seconds): (usize, &&[u64])| {
             let path = self.0.join(format!("{at}"));

@@ -4,7 +4,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// In a directory of its own, gone with its value.
+/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -113,7 +113,7 @@ fn what_cannot_be_removed_is_tried_again_and_what_is_foreign_is_not_counted() {
     let dir = Dir::new("stuck");
     let limits = SegmentLimits { size: Some(1), count: Some(2), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
-    // A directory is not removed as a file is.
+    // A directory cannot be removed like a file.
     let (stuck, loose, foreign) = (dir.0.join("stuck"), dir.0.join("loose"), dir.0.join("foreign"));
     fs::create_dir(&stuck).unwrap();
     let complete = |path| Segment { made: Made::of(path), start_ns: 0, end_ns: 1, bytes: 0 };

@@ -13,34 +13,34 @@ use serde::Serialize;
 use super::data::ordered;
 use crate::report::{Whole, tables::limit_words};
 
-/// Maximum quotas with a chart.
+/// Maximum number of quotas with a chart.
 const QUOTAS: usize = 24;
-/// Buckets per row of the heatmap: two rows per octave.
+/// Histogram buckets per row of the heatmap: two rows per octave.
 const BUCKETS_TO_ROW: usize = 4;
 
 fn us(ns: u64) -> u64 {
     (ns + 500) / 1_000
 }
 
-/// All tasks over time, one entry for each slice.
+/// Time series of all tasks, with one entry per slice.
 #[derive(Default, Serialize)]
 pub struct Over {
-    /// Since the start of the recording.
+    /// Start of each slice, from the start of the recording.
     at_us: Vec<u64>,
     length_us: Vec<u64>,
     waits: Vec<u64>,
     p50_ns: Vec<Option<u64>>,
     p99_ns: Vec<Option<u64>>,
     max_ns: Vec<u64>,
-    /// Waiting by cause; the sum over all slices is the total.
+    /// Waiting by cause. The sum over all slices is the total.
     by_cause_ns: [Vec<u64>; CAUSES],
     on_cpu_us: Vec<u64>,
     busy_us: Vec<Option<u64>>,
     pending: Vec<u64>,
     pending_max_ns: Vec<u64>,
-    /// Ends of the rows of the heatmap, from the lowest row with a wait to the highest.
+    /// Lowest and highest wait of each heatmap row, from the lowest row with a wait to the highest.
     heat_rows_ns: Vec<(u64, u64)>,
-    /// `row, waits, row, waits, ...` of each slice, for rows with a wait.
+    /// For each slice `row, waits, row, waits, ...`, for rows with a wait.
     heat: Vec<Vec<u64>>,
 }
 
@@ -80,12 +80,12 @@ impl Over {
     }
 }
 
-/// Waits by row of the heatmap.
+/// The number of waits in each row of the heatmap.
 fn heat(slice: &Slice) -> Vec<u64> {
     slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
 }
 
-/// A quota over time; `null` where the cgroup had none, or it was not read.
+/// A quota over time; `null` where the cgroup had no quota or its quota was not read.
 #[derive(Serialize)]
 pub struct Quota {
     path: String,
@@ -97,7 +97,7 @@ pub struct Quota {
     throttled_us: Vec<Option<u64>>,
 }
 
-/// The quotas of cgroups that had something to run; the most throttled first.
+/// Quotas of cgroups that ran, the most throttled first.
 pub fn quotas(whole: &Whole) -> Vec<Quota> {
     let interval = &whole.interval;
     let limited = interval.limits.iter().filter(|limits| limits.quota_cores().is_some());
@@ -126,7 +126,7 @@ impl Quota {
     }
 }
 
-/// Waits of one octave of lengths.
+/// Waits with lengths in one octave.
 #[derive(Serialize)]
 pub struct HistRow {
     low_ns: u64,
@@ -136,7 +136,7 @@ pub struct HistRow {
     by_cause: [f64; CAUSES],
 }
 
-/// Waits by length and cause, ascending, from the first octave with a wait to the last.
+/// Waits by length and cause, from the shortest octave with a wait to the longest.
 pub fn hist(wait: &Wait) -> Vec<HistRow> {
     let octaves: BTreeMap<usize, Octave> =
         wait.hist.octaves().into_iter().map(|octave| (row_of(bucket_of(octave.low_ns())), octave)).collect();

@@ -1,4 +1,4 @@
-//! The data of the page: series in whole microseconds, tables in nanoseconds.
+//! The data in the page. Time series are in whole microseconds, tables in nanoseconds.
 
 use cgscope_model::{CAUSES, Cause, Group, Mode, Totals, Wait};
 use serde::Serialize;
@@ -13,17 +13,17 @@ use crate::{
     },
 };
 
-/// Maximum rows of each table: tasks beyond it hardly wait.
+/// Maximum number of rows per table; further tasks hardly wait.
 const ROWS: usize = 500;
 
 #[derive(Serialize)]
 pub struct Data<'a> {
     start_unix_ms: u64,
     duration_ns: u64,
-    /// False: lengths of waits are unknown, and so are causes other than throttling.
+    /// False in the coarse mode: then the lengths of waits are unknown, and so are all causes except throttling.
     exact: bool,
     cpus: Option<u32>,
-    /// Every array by cause has this order.
+    /// The causes, in the order that every array by cause uses.
     causes: Vec<CauseWords>,
     total: RowData<'a>,
     over: Over,
@@ -46,7 +46,7 @@ struct CauseWords {
 struct RowsData<T> {
     rows: Vec<T>,
     left_out: usize,
-    /// Waiting of the rows left out.
+    /// The waiting of the omitted rows, ns.
     left_out_ns: u64,
 }
 
@@ -68,7 +68,6 @@ struct RowData<'a> {
     involuntary: u64,
 }
 
-/// Sorts values by cause in the order of [`ORDER`].
 pub fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
     ORDER.map(|cause: Cause| parts[cause as usize])
 }

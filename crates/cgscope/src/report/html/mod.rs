@@ -1,7 +1,7 @@
-//! The report as one page without a network, other files or a framework.
+//! The report as a single HTML page. It needs no network, no other files and no framework.
 //!
-//! Words are in the markup; the script draws charts and tables from data in the page. Any user of the host chooses the names of
-//! tasks and cgroups: they are escaped in the markup, cannot end the element of the data, and are shown as text.
+//! The markup contains the text; the script draws charts and tables from data in the page. Any user of the host chooses the names
+//! of tasks and cgroups. So names are escaped in the markup, cannot end the data element, and are displayed only as text.
 
 mod charts;
 mod data;
@@ -23,11 +23,11 @@ use super::{
 use crate::text::capital;
 use data::Data;
 
-/// The first lines of every page, which identify it.
+/// The first lines of every page, by which we recognize our own pages.
 pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
 
 const TEMPLATE: &str = include_str!("page.html");
-/// Has placeholders for the lines of the causes.
+/// Has placeholders for the style lines of the causes.
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
@@ -37,7 +37,7 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]: browsers apply and run nothing else. A test computes them.
+/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run nothing else. A test checks the values.
 const STYLE_HASH: &str = "Ja2/ZzuYPcdwlKPGuAqBy539NAS+vYC8kSIVBRXbO1M=";
 const SCRIPT_HASH: &str = "10RstFbK0HnbCXcF5xT//cf14WBIv3hHZhhUHCgcEn4=";
 
@@ -69,7 +69,7 @@ pub fn page(about: &About, whole: &Whole) -> String {
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
 
-/// A colour and a class for each cause.
+/// The style sheet, with a colour and a class for each cause.
 fn style() -> String {
     let lines = |line: fn(&str, &Shown) -> String| {
         TABLE.iter().map(|shown| line(shown.cause.name(), shown)).collect()
@@ -81,7 +81,7 @@ fn style() -> String {
     filled(STYLE, &[("cause_colours", colours), ("cause_classes", classes)])
 }
 
-/// Replaces each `{{name}}` of the template once; replacements are not searched.
+/// Replaces each `{{name}}` of the template once. Replacement text is not searched again.
 fn filled(template: &str, parts: &[(&str, String)]) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_owned();
@@ -112,7 +112,7 @@ fn finding(finding: &Finding) -> String {
     )
 }
 
-/// The cost of the measurement, and its losses.
+/// The cost and the losses of the measurement.
 fn notes(whole: &Interval) -> String {
     let lines = [
         crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
@@ -121,7 +121,7 @@ fn notes(whole: &Interval) -> String {
     lines.iter().map(|line| format!("<p>{}.</p>\n", text(&capital(line)))).collect()
 }
 
-/// Escapes text for markup, also within a double-quoted attribute.
+/// Escapes text for markup, including double-quoted attributes.
 fn text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -131,7 +131,7 @@ fn text(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // There is no character reference for it, and parsers report an error.
+            // NUL has no character reference, and parsers report an error.
             '\0' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -139,9 +139,9 @@ fn text(text: &str) -> String {
     out
 }
 
-/// JSON for the inside of a `script` element: only `<` could end the element or open a comment, and it occurs only in strings.
+/// JSON for a `script` element. Only `<` could end the element or open a comment; JSON has it only in strings.
 fn as_script(value: &impl Serialize) -> String {
-    // Plain structs of strings and numbers cannot fail.
+    // Structs of strings and numbers always serialize.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

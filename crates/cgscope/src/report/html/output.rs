@@ -1,4 +1,4 @@
-//! The file of the page.
+//! The output file of the page.
 
 use std::{
     io::{self, Read, Write},
@@ -10,8 +10,7 @@ use cgscope_record::Place;
 use super::BEGINNING;
 use crate::exit::{Error, Result};
 
-/// Where to write the page: a new file, an earlier page, a pipe or a device; `None`: standard output. Refuses a file that is not a
-/// page of ours.
+/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses any other file.
 pub fn place(path: &Path) -> Result<Option<Place>> {
     if path == Path::new("-") {
         return Ok(None);

@@ -40,7 +40,7 @@ fn browsers_are_told_the_hashes_of_what_is_in_the_page() {
     assert_eq!((STYLE_HASH, SCRIPT_HASH), (hash(&style()).as_str(), hash(SCRIPT).as_str()));
 }
 
-/// What users of the host may call their tasks and cgroups.
+/// A hostile name that a user of the host may give a task or cgroup.
 const HOSTILE: &str = "</script><script>alert(1)</script><!--<script>\"'&\u{2028}";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: a command is run as if we were not there, and at its end a summary says where its time went.
+//! `cgscope stat -- CMD`: runs a command like `time` does, and prints at the end where its time went.
 
 mod output;
 mod request;
@@ -31,7 +31,7 @@ pub async fn run(options: &Stat) -> Result {
     let target = request::target(options)?;
     let offcpu = Offcpu::new(options, target.words())?;
     let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
-    // First, so that nothing is run whose summary could not be written.
+    // Check the output first: do not run a command whose summary could not be written.
     let output = Output::new(options.output.as_deref())?;
     let (own, mut remarks) = made();
     let pace = Pace { interval: run::EVERY, duration: None, count: None };
@@ -39,7 +39,7 @@ pub async fn run(options: &Stat) -> Result {
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
     let watch = Rc::new(Watch::new(own));
     watch.prepare();
-    // What the command does before the first Sample would not be counted, and what it waits after it would.
+    // Take the first sample before the release. Otherwise the command's first work is not counted, but its later waits are.
     ready.sample()?;
     let mut session = start(ready, &watch);
     let measured = run::measure(&mut session).await.map_err(|error| named(options, error))?;
@@ -47,7 +47,7 @@ pub async fn run(options: &Stat) -> Result {
     let code = run.ending.code();
     let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
     write(&output, &run, stacks.as_deref().unwrap_or_default(), options.json);
-    // The command's exit code is not ours to give away, whatever could not be written.
+    // Return the command's exit code even if something could not be written.
     Ok(Exit::AsCommand(code))
 }
 
@@ -62,7 +62,7 @@ fn made() -> (Option<OwnCgroup>, Vec<String>) {
     }
 }
 
-/// Moves the command into its cgroup before it is one.
+/// Moves the forked process into its own cgroup before it executes the command.
 fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
     match own.add(ready.command_pid()?) {
         Ok(()) => Some(own),
@@ -92,7 +92,7 @@ fn finish(
     remarks.extend(measured.remark);
     let host = session.host;
     let ended = measured.ended;
-    // The collector goes before the cgroup does: what it holds of that is of no use any more.
+    // Detach the collector before we remove the cgroup; its data about the cgroup is no longer needed.
     drop(session);
     let seen = watch.seen(&measured.interval, &measured.left);
     remarks.extend(watch.remove());
@@ -121,19 +121,19 @@ fn finish(
     }
 }
 
-/// What its threads were blocked on, where that is known, and what kept it from being faster.
+/// What the threads were blocked on, if known, and what kept the command from being faster.
 fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>, Classified) {
     let tree = Tree::new(interval);
     let blocked = BlockedOn::new(interval, |addr| symbols.caller(addr));
     let class = Classes::new(interval, &tree, &blocked).total();
     let mut kinds = blocked.total();
-    // Of threads that exited some was blocked for less than a stack is taken for.
+    // Exited threads may have been blocked too briefly for a stack walk.
     let all_ns = interval.total().accounts.and_then(|accounts| accounts.blocked).map_or(0, |all| all.total());
     kinds.add_ns(BlockedKind::Unknown, all_ns.saturating_sub(kinds.total()));
     ((interval.mode == Mode::Bpf).then_some(kinds), class)
 }
 
-/// Where time was spent off the CPU: as text, unless a file was asked for.
+/// Where time was spent off the CPU, as text. With an output file, writes the file and returns `None`.
 fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Option<String> {
     offcpu.push(&run.interval);
     match offcpu.finish() {
@@ -155,7 +155,7 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
         return output.write(&(summary(run) + stacks));
     }
     if !stacks.is_empty() {
-        // Where the object goes nothing else does.
+        // Print nothing else where the JSON object goes.
         say!("{}", stacks.trim_end());
     }
     match serde_json::to_string(&StatObject::new(run)) {

@@ -1,4 +1,4 @@
-//! Where the summary goes.
+//! The output of the summary.
 
 use std::{
     io::{self, Read, Write},
@@ -10,20 +10,19 @@ use cgscope_view::stat_command::BEGINNING;
 
 use crate::exit::{Error, Result};
 
-/// How an object begins.
+/// The beginning of a JSON summary.
 const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 
-/// Where to write.
 #[derive(Debug)]
 pub enum Output {
-    /// As `time` does: standard output is the command's.
+    /// As with `time`: standard output belongs to the command.
     StandardError,
-    /// A file that is not there yet, or a former summary, which is replaced as a whole; or a pipe or a device.
+    /// A new file, an older summary, which is replaced as a whole, or a pipe or a device.
     Place(Place),
 }
 
 impl Output {
-    /// Looks at what is there before anything is run: what is no summary of ours stays.
+    /// Checks an existing file before the command runs. A file that is not our summary is refused.
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::StandardError) };
         let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
@@ -38,8 +37,8 @@ impl Output {
         }
     }
 
-    /// Writes the summary: into a file whole or not at all. What a file does not take goes to standard error: the command is not run
-    /// again for its figures.
+    /// Writes the summary. A file gets either all of it or nothing. If writing fails, prints the summary on standard error,
+    /// because the user cannot repeat the run.
     pub fn write(&self, summary: &str) {
         if let Self::Place(place) = self {
             let Err(error) = replace(place, summary) else { return };
@@ -48,7 +47,7 @@ impl Output {
                 place.path().display()
             );
         }
-        // Nobody may be there any more: then there is nobody to tell.
+        // Ignore errors: if standard error is closed, nobody can be notified.
         let _ = io::stderr().lock().write_all(summary.as_bytes());
     }
 }
@@ -60,7 +59,7 @@ fn begins_as_ours(place: &Place) -> io::Result<bool> {
     Ok([BEGINNING, OBJECT].iter().any(|ours| beginning.starts_with(ours.as_bytes())))
 }
 
-/// What is made for it goes again. A pipe is not opened: whoever reads it would take its end for the end of the summary.
+/// Creates and removes a temporary file. Does not open a pipe: its reader would mistake our close for the end of the summary.
 fn can_be_made(place: &Place) -> io::Result<bool> {
     if place.is_direct() { Ok(true) } else { place.create().map(|_| true) }
 }

@@ -1,4 +1,4 @@
-//! What was typed, for a command: most of what tables take has no meaning for its summary.
+//! The arguments for a command. Most options of tables have no meaning for its summary.
 
 use cgscope_collect::Accounting;
 

@@ -1,4 +1,4 @@
-//! The command runs: Samples in, one interval of all of it out.
+//! Runs the command, and turns its samples into one interval.
 
 use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
@@ -14,21 +14,21 @@ use crate::{
     session::Session,
 };
 
-/// So often threads are counted.
+/// The interval between counts of threads.
 pub const EVERY: Duration = Duration::from_millis(100);
-/// Reading a thread takes some microseconds: of many it is done less often, so that it stays below a hundredth of a CPU.
+/// The minimum interval per thread. Reading a thread takes some microseconds, so this keeps readings below 1 % of a CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
 pub struct Measured {
     pub interval: Interval,
     pub ended: Ended,
-    /// Its processes that were there at the last Sample.
+    /// Processes of the command that existed at the last sample.
     pub left: Vec<Outlived>,
     pub peak_threads: u64,
     pub peak_processes: u64,
-    /// The longest time between two Samples that was asked for, ns.
+    /// The longest requested interval between two samples, ns.
     pub every_ns: u64,
-    /// Why there is less than there should be.
+    /// Why the figures are incomplete.
     pub remark: Option<String>,
 }
 
@@ -52,15 +52,14 @@ impl SoFar {
     }
 }
 
-/// Measures until the command has ended. Where measuring fails the command is waited for all the same; an error: it could not be
-/// executed.
+/// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;
     let remark = loop {
         let (sample, is_last) = match session.next_sample().await {
             Ok((sample, _, end)) => (sample, end.is_some()),
-            // The command has ended, or was none.
+            // The command could not be executed.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: what came after that is not counted")),
         };

@@ -1,4 +1,4 @@
-//! What files tell of a command: read just before it is let go, and at once when it has ended.
+//! Reads cgroup files of a command, just before its release and as soon as it has ended.
 
 use std::cell::RefCell;
 
@@ -11,14 +11,14 @@ use cgscope_model::{
     command_run::{CpuUse, HeldBy, Outlived, places, quotas_of},
 };
 
-/// So many quotas are told of.
+/// Maximum number of quotas to report.
 const QUOTAS: usize = 3;
 
 #[derive(Debug, Default)]
 struct Reading {
     own: Option<CgroupReading>,
     quotas: Vec<QuotaReading>,
-    /// Those in its own cgroup.
+    /// Processes in the command's own cgroup.
     left: Vec<Process>,
 }
 
@@ -32,15 +32,15 @@ pub struct Watch {
 pub struct Seen {
     pub cpu: Option<CpuUse>,
     pub own_cgroup: Option<String>,
-    /// Waits are told by that cgroup, too.
+    /// Waits are also known for that cgroup alone (cgroup v2 only).
     pub own_is_told_apart: bool,
-    /// The quotas that held for it.
+    /// The quotas that limited the command.
     pub quotas: Vec<HeldBy>,
     pub outlived: Vec<Outlived>,
 }
 
 impl Watch {
-    /// With the cgroup of the command, if it has one.
+    /// `own` is the cgroup of the command, if it has one.
     pub fn new(own: Option<OwnCgroup>) -> Self {
         Self {
             own: own.into(),
@@ -50,17 +50,17 @@ impl Watch {
         }
     }
 
-    /// Looks for the quotas that there are, which takes a while.
+    /// Finds all existing quotas, which takes a while.
     pub fn prepare(&self) {
         self.quotas.borrow_mut().find();
     }
 
-    /// Just before the command is let go.
+    /// Reads the state just before the command is released.
     pub fn begin(&self) {
         *self.before.borrow_mut() = self.read();
     }
 
-    /// As soon as it has ended.
+    /// Reads the state as soon as the command has ended.
     pub fn end(&self) {
         let mut reading = self.read();
         reading.quotas.extend(self.quotas.borrow_mut().find());
@@ -69,7 +69,7 @@ impl Watch {
 
     fn read(&self) -> Reading {
         let own = self.own.borrow();
-        // First what changes while we read the rest.
+        // Read first what our own reading changes.
         Reading {
             own: own.as_ref().map(OwnCgroup::stat),
             quotas: self.quotas.borrow_mut().read(),
@@ -77,10 +77,10 @@ impl Watch {
         }
     }
 
-    /// Of all of it; `left` are the processes that the last Sample had.
+    /// The result for the whole run. `left` are the processes in the last sample.
     pub fn seen(&self, interval: &Interval, left: &[Outlived]) -> Seen {
         let (before, after, own) = (self.before.borrow(), self.after.borrow(), self.own.borrow());
-        // What was read of `/proc` may have ended: it stays there until it is reaped.
+        // A process may have ended: `/proc` lists it until it is reaped.
         let left = left.iter().filter(|one| name_of_living(one.pid).is_some());
         let outlived = outlived(&after.left, left);
         Seen {
@@ -112,7 +112,7 @@ impl Watch {
         held.map(|quota| HeldBy { others: others(&quota.path), quota }).collect()
     }
 
-    /// Removes the cgroup, and says so where that cannot be done.
+    /// Removes the cgroup. Returns a sentence if that fails.
     pub fn remove(&self) -> Option<String> {
         let own = self.own.borrow_mut().take()?;
         own.remove().err().map(|failure| failure.to_string())
@@ -123,7 +123,7 @@ fn named(process: Process) -> Outlived {
     Outlived { pid: process.pid, comm: process.comm }
 }
 
-/// Whoever is in its cgroup, and whoever came of its forks.
+/// Processes in the cgroup, and processes that we followed from fork to fork, each once.
 fn outlived<'a>(in_cgroup: &[Process], followed: impl IntoIterator<Item = &'a Outlived>) -> Vec<Outlived> {
     let mut all: Vec<Outlived> = in_cgroup.iter().cloned().map(named).collect();
     all.extend(followed.into_iter().cloned());

@@ -1,4 +1,4 @@
-//! Folded stacks, as flamegraph.pl and inferno read them: `comm;[kind, state];outermost;...;innermost ns`.
+//! Folded stacks, the input of flamegraph.pl and inferno: `comm;[kind, state];outermost;...;innermost ns`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::stacks::{BlockedAt, Stacks};
 const NO_STACK: &str = "[no stack]";
 const NO_NAME: &str = "[unknown]";
 
-/// A line for each stack, in order; two that read the same are one.
+/// A line for each stack, sorted. Stacks with the same names share a line.
 pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (place, time) in stacks.places() {
@@ -25,17 +25,17 @@ fn line(place: &BlockedAt, symbols: &KernelSymbols) -> String {
     if names.is_empty() {
         names.push(NO_STACK);
     }
-    // A semicolon would be the end of the name.
+    // A semicolon would end the name.
     let comm = place.comm.replace(';', ":");
     format!("{comm};{};{}", blocked(kind(place, symbols), place.state), names.join(";"))
 }
 
-/// The names of the functions of a stack, the innermost first.
+/// The function names of a stack, the innermost first.
 pub fn functions<'a>(place: &'a BlockedAt, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
     place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
 }
 
-/// What the tasks there are blocked on.
+/// What kind of thing the tasks are blocked on.
 pub fn kind(place: &BlockedAt, symbols: &KernelSymbols) -> BlockedKind {
     BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
 }
@@ -44,7 +44,7 @@ fn blocked(kind: BlockedKind, state: BlockedState) -> String {
     format!("[{}, {}]", kind.name(), state.name())
 }
 
-/// True for a line as they are made here.
+/// Whether [`lines`] may have written this line.
 pub fn is_ours(line: &str) -> bool {
     let all =
         || BlockedKind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));

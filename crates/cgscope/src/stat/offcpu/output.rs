@@ -1,4 +1,4 @@
-//! Where the stacks go.
+//! The output file for stacks.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -16,21 +16,21 @@ pub enum Format {
     Folded,
 }
 
-/// A file that is not there yet, or a former one of ours, which is replaced as a whole; or a pipe or a device.
+/// A new file, an older file of `--offcpu`, which is replaced as a whole, or a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
     place: Place,
     format: Format,
 }
 
-/// With which a flame graph of ours begins. A comment must not have two hyphens.
+/// The beginning of our flame graphs, by which we recognize them. An XML comment must not contain two hyphens.
 const BEGINNING: &str = "<?xml version=\"1.0\" standalone=\"no\"?>\n<!-- cgscope offcpu -->\n";
 
-/// Most of a line that is looked at.
+/// Maximum length of a line to read, bytes.
 const LINE_BYTES: u64 = 64 << 10;
 
 impl Output {
-    /// Looks at what is there before anything is measured: what is none of ours stays.
+    /// Checks an existing file before anything is measured. A file with other data is refused.
     pub fn new(path: &Path) -> Result<Self> {
         let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
@@ -42,7 +42,7 @@ impl Output {
         }
     }
 
-    /// Writes all of it, or nothing.
+    /// Writes all of the text, or nothing.
     pub fn write(&self, text: &str) -> Result<()> {
         let written = self.place.create().and_then(|(mut file, beside)| {
             file.write_all(text.as_bytes())?;
@@ -61,7 +61,7 @@ impl Output {
         self.place.path()
     }
 
-    /// By its ending.
+    /// The format, by file name extension.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -70,7 +70,7 @@ impl Output {
         if self.place.holds_something()? {
             return self.is_ours();
         }
-        // Beside it: what cannot be written must be known before it is measured. A pipe is not opened.
+        // Create a temporary file beside it: a failure must be known before we measure. A pipe is not opened.
         if self.place.is_direct() { Ok(true) } else { self.place.create().map(|_| true) }
     }
 
@@ -87,7 +87,7 @@ impl Output {
     }
 }
 
-/// A flame graph that is known as ours.
+/// Marks a flame graph so that we can recognize it later.
 pub fn marked(svg: &str) -> String {
     let rest = svg.split_once("?>").map_or(svg, |(_, rest)| rest);
     format!("{BEGINNING}{}", rest.trim_start())

@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_model::{BlockedState, ByState, Interval, blocked_on::without_stack, interval::ENDED};
 
-/// What threads of one name were blocked at, and how.
+/// Where threads of one name were blocked, and in which state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockedAt {
     pub comm: Arc<str>,
@@ -16,11 +16,11 @@ pub struct BlockedAt {
     pub stack: Arc<[u64]>,
 }
 
-/// For how long.
+/// Blocked time at one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
     pub ns: u64,
-    /// Times that the stack was taken; 0 without one.
+    /// How many stack walks found this place; 0 without a stack.
     pub count: u64,
 }
 
@@ -28,14 +28,14 @@ pub struct Time {
 #[derive(Debug, Default)]
 pub struct Stacks {
     times: HashMap<BlockedAt, Time>,
-    /// By serial.
+    /// By task serial.
     threads: BTreeMap<u64, Thread>,
-    /// Of tasks that exited, what they had not been read for.
+    /// The time that exited tasks were blocked after their last reading.
     exited: ByState,
     exited_threads: u64,
 }
 
-/// All blocked time of a thread, and what of it has a stack.
+/// The blocked time of a thread, and the part of it that has a stack.
 #[derive(Debug)]
 struct Thread {
     comm: Arc<str>,
@@ -65,7 +65,7 @@ impl Stacks {
         for stack in &interval.stacks {
             let thread = self.threads.entry(stack.serial).or_insert_with(|| Thread::new(&stack.comm));
             thread.stacks.0[stack.state as usize] += stack.ns;
-            // An empty one is what could not be walked.
+            // An empty stack could not be walked.
             let place =
                 BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
             let time = self.times.entry(place).or_default();
@@ -74,7 +74,7 @@ impl Stacks {
         }
     }
 
-    /// All places, those without a stack included, the longest first. Their sum is [`Self::total_ns`].
+    /// All places, including those without a stack, the longest time first. Their times add up to [`Self::total_ns`].
     pub fn places(&self) -> Vec<(BlockedAt, Time)> {
         let mut times = self.times.clone();
         for (comm, rest) in self.without_stack() {
@@ -88,19 +88,19 @@ impl Stacks {
         places
     }
 
-    /// Time blocked, ns summed over threads. What stacks stand for may have begun a little before the run: they are all of it, then.
+    /// Blocked time, ns summed over threads. If stacks have more, because they include time just before the run, that counts.
     pub fn total_ns(&self) -> u64 {
         self.blocked_ns().max(self.stacks_ns())
     }
 
-    /// Of that, what has a stack that could be walked.
+    /// The part of the total that has a stack.
     pub fn with_stack_ns(&self) -> u64 {
         self.times.iter().filter(|(place, _)| !place.stack.is_empty()).map(|(_, time)| time.ns).sum()
     }
 
-    /// Threads that there were.
+    /// The number of threads.
     pub fn threads(&self) -> u64 {
-        // One that exited may have been there before.
+        // The two overlap: an exited thread may have been read before.
         (self.threads.len() as u64).max(self.exited_threads)
     }
 
@@ -112,8 +112,8 @@ impl Stacks {
         self.times.values().map(|time| time.ns).sum()
     }
 
-    /// What was blocked and has no stack, by thread. The stacks of a thread that exited hold what the sums of exited tasks hold, so
-    /// that no more is left over than of all together.
+    /// The blocked time without a stack, by thread, limited to the total without a stack. Without the limit, time of exited
+    /// threads would count twice: their stacks cover time that the sums of exited tasks hold.
     fn without_stack(&self) -> Vec<(Arc<str>, ByState)> {
         let mut rest_ns = self.blocked_ns().saturating_sub(self.stacks_ns());
         let ended = (Arc::from(ENDED), self.exited);

@@ -6,7 +6,7 @@ use cgscope_model::units;
 
 use super::{Offcpu, folded};
 
-/// So many are told.
+/// Maximum number of stacks to print.
 const MOST: usize = 10;
 
 impl Offcpu {
@@ -17,7 +17,7 @@ impl Offcpu {
         if places.is_empty() {
             return text;
         }
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "\n{:>9} {:>6} {:>8}  stack, the innermost function first",

@@ -9,12 +9,12 @@ fn sample(at_ns: u64) -> Box<Sample> {
     Box::new(Sample { mono_ns: at_ns, ..Sample::default() })
 }
 
-/// Whole seconds are asked for, and the first Sample is of the first second.
+/// A client whose first sample was taken at the first second. `whole_ns` is the requested interval if it must be whole.
 fn following(whole_ns: Option<u64>) -> Following {
     Following::new(Path::new("/run/it"), &[], sample(SECOND), whole_ns)
 }
 
-/// What is given before the next message is waited for, and on it.
+/// The events that are released before and by the next message, and the next step.
 fn after(following: &mut Following, message: Option<Message<Word>>, wanted: Wanted) -> (Vec<String>, Then) {
     let released = following.release(wanted).map(Ok);
     let (event, then) = following.on(message, wanted);

@@ -1,5 +1,5 @@
-//! A panic gives the terminal back, whoever panics. A panic needs a process of its own, with a terminal of its own: this test
-//! program runs itself on one.
+//! A panic in any thread gives the terminal back. The panic needs a separate process with its own terminal, so this test program
+//! starts itself on a new terminal.
 
 use std::{
     fs::File,
@@ -19,11 +19,11 @@ use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
 const MESSAGE: &str = "a panic that was asked for";
-/// Each is undone by what stands beside it.
+/// Escape sequences that take the terminal over, each with the sequence that undoes it.
 const TAKEN: [(&str, &str); 3] =
     [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h"), ("\x1b[?1000h", "\x1b[?1000l")];
 
-/// Panics once the first frame has been drawn.
+/// Panics after the first frame.
 struct Panics {
     in_thread: bool,
 }
@@ -52,7 +52,7 @@ fn the_screen_of_a_process_that_panics() {
 
 #[test]
 fn a_panic_gives_the_terminal_back_before_its_message_is_printed() {
-    // The test program ends with 101 where a test of it panicked.
+    // The test program exits with 101 if one of its tests panicked.
     for (who, code) in [("screen", 101), ("thread", 0)] {
         let (mut master, slave) = terminal();
         let before = modes(&master);
@@ -82,7 +82,7 @@ fn start(who: &str, slave: &OwnedFd) -> std::process::Child {
     command.args(["--exact", "top::screen::tests::panics::the_screen_of_a_process_that_panics"]);
     command.args(["--ignored", "--nocapture"]).env(WHO, who).env("TERM", "xterm-256color");
     command.stdin(end()).stdout(end()).stderr(end());
-    // SAFETY: two system calls between fork and exec.
+    // SAFETY: only two system calls between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
@@ -93,7 +93,7 @@ fn start(who: &str, slave: &OwnedFd) -> std::process::Child {
     command.spawn().unwrap()
 }
 
-/// Everything until the other end is closed, which is an error to Linux.
+/// Reads everything until the other end is closed, which Linux reports as an error.
 fn read(master: &mut File) -> Vec<u8> {
     let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = master.read(&mut bytes) {
@@ -102,11 +102,11 @@ fn read(master: &mut File) -> Vec<u8> {
     seen
 }
 
-/// The two ends of a new terminal.
+/// Opens a new terminal, and returns its two ends.
 fn terminal() -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let size = libc::winsize { ws_col: 100, ws_row: 30, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: numbers and a structure of ours; the two ends are nobody else's.
+    // SAFETY: the arguments are integers and our own structure; nobody else uses the two descriptors.
     unsafe {
         let opened = libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null(), &size);
         assert_eq!(opened, 0, "{}", io::Error::last_os_error());
@@ -118,7 +118,7 @@ fn terminal() -> (File, OwnedFd) {
 }
 
 fn modes(master: &File) -> libc::termios {
-    // SAFETY: a structure of ours, which is filled.
+    // SAFETY: the kernel fills our own structure.
     unsafe {
         let mut modes = mem::zeroed();
         assert_eq!(libc::tcgetattr(master.as_raw_fd(), &mut modes), 0);
