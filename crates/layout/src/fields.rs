@@ -122,17 +122,17 @@ kernel_fields! {
     cred_euid: "cred", "euid.val", Credentials;
     /// `uid_t`: saved user id.
     cred_suid: "cred", "suid.val", Credentials;
-    /// `u64`, ns: sum of the exited threads, as the next five.
+    /// `u64`, ns: sum of the exited threads.
     signal_utime: "signal_struct", "utime", ProcessTimes;
-    /// `u64`, ns.
+    /// `u64`, ns: sum of the exited threads.
     signal_stime: "signal_struct", "stime", ProcessTimes;
-    /// `u64`, ns.
+    /// `u64`, ns: sum of the exited threads.
     signal_gtime: "signal_struct", "gtime", ProcessTimes;
-    /// `unsigned long long`, ns.
+    /// `unsigned long long`, ns: sum of the exited threads.
     signal_ran_ns: "signal_struct", "sum_sched_runtime", ProcessTimes;
-    /// `unsigned long`.
+    /// `unsigned long`: sum of the exited threads.
     signal_nvcsw: "signal_struct", "nvcsw", ProcessTimes;
-    /// `unsigned long`.
+    /// `unsigned long`: sum of the exited threads.
     signal_nivcsw: "signal_struct", "nivcsw", ProcessTimes;
     /// `long`, on arm64 `s32`: the number of the system call; negative outside of one.
     regs_syscall: "pt_regs", "orig_ax|syscallno", SyscallNumber;
