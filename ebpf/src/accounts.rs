@@ -1,7 +1,7 @@
 //! Counts time blocked by state and by stack, if requested ([`keeps_accounts`](crate::kernel::keeps_accounts)).
 //!
-//! When a task switches in and has been blocked for long enough since its last stack walk, its stack is walked again. The stack
-//! stands for all that time, so the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack
+//! When a task switches in and has been blocked for long enough since its last stack walk, its stack is walked again. All that
+//! time counts for the stack, so the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack
 //! shows where it slept.
 
 use cgscope_layout::{
@@ -114,7 +114,7 @@ pub fn take_stack(task: Task, stack: &mut Stack) {
     unsafe { task.stack(stack.as_mut_ptr(), size_of::<Stack>() as u32) };
 }
 
-/// Fills the record for user space, including the time of an unfinished block.
+/// Fills the record for user space, including unfinished time blocked.
 #[inline(never)]
 pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     let before_ns = read(&storage.blocked.since_ns);

@@ -1,8 +1,8 @@
 //! Adds a task's unreported figures to its cgroup when the task exits or moves to another cgroup.
 //!
 //! At its last switch (`TASK_DEAD`) a task's waits and counters are final, and the reader has skipped the task since it began to
-//! exit. So only here nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the hook for
-//! new tasks and the reader create the entries.
+//! exit. Only at this point nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the
+//! hook for new tasks and the reader create the entries.
 
 use core::{arch::asm, ptr::read_volatile};
 
@@ -119,7 +119,7 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     }
 }
 
-/// Adds a difference, or nothing if the time went backwards: clocks of two CPUs differ, and readings include an unfinished block.
+/// Adds a difference, or nothing if the time went backwards: clocks of two CPUs differ, and readings include unfinished times.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
     if now > *told {

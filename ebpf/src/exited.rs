@@ -26,7 +26,7 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
         write_place(seq, place);
         return 0;
     }
-    // SAFETY: a map value. `complete` is read before the figures, so it never counts tasks whose figures are missing.
+    // SAFETY: a map value. `complete` is read before the figures, so it counts no addition whose figures are missing.
     let (complete, told) = unsafe {
         (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).told))
     };

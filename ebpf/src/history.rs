@@ -33,8 +33,7 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// Adds a slice for `prev`, whose switch-in the hook did not see. The first switch of each CPU after the start is such a case,
-/// too.
+/// Adds a slice for `prev`, whose switch in the hook did not see. The first switch of each CPU after the start is such a case.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };

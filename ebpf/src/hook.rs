@@ -105,7 +105,7 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // If the task switched in unseen since then (see `burial`), our stamp belongs to an earlier wait.
+        // After a switch in that the hook did not see (see `burial`), our stamp belongs to an earlier wait and is dropped.
         if storage.left.switches == next.switches() {
             // If the task has migrated since then, the kernel's stamp on the new CPU ends our part.
             let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };

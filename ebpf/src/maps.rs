@@ -196,8 +196,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
 }
 
 /// Sets the number of waits of one bucket in [`NEW_STORAGE`]. It takes only numbers and is exported, so that the verifier checks
-/// it on its own. Inlined, Linux 6.1 would follow an impossible code path: a bucket that is first out of bounds, then within
-/// them.
+/// it on its own. In its caller, Linux 6.1 would follow an impossible code path: a bucket first out of bounds, then within them.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {

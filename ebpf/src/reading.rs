@@ -124,7 +124,7 @@ fn adopt(task: Task) {
             ledger::was_throttled(task, &mut storage.left);
         } else if task.last_queued_ns() == 0 {
             // The task may have switched in while its storage was created, so the hook did not count that wait. Count it now:
-            // before the next switch-in, user space would receive a sum without it.
+            // before the next switch in, user space would receive a sum without it.
             count_unseen_arrival(task, storage);
         }
     }

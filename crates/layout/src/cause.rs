@@ -32,8 +32,8 @@ pub const ROWS: usize = BUCKETS / 8;
 /// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
 pub const WHOLE: u32 = 64;
 
-/// Causes that have a cell of their own in a row: all but the last. [`Cause::Wakeup`] is the remainder of the row. So a wait of 0
-/// ns, the most common one, costs nothing.
+/// Causes that have a cell of their own in a row: all but the last. [`Cause::Wakeup`] is the remainder of the row. So the
+/// most common wait, of 0 ns, costs nothing.
 pub const SHARED_CAUSES: usize = CAUSES - 1;
 
 /// Number of cells of a histogram by cause.

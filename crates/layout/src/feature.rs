@@ -6,7 +6,7 @@ use crate::named;
 /// How to detect a feature, in addition to its fields ([`crate::Field::feature`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The feature has fields alone.
+    /// The fields of the feature are enough to detect it.
     Fields,
     /// BTF has this enum, with this enumerator.
     Enumerator(&'static str, &'static str),

@@ -31,8 +31,7 @@ pub struct Slice {
     pub since_ns: u64,
     /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// Part of the slice in kernel threads that ran for less than [`FOLD_NS`], and in interrupts if the kernel accounts for them,
-    /// ns.
+    /// ns of the slice in kernel threads that ran for less than [`FOLD_NS`], and in interrupts if the kernel accounts for them.
     pub kernel_ns: u64,
     /// The task, if single tasks are blamed.
     pub tid: u32,

@@ -14,7 +14,7 @@ pub const KERNEL: u64 = u64::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// ns of `rq->clock`; 0: the task went to sleep, or was preempted on its way there.
+    /// ns of `rq->clock`; 0: the task went to sleep, or was preempted on its way to sleep.
     pub ns: u64,
     /// The task's number of switches then. If it has changed, the wait that ends now is a later one.
     pub switches: u64,

@@ -35,7 +35,7 @@ pub struct Budget {
     until_ns: u64,
 }
 
-/// Steps that each walk may take without paying: most waits are behind a few slices.
+/// Steps that a walk may take beyond the saved ones: most waits are behind a few slices.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
 /// One step is gained per 2^11 ns.
@@ -51,7 +51,7 @@ impl Budget {
         self.saved + FREE_STEPS
     }
 
-    /// Pays for the walk for which [`Self::steps`] was called. `left`: the steps that the walk did not take.
+    /// Reduces the saved steps after a walk. `left`: the steps of [`Self::steps`] that the walk did not take.
     #[inline(always)]
     pub fn pay(&mut self, left: u64) {
         self.saved = self.saved.min(left);

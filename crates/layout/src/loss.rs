@@ -1,7 +1,7 @@
 //! All kinds of losses. Each is counted where it happens and shown in every output.
 
 crate::named! {
-    /// A reason why a figure is incomplete. The discriminant is the index of its counter.
+    /// A reason why a figure can be incomplete. The discriminant is the index of its counter.
     Loss {
         /// A task without storage switched in although every task is followed. Its wait is added to its next one.
         SwitchWithoutStorage = "switch_without_storage",

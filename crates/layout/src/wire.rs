@@ -14,7 +14,7 @@ use crate::{
 pub use accounts::{Accounts, AccountsRecord, Blocked, Gone, StackCount, StackKey};
 pub use config::Config;
 
-/// Maximum number of NUMA nodes with CPUs. User space gives each node an index, because node numbers may have gaps.
+/// Maximum number of NUMA nodes that are kept separate. User space gives each node an index, because node numbers may have gaps.
 pub const NODES: usize = 16;
 
 /// Number of waits per bucket. The counters only rise, and wrap at 2^32.
@@ -59,7 +59,7 @@ pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 pub struct Marks {
     /// Bits to clear.
     pub clear: u64,
-    /// Not 0: set the bits of the table of selected ids for each process in it.
+    /// Not 0: give each process in the table of selected ids the bits of its entry.
     pub look: u64,
 }
 
@@ -228,7 +228,7 @@ pub struct Placement {
     pub preferred_node: i32,
     /// Number of times that it switched in on another node than the one on which it last ran.
     pub node_migrations: u64,
-    /// Its time on CPUs when it first switched in on its present node, ns.
+    /// Its time on CPUs when it last switched in from another node, ns.
     pub since_ran_ns: u64,
     /// Its time on CPUs by node index, ns, without the time since `since_ran_ns`.
     pub ran_ns: [u64; NODES],
@@ -326,13 +326,13 @@ pub const HAS_STACK: u32 = 32;
 /// follow; they count for other cgroups.
 pub const HAS_BASE: u32 = 64;
 
-/// The value of the table of exited tasks, by cgroup id: figures that were not reported to user space before the exit.
+/// The value of the table of exited tasks, by cgroup id: figures that were not reported to user space.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
     /// Number of exited tasks.
     pub tasks: u64,
-    /// The longest wait of any of them.
+    /// The longest wait in the whole life of any of them.
     pub max_ns: u64,
     /// Sums of these tasks.
     pub totals: Totals,
@@ -342,7 +342,7 @@ pub struct Exited {
     pub counts: [u64; BUCKETS],
     /// Their waits by row and cause.
     pub shares: [u64; CELLS],
-    /// Number of tasks whose figures are complete here. The hook writes it last.
+    /// Number of complete additions of figures, by exits and moves. An addition writes it last.
     pub complete: u64,
     /// The values of `complete` when the entry was reported the last two times: see [`Self::is_told`].
     pub told: [u64; 2],

@@ -13,7 +13,7 @@ pub struct Accounts {
     pub system_ns: u64,
     /// `task_struct.gtime`, ns: time running a guest, a part of `user_ns`.
     pub guest_ns: u64,
-    /// Time off the CPU without waiting for one, ns, including an unfinished block.
+    /// Time off the CPU without waiting for one, ns, including unfinished time blocked.
     pub blocked_ns: ByState,
 }
 
@@ -81,7 +81,7 @@ pub struct AccountsRecord {
     /// 1: `uncounted_ns` will count for the stack at which the task is blocked now. If no stack follows, it is the one reported
     /// before.
     pub is_due: u64,
-    /// Time blocked that no stack has been counted for yet, including an unfinished block, ns.
+    /// Time blocked that no stack has been counted for yet, including unfinished time, ns.
     pub uncounted_ns: u64,
 }
 

@@ -6,7 +6,7 @@
 pub struct Config {
     /// 1: follow every task. 0: follow the tasks in the table of selected ids, and the children of processes in it.
     pub follow_all: u64,
-    /// Time of the start, ns of CLOCK_MONOTONIC: of a task that starts later, all waits are counted.
+    /// Time of the start, ns of CLOCK_MONOTONIC. All waits of a task that starts later are counted.
     pub born_after_ns: u64,
     /// 1: a task's cgroup is that of the default hierarchy (v2), even where the cpu controller is not enabled that deep. 0: that
     /// of the cpu controller's own hierarchy (v1 and hybrid hosts).
