@@ -13,7 +13,7 @@ use cgscope_layout::{
     wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
 };
 
-/// Offsets that user space sets before loading. Reads are volatile, because the compiler would otherwise use the values given here.
+/// Offsets that user space sets before loading. Reads are volatile: the compiler would otherwise use the values given here.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
