@@ -138,10 +138,10 @@ fn doubt_wakeup(task: Task, work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// Explains the part of a wait that is older than the history, if the hook saw the wait begin. That part is what the CPU did since
-/// then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here they
-/// count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled and
-/// the unknown time.
+/// Explains the part of a wait that is older than the history, if the hook saw the wait begin. That part is what the CPU did
+/// since then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here
+/// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
+/// and the unknown time.
 #[inline(never)]
 fn beyond_history(next: Task, left: &Left, work: &mut Work) {
     let Some(ring) = ring(work.cpu()) else { return };
