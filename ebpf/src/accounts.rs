@@ -1,7 +1,8 @@
-//! Time blocked, by state and by stack, if requested ([`keeps_accounts`]).
+//! Counts time blocked by state and by stack, if requested ([`keeps_accounts`](crate::kernel::keeps_accounts)).
 //!
-//! A stack is walked when a task switches in that was blocked for long enough since its last walk, and stands for all of that time:
-//! the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack shows where it slept.
+//! When a task switches in and has been blocked for long enough since its last stack walk, its stack is walked again. All that
+//! time counts for the stack, so the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack
+//! shows where it slept.
 
 use cgscope_layout::{
     BlockedState, Loss, Stack,
@@ -48,7 +49,7 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     }
 }
 
-/// The best "now" without a call: the clock of an idle CPU stands still, that of our own CPU is at most a tick old.
+/// The best current time without a helper call. The clock of an idle CPU stands still; that of our own CPU is at most a tick old.
 #[inline(always)]
 fn now_ns(task: Task) -> u64 {
     let current = Task::current();
@@ -56,7 +57,8 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Called when `next` switches in, before its wait is recorded: time off the CPU that was no wait was blocked.
+/// Counts the time blocked of `next`, which switches in: its time off the CPU, less its wait. Call it before the wait is
+/// recorded.
 #[inline(always)]
 pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let blocked = &mut storage.blocked;
@@ -67,9 +69,9 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let ns = clock_ns.saturating_sub(blocked.since_ns).saturating_sub(here_ns).saturating_sub(elsewhere_ns);
-    // First: a reader between the two sees too little, and all of it the next time.
+    // Cleared first: a reader that comes between the two writes misses this time, but receives all of it with the next reading.
     clear(&mut blocked.since_ns);
-    // Always there; the verifier wants to see it.
+    // Always in bounds, but the verifier requires the check.
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
         *sum += ns;
     }
@@ -82,7 +84,7 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for it.
+/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for that stack.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage) {
     let Some(key) = stack_key() else { return };
@@ -105,14 +107,14 @@ fn count_stack(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// All zero if it cannot be walked. The kernel fills up with zeroes.
+/// Takes a stack; all zero if it cannot be walked. The kernel fills the unused rest with zeroes.
 #[inline(always)]
 pub fn take_stack(task: Task, stack: &mut Stack) {
-    // SAFETY: the stack is as large as said.
+    // SAFETY: the stack has the given size.
     unsafe { task.stack(stack.as_mut_ptr(), size_of::<Stack>() as u32) };
 }
 
-/// Fills the record for user space, which includes the time of a block that is not over.
+/// Fills the record for user space, including unfinished time blocked.
 #[inline(never)]
 pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     let before_ns = read(&storage.blocked.since_ns);
@@ -126,21 +128,22 @@ pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
         record.gone = task.gone();
     }
     let state = blocked.state;
-    // It switched in during this reading: then the time is in the sums.
+    // If it switched in during this reading, the sums already include the time.
     if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
         return;
     }
     let queued_ns = task.last_queued_ns();
     let until_ns = if queued_ns == 0 { now_ns(task) } else { queued_ns };
     let ns = until_ns.saturating_sub(before_ns);
-    // Always there; the verifier wants to see it.
+    // Always in bounds, but the verifier requires the check.
     if let Some(sum) = record.own.blocked_ns.get_mut(opaque(state as usize)) {
         *sum += ns;
     }
     record.uncounted_ns += ns;
     if queued_ns == 0 {
         record.state = state + 1;
-        // The hook will count it for this stack at the next switch in; less time than that may go to another stack.
+        // At the next switch in, the hook will count the time for this stack. Less time than `every_ns` may still count for
+        // another stack.
         let every_ns = stack_every_ns();
         record.is_due = u64::from(every_ns != 0 && record.uncounted_ns >= every_ns);
     }
@@ -148,12 +151,12 @@ pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
 
 #[inline(always)]
 fn clear(word: &mut u64) {
-    // SAFETY: a word of a map value; others read it meanwhile.
+    // SAFETY: a word of a map value, which others may read at the same time.
     unsafe { core::ptr::write_volatile(word, 0) };
 }
 
 #[inline(always)]
 fn read(word: &u64) -> u64 {
-    // SAFETY: a word of a map value, written by the hook meanwhile.
+    // SAFETY: a word of a map value, which the hook may write at the same time.
     unsafe { core::ptr::read_volatile(word) }
 }

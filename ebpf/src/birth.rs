@@ -1,4 +1,4 @@
-//! New tasks.
+//! Creates the storages of new tasks.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,8 @@ use crate::{
     maps::{create_storage, storage},
 };
 
-/// A task exists and cannot have run yet (`copy_process` after everything that can fail). Allocating is allowed.
+/// Handles a task that exists but cannot have run yet (`copy_process` after everything that can fail). Allocating is allowed
+/// here.
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

@@ -1,8 +1,8 @@
-//! Adds figures that were not reported yet to the task's cgroup: when the task exits, and when it moves to another cgroup.
+//! Adds a task's unreported figures to its cgroup when the task exits or moves to another cgroup.
 //!
-//! At its last switch (`TASK_DEAD`) a task's waits and counters are final, and the reader skips it since it began to exit. Only
-//! here can nothing be missed or counted twice. The run queue lock is held, so nothing is allocated: new tasks and the reader make
-//! the places.
+//! At its last switch (`TASK_DEAD`) a task's waits and counters are final, and the reader has skipped the task since it began to
+//! exit. Only at this point nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the
+//! hook for new tasks and the reader create the entries.
 
 use core::{arch::asm, ptr::read_volatile};
 
@@ -17,7 +17,7 @@ use crate::{
     maps::{exited, lost, storage},
 };
 
-/// Hands over the rest of an exited task. Not inlined: it is cold, and the hook is not.
+/// Hands over the unreported figures of an exited task. Not inlined, because it is rare compared with the other work of the hook.
 #[inline(never)]
 pub fn bury(task: Task) {
     let Some(storage) = storage(task) else { return bury_unfollowed(task) };
@@ -30,8 +30,8 @@ pub fn bury(task: Task) {
     }
 }
 
-/// Hands over a task without storage that exits before the next reading: only the kernel's sums are known. Its waits have no
-/// histogram, which `StorageNotCreated` counted when it started.
+/// Hands over a task without storage that exits before the next reading. Only the kernel's sums are known. Its waits have no
+/// histogram; the loss `StorageNotCreated` was counted when the task started.
 #[inline(always)]
 fn bury_unfollowed(task: Task) {
     if !follow_all() || task.start_ns() <= born_after_ns() {
@@ -48,7 +48,7 @@ fn bury_unfollowed(task: Task) {
     }
 }
 
-/// The place of the task's cgroup, or else that of the cgroup `otherwise`.
+/// Returns the entry of the task's cgroup, or else that of the cgroup `otherwise`, or else that of the root.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     let place = match exited(task.cgroup_id_rarely()) {
@@ -61,7 +61,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     if place.is_none() {
         lost(Loss::ExitedNotCounted);
     }
-    // SAFETY: a map value; all writes to it are atomic or may be lost without harm.
+    // SAFETY: a map value; each write to it is atomic, or harmless if lost.
     place.map(|place| unsafe { &mut *place })
 }
 
@@ -73,7 +73,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     hand_over_rest(task, storage, place, &now);
 }
 
-/// Adds what was not reported yet to the place, and marks it as reported.
+/// Adds the figures that were not reported yet to the entry, and marks them as reported.
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let told = &mut storage.told;
@@ -85,7 +85,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     }
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
-        // Two CPUs at once may lose the smaller one, which the histogram still has.
+        // If two CPUs write at once, the smaller value may win. The histogram still has the longer wait.
         place.max_ns = longest_ns;
     }
     for bucket in 0..BUCKETS {
@@ -101,7 +101,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
 
 #[inline(always)]
 fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
-    // SAFETY: a reference. Read once: the hook of another CPU may count on.
+    // SAFETY: a reference. Read only once: the hook of another CPU may change it.
     let now = unsafe { read_volatile(count) };
     if now != *told {
         add(sum, u64::from(now.wrapping_sub(*told)));
@@ -119,7 +119,7 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     }
 }
 
-/// Adds a difference, and nothing if the time went backwards: clocks of two CPUs differ, and readings include what is not over.
+/// Adds a difference, or nothing if the time went backwards: clocks of two CPUs differ, and readings include unfinished times.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
     if now > *told {
@@ -128,13 +128,14 @@ fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
     }
 }
 
-/// Counts the wait of a switch in that the hook did not see: a hardened kernel may run no tracing program while a process that it
-/// hides is on the CPU, nor at the switch away from it. The next switch in finds what the kernel counted for it, or else this does.
+/// Counts the wait before a switch in that the hook did not see. A hardened kernel may run no tracing program while a process
+/// that it hides is on the CPU, nor at the switch away from it. The next switch in that the hook sees counts such a wait; if
+/// there is none, this function does.
 #[inline(always)]
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    // Below 0: it has just switched in, and the kernel has not added the wait yet.
+    // If negative, the task has just switched in, and the kernel has not added the wait yet.
     if (unseen_ns as i64) <= 0 {
         return;
     }
@@ -155,8 +156,8 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Adds atomically, as tasks of one cgroup may exit on several CPUs at once. In assembly: core has no `fetch_add` for a machine
-/// without compare-and-swap, which BPF before Linux 5.12 is.
+/// Adds atomically, because tasks of one cgroup may exit on several CPUs at once. In assembly: core has no `fetch_add` for
+/// targets without compare-and-swap, such as BPF before Linux 5.12.
 #[inline(always)]
 pub fn add(sum: &mut u64, value: u64) {
     // SAFETY: an aligned word of a map value.

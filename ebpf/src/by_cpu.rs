@@ -1,6 +1,6 @@
-//! Waits by the CPU on which they end, if requested: on hosts with several NUMA nodes, or for each CPU.
+//! Counts waits by the CPU on which they end, if requested: on hosts with several NUMA nodes, or for figures per CPU.
 //!
-//! Not inlined: on other hosts the hook stays as small as it is.
+//! The functions are not inlined, so that the hook stays small on hosts that do not need them.
 
 use cgscope_layout::{cause::WHOLE, verifier::opaque};
 
@@ -17,7 +17,7 @@ pub fn count(cpu: u32, bucket: u64, ns: u64) {
     }
 }
 
-/// Adds a wait with a single cause to the sums.
+/// Adds a wait that has a single cause.
 #[inline(never)]
 pub fn enter(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     let Some(counters) = cpu_counters(cpu) else { return };

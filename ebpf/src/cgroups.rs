@@ -1,7 +1,7 @@
-//! Events for cgroups that are made, removed and renamed, so that a cgroup that exists only between two readings has a name, too.
+//! Reports cgroups that are created, removed and renamed, so that even a cgroup that exists only between two readings has a name.
 //!
-//! The kernel calls these under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18): one at a time on the whole
-//! host, in order.
+//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18): one at a time on the
+//! whole host, in order.
 
 use core::ffi::c_void;
 
@@ -21,19 +21,19 @@ use crate::{
     maps::{cgroup_event, cgroup_events, lost},
 };
 
-/// After everything that can fail; no task can be in it before (`cgroup_mkdir`).
+/// Reports a new cgroup. `cgroup_mkdir` comes after everything that can fail, and before any task can be in the cgroup.
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
     tell(&ctx, cgroup_event::MADE)
 }
 
-/// Its only tasks are on their way to their last switch.
+/// Reports a removed cgroup. Tasks that are still in it are about to switch out for the last time.
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
     tell(&ctx, cgroup_event::REMOVED)
 }
 
-/// Hierarchies of v1 only. The path is the new one.
+/// Reports a renamed cgroup, which exists only in hierarchies of v1. The tracepoint passes the new path.
 #[btf_tracepoint(function = "cgroup_rename")]
 pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
     tell(&ctx, cgroup_event::RENAMED)
@@ -51,29 +51,29 @@ fn tell(ctx: &BtfTracePointContext, kind: u32) -> i32 {
     event.is_cut = 0;
     event.id = id;
     let path = if kind == cgroup_event::MADE { take_path(event, ctx.arg::<*const c_void>(1)) } else { 0 };
-    // For the verifier: never more than there is.
+    // Never happens, but the verifier requires the check.
     if path > CGROUP_PATH as u64 {
         return 0;
     }
     let size = CgroupEvent::HEAD as u64 + path;
-    // The reader polls: waking it would cost more than all of this.
+    // The reader polls: a wakeup would cost more than the rest of this function.
     let flags = u64::from(BPF_RB_NO_WAKEUP);
-    // SAFETY: a map value, of which no more is read than it has.
+    // SAFETY: a map value, which is at least `size` bytes long.
     if unsafe { bpf_ringbuf_output(cgroup_events(), (&raw mut *event).cast(), size, flags) } != 0 {
         lost(Loss::CgroupEventLost);
     }
     0
 }
 
-/// Returns the length of the path with its NUL.
+/// Copies the path into the event. Returns its length, including the NUL.
 #[inline(always)]
 fn take_path(event: &mut CgroupEvent, path: *const c_void) -> u64 {
     let into = event.path.as_mut_ptr();
-    // SAFETY: the bytes of the event; the helper checks where it reads from.
+    // SAFETY: writes only the bytes of the event; the helper checks the address that it reads from.
     let length = unsafe { bpf_probe_read_kernel_str(into.cast(), CGROUP_PATH as u32, path) };
     if length == CGROUP_PATH as i64 {
         let mut last = 0u8;
-        // SAFETY: as above; where a path that fits has its NUL.
+        // SAFETY: as above. If the path fits, its NUL is at this position.
         unsafe {
             let at = path.cast::<u8>().wrapping_add(CGROUP_PATH - 1);
             bpf_probe_read_kernel((&raw mut last).cast(), 1, at.cast());

@@ -1,4 +1,4 @@
-//! Who made whom wait: a table of pairs for each CPU, which only the hook on that CPU writes, without lock or allocation.
+//! Records who made whom wait. Each CPU has a table of pairs that only its own hook writes, without locks or allocations.
 
 use cgscope_layout::{
     Loss,
@@ -13,9 +13,9 @@ use crate::{
 /// Where a charge is recorded, and where the culprit is found.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// The CPU that records it.
+    /// The CPU that records the charge.
     pub cpu: u32,
-    /// The CPU of the history with the culprit, and the number of the slice there.
+    /// The CPU whose history holds the culprit, and the number of the culprit's slice there.
     pub history: u32,
     pub number: u64,
 }
@@ -48,7 +48,7 @@ pub fn charge(victim: u64, who: u64, kind: u32, ns: u64, clock_ns: u64, place: P
     enter_charge(victim, who, ns, clock_ns, place.packed(kind));
 }
 
-/// Takes only numbers and is exported: the verifier checks such a function once, not at each call.
+/// Does the work of [`charge`]. It takes only numbers and is exported, so that the verifier checks it once, not at each call.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) -> u32 {
@@ -77,7 +77,7 @@ fn at(table: &mut Pairs, place: usize) -> &mut Pair {
     unsafe { table.pairs.as_mut_ptr().add(place & (PAIRS - 1)).as_mut_unchecked() }
 }
 
-/// The place of a pair. A new pair takes an empty place, or else that of the pair that was charged longest ago.
+/// Returns the entry of a pair. A new pair takes an empty entry, or replaces the pair that was charged longest ago.
 #[inline(always)]
 fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32) -> &mut Pair {
     let first = place_of(victim, who, tid);
@@ -99,7 +99,7 @@ fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32) -> &mut 
     if pair.kind != 0 && oldest_ns > pairs_read_ns() {
         lost(Loss::CulpritForgotten);
     }
-    // A concurrent reader sees the sum fall before it sees another pair.
+    // The sum is cleared first, so that a concurrent reader sees it fall before it sees another pair.
     pair.ns = 0;
     pair.victim = victim;
     pair.culprit = who;

@@ -1,4 +1,4 @@
-//! An empty hook: what any program at this place costs.
+//! An empty hook, to measure what any program at this tracepoint costs.
 #![no_std]
 #![no_main]
 

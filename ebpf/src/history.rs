@@ -1,4 +1,4 @@
-//! Who ran on each CPU lately, as the hook sees it; [`cgscope_layout::history`] keeps it.
+//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
 use cgscope_layout::{
     history::Ring,
@@ -7,7 +7,7 @@ use cgscope_layout::{
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 
-/// Who `task` is to those who wait behind it.
+/// Returns who `task` is in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
 pub fn who(task: Task) -> u64 {
     if task.tid() == 0 {
@@ -19,8 +19,8 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Adds interrupts to the latest slice, and a switch that the hook did not see (a hardened kernel runs no tracing program while a
-/// process that it hides is on the CPU). Must be called before a wait is split.
+/// Adds the time in interrupts to the latest slice, and a slice for a switch that the hook did not see. (A hardened kernel runs
+/// no tracing program while a process that it hides is on the CPU.) Call it before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let irq_ns = queue.irq_ns();
@@ -33,7 +33,7 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// `prev` switched in unseen. The first switch of each CPU after the start looks the same.
+/// Adds a slice for `prev`, whose switch in the hook did not see. The first switch of each CPU after the start is such a case.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
@@ -43,7 +43,7 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// `next` has the CPU from now on; `who` is [`who`] of it.
+/// Records that `next` has the CPU from now on. `who`: the result of [`who`] for `next`.
 #[inline(always)]
 pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     let tid = next.tid();

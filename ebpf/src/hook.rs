@@ -1,7 +1,7 @@
-//! The one hook: it runs at every switch of every CPU, under the run queue lock.
+//! The one hook, which runs at every switch of every CPU, under the run queue lock.
 //!
-//! At this point of `__schedule` the switch counters of `prev` are already new, while `next->sched_info` is still that of the
-//! wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
+//! At this point of `__schedule` the switch counters of `prev` are already updated. `next->sched_info` still describes the wait
+//! that ends now, because `sched_info_switch` comes after the tracepoint (Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
@@ -31,13 +31,13 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let next = Task::new(ctx.arg::<*const c_void>(2));
     let queue = next.run_queue();
     let clock_ns = queue.clock_ns();
-    // Always there: every possible CPU has one.
+    // Always present: every possible CPU has a ring.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
-    // The rare and long paths first, where they all join again: the verifier then follows each of them once.
+    // The rare and long code paths come first and then join again, so that the verifier follows each of them only once.
     history::settle(ring, prev, queue);
     let state = prev.state();
     if state != 0 {
-        // The bool is the low byte alone.
+        // Only the low byte holds the bool.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         leave(prev, state, preempted, clock_ns);
     } else if prev.tid() != 0
@@ -66,7 +66,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `prev` goes to sleep or exits. The idle task never does.
+/// Handles a `prev` that goes to sleep or exits. The idle task never does.
 #[inline(always)]
 fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
@@ -80,7 +80,7 @@ fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     }
 }
 
-/// `next` has no storage: it is not selected, or something went wrong. Cold.
+/// Handles a `next` without storage: it is not selected, or something went wrong. Not inlined, because it is rare.
 #[inline(never)]
 fn not_followed(next: Task) {
     if !follow_all() {
@@ -90,7 +90,7 @@ fn not_followed(next: Task) {
     lost(if born_later { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
 }
 
-/// `next` switches in: its wait is over.
+/// Records the wait of `next`, which ends as `next` switches in.
 #[inline(always)]
 fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring: &mut Ring) {
     let clock_ns = queue.clock_ns();
@@ -98,16 +98,16 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
 
-    // What the kernel added since the last switch in was waited on another CPU, before a migration.
+    // The kernel's increase since the last switch in is the part of the wait on another CPU, before a migration.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
-    // The kernel adds this after the tracepoint, wrapping where the stamp is later than the clock; follow it.
+    // The kernel adds this part after the tracepoint, and wraps if the stamp is later than the clock. Do the same.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // After a switch in that we did not see (see `burial`) it would be a wait since before that.
+        // After a switch in that the hook did not see (see `burial`), our stamp belongs to an earlier wait and is dropped.
         if storage.left.switches == next.switches() {
-            // Migrated since then: the kernel's stamp on the new CPU ends our part.
+            // If the task has migrated since then, the kernel's stamp on the new CPU ends our part.
             let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
             waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
             waits.unstamped_count += 1;
@@ -128,7 +128,7 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
         waits.max_ns = wait_ns;
     }
     let bucket = bucket_of(wait_ns);
-    // Always true; the verifier wants to see it.
+    // Always in bounds, but the verifier requires the check.
     if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
     }
@@ -142,8 +142,8 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     }
 }
 
-/// `prev` was preempted on its way to sleep, with its state already set: it waits on the run queue, but the kernel does not stamp it
-/// (`sched_info_depart` looks at the state). Rare.
+/// Stamps a `prev` that was preempted on its way to sleep, with its state already set. Such a task waits on the run queue, but
+/// the kernel does not stamp it (`sched_info_depart` checks the state). Rare.
 #[inline(always)]
 fn stamp(prev: Task) {
     if let Some(storage) = storage(prev) {

@@ -1,8 +1,8 @@
-//! Splits waits by cause. The parts sum to the wait.
+//! The wait ledger: splits each wait by cause, into parts that sum to the wait.
 //!
-//! The history of the CPU explains a wait: while the CPU ran others the task was behind them, while it ran nobody the task was being
-//! woken. Throttled time comes first, at the beginning of a wait, as the quota took the task off its CPU: who ran then does not
-//! matter.
+//! The history of the CPU explains a wait. While the CPU ran other tasks, the task waited behind them. While the CPU ran nobody,
+//! the task was being woken. Throttled time is taken from the beginning of a wait, because the quota took the task off its CPU;
+//! who ran during that time does not matter.
 
 use cgscope_layout::{
     ByCause, Cause, Loss,
@@ -23,17 +23,18 @@ use crate::{
     placement,
 };
 
-/// Splits a wait and records it. Most waits begin and end within one slice. `who`: the task's name in the history.
+/// Splits a wait and records it. Most waits begin and end within one slice. `who`: what the history calls the task.
 #[inline(always)]
 pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks() && !is_long;
-    // If the kernel had less than a 64th of a slice, all of it counts for the cgroup.
+    // Kernel time below a 64th of a slice is neglected: the whole slice counts for its cgroup.
     let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        // In memory, so that the verifier knows nothing of the wait: otherwise it would follow each code path to here by itself.
+        // The wait is kept in memory, so that the verifier does not know its values. Otherwise it would follow each code path to
+        // here by itself.
         if let Some(work) = work(Work::HOOK) {
             wait.put(work);
             enter_composed(next, storage, work);
@@ -49,7 +50,7 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
             charge(victim, latest.who, kind::RAN, wait.ns, wait.clock_ns, place);
         }
     }
-    // By its number: otherwise each cause would be a code path of its own.
+    // The cause is passed as a number: otherwise the verifier would follow each cause as a code path of its own.
     add(&mut storage.by_cause, cause, wait.ns);
     count(&mut storage.histogram, wait.bucket, cause, u64::from(WHOLE));
     if counts_by_cpu() {
@@ -59,7 +60,7 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
 
 #[inline(always)]
 pub fn add(by_cause: &mut ByCause, cause: u64, ns: u64) {
-    // Always there; the verifier wants to see it.
+    // Always in bounds, but the verifier requires the check.
     if let Some(sum) = by_cause.get_mut(opaque(cause as usize)) {
         *sum += ns;
     }
@@ -70,7 +71,7 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
     if cause >= SHARED_CAUSES as u64 {
         return;
     }
-    // Always there; the verifier wants to see it.
+    // Always in bounds, but the verifier requires the check.
     let cell = opaque(cell_of(row_of(bucket as usize), cause as usize));
     if let Some(cell) = histogram.shares.get_mut(cell) {
         *cell = cell.wrapping_add(share as u32);
@@ -122,8 +123,8 @@ fn split(next: Task, storage: &mut TaskStorage, work: &mut Work, wait: Wait) {
     }
 }
 
-/// No CPU takes longer to wake up (the deepest idle states take some 200 us). If the CPU of a woken real-time or deadline task ran
-/// nobody for longer, the task had no runtime left.
+/// Limit of a plausible wakeup. No CPU takes longer to wake up: the deepest idle states take some 200 us. If the CPU of a woken
+/// real-time or deadline task ran nobody for longer, the task had no runtime left.
 const LONGEST_WAKEUP_NS: u64 = 1_000_000;
 
 #[inline(always)]
@@ -137,13 +138,14 @@ fn doubt_wakeup(task: Task, work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// Explains the part of a wait before the history, if its beginning was seen: what the CPU did since then, less what the history has.
-/// Culprits stay unknown. The group's time includes its children, so here they count as its own cgroup. Of what ran while the quota
-/// was out, this part gets its share of the time.
+/// Explains the part of a wait that is older than the history, if the hook saw the wait begin. That part is what the CPU did
+/// since then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here
+/// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
+/// and the unknown time.
 #[inline(never)]
 fn beyond_history(next: Task, left: &Left, work: &mut Work) {
     let Some(ring) = ring(work.cpu()) else { return };
-    // 0: a task of the root, or the beginning was found later. After a move the sum is that of another group.
+    // 0 for a task of the root, or if the hook did not see the wait begin. After a move the sum belongs to another group.
     if left.group_ran_ns == 0 || left.group != next.group_address() {
         return;
     }
@@ -173,13 +175,13 @@ fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
     work.walk.from_ns += throttled_ns;
     let mut limit = left.limit;
     if !throttles_tasks() {
-        // Unknown when the wait began: the quota may have run out while the task was queued.
+        // Before Linux 6.18 the quota may have run out while the task was queued, after `left` was recorded.
         next.find_limit(&mut limit);
     }
     work.charge_limit(limit, throttled_ns);
 }
 
-/// Adds the parts: in ns to the sums, in proportion to the histogram, where the largest part gets what rounding loses.
+/// Adds the parts of the wait: in ns to the sums, and as shares to the histogram. The largest part receives what rounding loses.
 #[inline(never)]
 fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let wait = &Wait::taken_from(work);
@@ -204,22 +206,24 @@ fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, wor
     count(histogram, wait.bucket, cause as u64, share);
 }
 
-/// The wait began when the runtime of a real-time or deadline task was used up.
+/// Returns whether the wait began because a real-time or deadline task had used up its runtime.
 #[inline(always)]
 fn is_out_of_runtime(left: &Left, task: Task) -> bool {
     left.limit == RUNTIME && begins(left, task)
 }
 
-/// The current wait of `task`, or the one that ends now, began as `left` says.
+/// Returns whether `left` describes how the current wait of `task`, or the one that ends now, began.
 #[inline(always)]
 fn begins(left: &Left, task: Task) -> bool {
     left.ns != 0 && left.switches == task.switches()
 }
 
-/// Throttled time of a wait that began and ends on this CPU; more than the wait means all of it.
+/// Returns the throttled time of a wait that began and ends on this CPU. If it is longer than the wait, all of the wait was
+/// throttled.
 #[inline(always)]
 fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
-    // Since Linux 6.18 a task is throttled only when it returns to user space: woken or preempted in the kernel it runs on.
+    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
+    // runs on.
     if throttles_tasks() && (left.limit == 0 || !begins(left, task)) {
         return 0;
     }
@@ -230,8 +234,8 @@ fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
     cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns).saturating_sub(left.throttle_ns)
 }
 
-/// Splits the part of a wait on another CPU. It is known if the task migrated only once since it last ran: then it was queued where it
-/// ran, and moved from there while it waited.
+/// Splits the part of a wait on another CPU. Its causes are known only if the task migrated once since it last ran: then it was
+/// queued on the CPU where it ran, and moved from there during the wait.
 #[inline(never)]
 fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     let wait = Wait::taken_from(work);
@@ -240,7 +244,7 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
         return;
     }
     let begins_there = begins(left, next);
-    // Moving takes some microseconds at most.
+    // A migration takes some microseconds at most, so the part ends when the task was queued here.
     let from_ns = if begins_there { left.ns } else { wait.end_elsewhere_ns() - wait.elsewhere_ns };
     work.span(left.cpu, from_ns, from_ns + wait.elsewhere_ns);
     let may_be_throttled = left.limit != 0 || (!throttles_tasks() && !next.is_real_time());
@@ -252,7 +256,7 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     look_back(Work::HOOK);
 }
 
-/// `next` has switched in on `cpu`, where its next wait begins if it does not migrate before.
+/// Records that `next` has switched in on `cpu`. Its next wait begins there, unless it migrates before.
 #[inline(always)]
 pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if storage.left.cpu != cpu {
@@ -263,14 +267,14 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     }
     storage.left.migrations = next.migrations();
     if !throttles_tasks() {
-        // Its queue is not throttled while it runs, so this holds for the next wait, also after a sleep.
+        // The task's queue is not throttled while the task runs, so this is the base for the next wait, also after a sleep.
         let cfs_rq = next.cfs_rq();
         storage.left.cfs_rq = cfs_rq.address();
         storage.left.throttle_ns = cfs_rq.throttled_ns(&storage.left.cfs_rq, cpu, clock_ns);
     }
 }
 
-/// `prev` leaves its CPU although it could run on: a wait begins.
+/// Records how `prev` leaves its CPU although it could run on: a wait begins.
 #[inline(always)]
 pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
     let left = &mut storage.left;
@@ -293,16 +297,18 @@ pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu
     }
 }
 
-/// A runnable real-time task gives way to a lower priority, or to nobody, only when its runtime is used up.
+/// Returns whether a task of lower priority, or nobody, replaces a runnable real-time task. That happens only when its runtime is
+/// used up.
 #[inline(always)]
 fn gives_way(prev: Task, next: Task) -> bool {
     let (from, to) = (prev.prio(), next.prio());
-    // Deadline tasks are below 0, and the thread that moves tasks between CPUs, which precedes all, is at 0.
+    // Deadline tasks have a `prio` below 0. The stopper thread, which moves tasks between CPUs, precedes all others but has
+    // `prio` 0.
     from < to && (from >= 0 || to > 0)
 }
 
-/// Records how a newly followed throttled task left its CPU. The hook does not touch it at the same time; if it switches in right now,
-/// its number of switches shows that this belongs to a past wait.
+/// Records how a throttled task left its CPU before we followed it. The hook does not write this record at the same time. If the
+/// task switches in right now, its number of switches shows that the record belongs to a past wait.
 #[inline(never)]
 pub fn was_throttled(task: Task, left: &mut Left) {
     let queued_ns = task.last_queued_ns();
@@ -315,12 +321,12 @@ pub fn was_throttled(task: Task, left: &mut Left) {
     left.cfs_rq = cfs_rq.address();
     left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, task.run_queue().cpu(), queued_ns);
     left.group = task.group_address();
-    // What the CPU had done by then is no longer known.
+    // The CPU's sums at that time are no longer known.
     left.group_ran_ns = 0;
     task.find_limit(&mut left.limit);
 }
 
-/// The current wait of `task` so far, by cause; returns its cause at this moment.
+/// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
 #[inline(never)]
 pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
     let queue = task.run_queue();

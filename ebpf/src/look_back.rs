@@ -1,4 +1,4 @@
-//! A wait while it is split, and the walk of [`cgscope_layout::look_back`] over the history of a CPU.
+//! Looks back over the history of a CPU, with the walk of [`cgscope_layout::look_back`], to split a wait by cause.
 
 use core::ffi::c_void;
 
@@ -21,10 +21,10 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Wait {
-    /// When it was queued on this CPU; 0: not at all.
+    /// When the task was queued on this CPU; 0: it was not queued here.
     pub queued_ns: u64,
     pub clock_ns: u64,
-    /// Before, on other CPUs.
+    /// The part of the wait on other CPUs, before a migration.
     pub elsewhere_ns: u64,
     pub ns: u64,
     pub bucket: u64,
@@ -62,29 +62,29 @@ impl Wait {
     }
 }
 
-/// A wait that is being split.
+/// The working memory in which a wait is split.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Work {
     wait: Wait,
-    /// Its parts, and the walk over the history.
+    /// The parts of the wait, and the walk over the history.
     pub walk: Walk,
     charges: Charges,
     /// The largest part so far, and its cause.
     largest_ns: u64,
     largest: u64,
-    /// Sum of the shares given to causes.
+    /// Sum of the shares that causes have received.
     shared: u64,
 }
 
-/// Records those who ran in the table of culprits.
+/// Charges the culprits of a wait, in the table of culprits.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Charges {
     victim: u64,
     /// The clock of the charging CPU.
     clock_ns: u64,
-    /// The CPU with the history.
+    /// The CPU whose history is read.
     cpu: u32,
     /// The CPU that records charges; [`Work::NOBODY`]: none are recorded.
     charging: u32,
@@ -108,7 +108,7 @@ impl Charge for Charges {
 }
 
 impl Work {
-    // Places in the map `WORK`.
+    // Indexes in the map `WORK`.
     pub const HOOK: u32 = 0;
     pub const READER: u32 = 1;
     pub const NOBODY: u32 = 0xffff;
@@ -130,7 +130,7 @@ impl Work {
         set(&mut self.shared, 0);
     }
 
-    /// Sets the CPU and the time to look back over.
+    /// Sets the CPU, and the span of time to look back over.
     #[inline(always)]
     pub fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
         self.charges.cpu = cpu;
@@ -143,7 +143,7 @@ impl Work {
         self.charges.cpu
     }
 
-    /// Replaces unattributed time by these causes.
+    /// Replaces the unattributed time by these causes.
     #[inline(always)]
     pub fn explain(&mut self, kernel_ns: u64, idle_ns: u64, own_ns: u64, other_ns: u64) {
         set(&mut self.walk.parts[Cause::Unattributed as usize], 0);
@@ -153,7 +153,7 @@ impl Work {
         self.walk.add(Cause::OtherCgroup, other_ns);
     }
 
-    /// Notes that `cause` had `ns` and got `share` of the wait.
+    /// Adds the `share` of the wait that `cause` receives for its part of `ns`.
     #[inline(always)]
     pub fn shared(&mut self, cause: Cause, ns: u64, share: u64) {
         let shared = get(&mut self.shared);
@@ -164,7 +164,7 @@ impl Work {
         }
     }
 
-    /// The cause of the largest part, and the share that no cause got.
+    /// Returns the cause of the largest part, and the share that rounding left to no cause.
     #[inline(always)]
     pub fn rounding(&mut self) -> (u64, u64) {
         (get(&mut self.largest), u64::from(WHOLE).wrapping_sub(get(&mut self.shared)))
@@ -179,7 +179,8 @@ impl Work {
     }
 }
 
-/// Siblings and kernel threads are charged only if single tasks are blamed.
+/// Returns whether `who` is charged. Kernel threads and tasks of the victim's own cgroup are charged only if culprits are single
+/// tasks.
 #[inline(always)]
 pub fn is_charged(who: u64, victim: u64) -> bool {
     match who {
@@ -189,7 +190,7 @@ pub fn is_charged(who: u64, victim: u64) -> bool {
     }
 }
 
-/// Splits the span by who ran then. Exported, as the verifier checks such a function once.
+/// Splits the span by who ran then. Exported, because the verifier checks an exported function only once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn look_back(which: u32) -> u32 {
@@ -201,7 +202,8 @@ pub extern "C" fn look_back(which: u32) -> u32 {
         _ => (LOOK_BACK + STEPS_OF_BLOCKS) as u64,
     };
     set(&mut work.walk.steps_left, steps);
-    // Most waits are behind a few slices: no helper for these. `bpf_loop` (Linux 5.17) is for the rest: the verifier sees one step.
+    // Most waits are behind a few slices, which these steps cover without a helper. `bpf_loop` (Linux 5.17) takes the remaining
+    // steps, and the verifier checks its body only once.
     for _ in 0..STEPS {
         if work.walk.step(seen, &mut work.charges) {
             break;
@@ -223,10 +225,10 @@ pub extern "C" fn look_back(which: u32) -> u32 {
     0
 }
 
-/// Steps without the helper.
+/// Steps taken without the helper.
 const STEPS: usize = 4;
 
-/// The hook holds the run queue lock, so its work is bounded.
+/// Returns the steps that the hook may take. The hook holds the run queue lock, so its work is bounded.
 #[inline(always)]
 fn steps_of_hook(work: &mut Work) -> u64 {
     let clock_ns = get(&mut work.charges.clock_ns);
@@ -245,14 +247,14 @@ fn pay(work: &mut Work, is_cut: bool) {
 }
 
 extern "C" fn one_step(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: what `look_back` gave.
+    // SAFETY: the pointer that `look_back` passes.
     let Some(work) = work(unsafe { *which.cast::<u32>() }) else { return 1 };
     let Some(seen) = ring(get(&mut work.charges.cpu)) else { return 1 };
     work.walk.step(seen, &mut work.charges).into()
 }
 
 extern "C" fn one_step_of_blocks(_: u64, which: *mut c_void) -> i64 {
-    // SAFETY: what `look_back` gave.
+    // SAFETY: the pointer that `look_back` passes.
     let Some(work) = work(unsafe { *which.cast::<u32>() }) else { return 1 };
     let Some(seen) = ring(get(&mut work.charges.cpu)) else { return 1 };
     work.walk.step_of_blocks(seen, &mut work.charges).into()

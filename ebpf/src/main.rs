@@ -1,10 +1,10 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: the one hook, which runs at every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why a task
-//!    waited, [`by_cpu`] and [`placement`] for where, and [`accounts`] for time blocked;
+//! 1. [`hook`]: the one hook, which runs at every switch. [`ledger`], [`history`], [`look_back`] and [`culprits`] find out why a
+//!    task waited, [`by_cpu`] and [`placement`] where, and [`accounts`] how long it was blocked;
 //! 2. [`birth`], [`moves`] and [`burial`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`] and [`exited`]: the iterators over tasks and exited tasks; [`cgroups`]: the names of cgroups;
-//! 4. [`throttle`]: throttled time on kernels without a clock of it;
+//! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
 //! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
 #![no_main]
@@ -30,7 +30,7 @@ mod reading;
 mod room;
 mod throttle;
 
-/// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.
+/// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and task storage.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "license")]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,8 +1,9 @@
-//! Moves to another cgroup. What a task did before stays with its former cgroup.
+//! Handles moves of tasks to another cgroup. What a task did before a move still counts for its former cgroup.
 //!
-//! [`on_cgroup_attach`] sees a move when it happens; it does not name the other threads of a process, which are seen when they next
-//! switch in or are read. What was not reported by then goes to the place of the former cgroup, as at exit, and user space gets the
-//! task under another serial, with its counts at the move as the base.
+//! [`on_cgroup_attach`] sees a move when it happens. If a whole process moves, the kernel names only its main thread: the hook or
+//! the reader finds out about the other threads, when they next switch in or are read. Figures that were not reported before the
+//! move are added to the former cgroup's entry, as at an exit. User space then receives the task under a new serial, with its
+//! counts at the move as the base.
 
 use core::{arch::asm, ffi::c_void};
 
@@ -18,8 +19,8 @@ use crate::{
     maps::{exited, lost, make_place, storage},
 };
 
-/// A task, or a process by its main thread, has moved (`cgroup_attach_task` after everything that can fail; Linux 4.19 to 7.3). As in
-/// `cgroups`, a place can be made here.
+/// A task has moved, or a process, which is named by its main thread. The kernel calls `cgroup_attach_task` after everything that
+/// can fail (Linux 4.19 to 7.3). As in [`crate::cgroups`], allocating is allowed here.
 #[btf_tracepoint(function = "cgroup_attach_task")]
 pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
@@ -30,14 +31,16 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let Some(storage) = storage(task) else { return 0 };
     let id = task.cgroup_id_rarely();
     make_place(id);
-    // A wait counts where it began: the hook hands over at its end, or the reader.
+    // A wait counts for the cgroup in which it began. If the task waits now, the hook hands over at the end of the wait, or the
+    // reader does.
     if !task.is_exiting() && task.last_queued_ns() == 0 {
         moved(task, storage, id);
     }
     0
 }
 
-/// `task` has moved from the cgroup `storage.cgroup_id` to `to`. Left for later if another program has the lock.
+/// Records that `task` has moved from the cgroup `storage.cgroup_id` to `to`. If another program holds the lock, a later call
+/// does it.
 #[inline(never)]
 pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     if try_lock(storage) {
@@ -46,7 +49,7 @@ pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     }
 }
 
-/// The same if the caller holds the lock.
+/// Does the same as [`moved`] for a caller that holds the lock.
 #[inline(always)]
 pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     let from = storage.cgroup_id;
@@ -55,14 +58,15 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     }
     storage.cgroup_id = to;
     let Some(place) = exited(from) else {
-        // The map is full: everything counts where the task is now.
+        // The map is full: all figures count for the new cgroup.
         lost(Loss::ExitedInOtherCgroup);
         return;
     };
-    // With the wait that ends with this switch, which the kernel will add; without a part that was reported of a wait that is not over.
+    // Includes the wait that ends with this switch, which the kernel adds only after the hook. At least what was reported, which
+    // may include the first part of an unfinished wait.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.told.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
-    // SAFETY: a map value; all writes to it are atomic or may be lost without harm.
+    // SAFETY: a map value; each write to it is atomic, or harmless if lost.
     hand_over_rest(task, storage, unsafe { &mut *place }, &now);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);
@@ -78,7 +82,7 @@ pub fn unlock(storage: &mut TaskStorage) {
     exchange(&mut storage.lock, 0);
 }
 
-/// In assembly: core has no atomics for a machine without compare-and-swap, which BPF before Linux 5.12 is.
+/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
 #[inline(always)]
 fn exchange(word: &mut u64, value: u64) -> u64 {
     let mut value = value;

@@ -1,4 +1,4 @@
-//! On which NUMA nodes tasks run.
+//! Records on which NUMA nodes tasks run.
 
 use cgscope_layout::{verifier::opaque, wire::Placement};
 
@@ -7,7 +7,7 @@ use crate::{
     maps::{cpu_counters, node_place},
 };
 
-/// `task` has switched in on another CPU. Cold beside all other switches.
+/// Records that `task` has switched in on another CPU. Not inlined, because it is rare compared with other switches.
 #[inline(never)]
 pub fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     let (place, before) = (node_place(cpu), placement.place);
@@ -18,7 +18,7 @@ pub fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     if before != 0 {
         placement.node_migrations += 1;
         let before = opaque((before - 1) as usize);
-        // Always there; the verifier wants to see it.
+        // Always in bounds, but the verifier requires the check.
         if let Some(sum) = placement.ran_ns.get_mut(before) {
             *sum += ran_ns.wrapping_sub(placement.since_ran_ns);
         }

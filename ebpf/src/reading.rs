@@ -1,7 +1,8 @@
 //! The task iterator, which streams one record per task to user space.
 //!
-//! The kernel collects records in a buffer of 32 KiB. If a record does not fit, it hands over the buffer and shows the task again.
-//! `told` must hold what user space really got, so the room is checked first.
+//! The kernel collects records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
+//! calls the iterator for the same task again. `told` must hold exactly what user space received, so the free space is checked
+//! first.
 
 use core::ptr;
 
@@ -29,7 +30,7 @@ use crate::{
     moves,
 };
 
-/// Bytes of a record with all that may follow it.
+/// Maximum size in bytes of a record with all parts that may follow it.
 const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Told>()
     + size_of::<Placement>()
@@ -44,7 +45,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     let (seq, task, _) = unsafe { TaskContext::parts(ctx) };
     let Some(task) = task else { return 0 };
     if task.is_exiting() {
-        // The rest of it is handed over at its last switch; a record now could count it twice.
+        // Its remaining figures are handed over at its last switch; a record now could count them twice.
         return 0;
     }
     let found = storage(task).or_else(|| {
@@ -55,9 +56,10 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     if is_shared() {
         mark(task, storage);
     }
-    // `seq_write` wants one byte more than it writes.
+    // `seq_write` needs one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
-        // Longer than the room: the kernel hands over what is there and shows this task again.
+        // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
+        // this task.
         seq.write(storage);
         seq.write(storage);
         return 0;
@@ -69,14 +71,14 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     0
 }
 
-// Two of them do not fit where a record might not.
+// Wherever the longest record might not fit, two storages never fit.
 const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
 
-/// The hook never waits for us, and a move takes some microseconds.
+/// Attempts to take the lock. A move holds it for some microseconds. The hook never waits for it.
 const LOCK_TRIES: usize = 16;
 
-/// If another program has the lock for longer, that is counted, and the reading goes on. Returns nothing: each end would be a code path
-/// of its own to the verifier.
+/// Takes the lock of a storage. If another program holds it for too long, counts a loss, and the reading goes on. Returns
+/// nothing, because the verifier would follow each result as a code path of its own.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
     for _ in 0..LOCK_TRIES {
@@ -87,7 +89,7 @@ fn lock(storage: &mut TaskStorage) {
     lost(Loss::ReadingOvertaken);
 }
 
-/// Detects an unseen move: a thread of a moved process that has not switched in since.
+/// Detects a move that no hook has seen: of a thread whose process moved and that has not switched in since.
 #[inline(never)]
 fn settle_in(task: Task, storage: &mut TaskStorage) {
     let cgroup_id = task.cgroup_id_rarely();
@@ -97,15 +99,15 @@ fn settle_in(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Begins to follow a task that existed before us, or without storage since its start. Returns nothing: the verifier then follows the
-/// code after it once.
+/// Starts to follow a task that existed before us, or that got no storage when it started. Returns nothing, so that the verifier
+/// follows the code after the call only once.
 #[inline(never)]
 fn adopt(task: Task) {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
-        // A later task is followed only by inheritance, as its id may be reused. But a thread that started while we did has
-        // inherited nothing.
+        // A task that started later is followed only by inheritance, as its id may be a reused one. A thread that started while
+        // we did is an exception: it could not inherit anything.
         if task.start_ns() > select_born_before_ns() {
             return;
         }
@@ -115,14 +117,14 @@ fn adopt(task: Task) {
             return;
         }
     }
-    // We count all waits of a later task, those before this moment, too.
+    // For a task that started after us, waits before this moment count, too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
             ledger::was_throttled(task, &mut storage.left);
         } else if task.last_queued_ns() == 0 {
-            // It may have switched in while its storage was made. At the next switch in it would be too late: user space would
-            // have a sum without that wait.
+            // The task may have switched in while its storage was created, so the hook did not count that wait. Count it now:
+            // before the next switch in, user space would receive a sum without it.
             count_unseen_arrival(task, storage);
         }
     }
@@ -132,7 +134,7 @@ fn adopt(task: Task) {
 fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
     if storage.left.switches != task.switches() {
-        // It has run since then.
+        // The task has run since then.
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
@@ -149,14 +151,15 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
-    // SAFETY: a map value, written by the hook meanwhile.
+    // SAFETY: a map value that the hook may write at the same time.
     if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
-        // It exited during this reading.
+        // The task exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
 }
 
-/// Adds a flag, and the bytes of what follows the record. In memory, so that the verifier does not follow each code path by itself.
+/// Sets a flag of the record and adds the size of the part that it announces. Both stay in memory, so that the verifier does not
+/// follow each combination as a code path of its own.
 #[inline(always)]
 fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     let (flags, len) = (get(&mut record.flags), get(&mut record.len));
@@ -164,7 +167,7 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     set(&mut record.len, len + bytes as u32);
 }
 
-/// Sets the flags of the record, and its length with all that follows it.
+/// Sets the flags of the record, and its length including all parts that follow it.
 #[inline(always)]
 fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
     if has_changed {
@@ -213,7 +216,7 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.owner = if is_shared() { task.owner() } else { NOBODY };
 }
 
-/// Writes what the task had done when it moved, before the new figures overwrite that.
+/// Writes the task's figures at its latest move, before the new figures overwrite them.
 #[inline(always)]
 fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if get(&mut record.flags) & HAS_BASE == 0 {
@@ -235,11 +238,11 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     copy(&storage.histogram, &mut storage.told.histogram);
-    // The copy is written, as the hook may have added to the original.
+    // Writes the copy, because the hook may have changed the original since.
     seq.write(&mut storage.told.histogram);
 }
 
-/// Fills the accounts and the stack that follow the record.
+/// Prepares the accounts and the stack that follow the record.
 #[inline(always)]
 fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if !keeps_accounts() {

@@ -1,5 +1,5 @@
-//! Room for the storages of tasks. The kernel charges them to the memory cgroup of the map's owner, beyond its limit if necessary
-//! (`GFP_ATOMIC`): without a limit of our own, anybody who starts threads could get user space killed.
+//! Limits how many task storages may be created. The kernel charges them to the memory cgroup of the map's owner, beyond its
+//! limit if necessary (`GFP_ATOMIC`). Without our own limit, anybody who starts threads could get user space killed.
 
 use core::ffi::c_void;
 
@@ -13,7 +13,7 @@ use crate::{
 
 #[inline(always)]
 pub fn is_left() -> bool {
-    // SAFETY: a word of a map value, which others write at the same time.
+    // SAFETY: a word of a map value, which others may write at the same time.
     room().is_none_or(|room| unsafe { core::ptr::read_volatile(room) } as i64 > 0)
 }
 
@@ -24,7 +24,7 @@ pub fn take() {
     }
 }
 
-/// The kernel frees a task with its storage. An exited task may stay for as long as its parent likes.
+/// Adds one to the limit when the kernel frees a task with its storage. An exited task stays until its parent collects it.
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     if storage(Task::new(ctx.arg::<*const c_void>(0))).is_some()

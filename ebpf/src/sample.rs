@@ -1,5 +1,5 @@
-//! The kernel side of `cgscope sample`: a task iterator for what each thread does at one moment. Nothing is hooked, so nothing is
-//! spent between two readings.
+//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. There is no hook, so
+//! nothing is spent between two readings.
 #![no_std]
 #![no_main]
 
@@ -34,21 +34,22 @@ static THREADS: ThreadsConfig =
 
 macro_rules! wanted {
     ($field:ident) => {
-        // SAFETY: a static of ours, set before loading: to the compiler it is a constant of this file.
+        // SAFETY: a static of ours, set before loading. Volatile, because the compiler would otherwise use the initial value.
         unsafe { read_volatile(addr_of!(THREADS.$field)) }
     };
 }
 
-/// A record with its stack, written in one piece: if it does not fit, the kernel shows the thread again.
+/// A record with its stack. It is written in one piece: if it does not fit, the kernel repeats the thread.
 #[repr(C)]
 struct Told {
     record: ThreadRecord,
     stack: [u64; FRAMES],
-    /// When the reader switched in, ns of `rq->clock_task`, unless a tick or another reader has had its time counted since.
+    /// When the reader switched in, ns of `rq->clock_task`. Later if a tick or another reader updated the reader's run time
+    /// since.
     arrived_ns: u64,
 }
 
-/// Too large for the stack. One reader at a time.
+/// Too large for the stack. One reader runs at a time.
 #[btf_map]
 static TOLD: Array<Told, 1> = Array::new();
 
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
     let mut bytes = 0;
     let stack_bytes = wanted!(stack_bytes) as u32;
     if stack_bytes != 0 && flags & (ON_CPU | DISPLACED) == 0 {
-        // SAFETY: user space requests no more than there is room for; the verifier sees that.
+        // SAFETY: user space requests at most the size of the array, which the verifier checks.
         bytes = unsafe { task.stack(told.stack.as_mut_ptr(), stack_bytes) };
         told.record.frames = bytes / size_of::<u64>() as u32;
     }
@@ -110,8 +111,8 @@ fn is_selected(task: Task) -> bool {
     }
 }
 
-/// Its state; if it has been woken since we switched in, onto the CPU that we keep from it, its state before. How it was blocked is
-/// still known, except that a kernel thread without work is reported as asleep.
+/// Returns the state of a task. If it was woken since the reader switched in, and waits for the reader's CPU, returns its state
+/// before that. The kind of blocking is still known, except that a kernel thread without work is reported as asleep.
 #[inline(always)]
 fn state(task: Task, me: Task) -> u32 {
     let state = task.state();
@@ -139,16 +140,16 @@ fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     } else if is_displaced(task, me, arrived_ns) {
         flags |= DISPLACED;
     } else if state == 0 && task.is_out_of_quota() {
-        // With a state it sleeps: since Linux 6.12 also on a queue, until its turn comes (delayed dequeue).
+        // A task with a state sleeps. Since Linux 6.12 it may still be on a queue, until its turn comes (delayed dequeue).
         flags |= THROTTLED;
     }
     flags
 }
 
-/// It left this CPU at the moment we switched in, put back on the queue or blocked: a switch takes all stamps from one reading of the
-/// clock (`sched_info_switch`; `update_curr` of the one task and `set_next_task` of the other). Reading must not change what is seen: a
-/// task that shares the reader's CPU would never be on it. It may have blocked before it made room if the kernel is not preempted in
-/// its own code (PREEMPT_NONE).
+/// Returns whether the task left this CPU at the moment when the reader switched in, put back on the queue or blocked. A switch
+/// takes all stamps from one reading of the clock (`sched_info_switch`; `update_curr` of the one task and `set_next_task` of the
+/// other). The reading must not hide such a task: otherwise a task that shares the reader's CPU would never be seen on it. If the
+/// kernel is not preempted in its own code (PREEMPT_NONE), the task may have blocked by itself just before.
 #[inline(always)]
 fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
     let queued_ns = task.last_queued_ns();
@@ -180,12 +181,12 @@ fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
 fn write(seq: *mut c_void, told: &mut Told, stack_bytes: u32) {
     let length = size_of::<ThreadRecord>() as u32 + stack_bytes;
     if length <= LONGEST as u32 {
-        // SAFETY: it has this many bytes.
+        // SAFETY: `told` has this many bytes.
         unsafe { bpf_seq_write(seq.cast(), (&raw mut *told).cast(), length) };
     }
 }
 
-/// `bpf_get_current_task_btf`, `bpf_seq_write` and `bpf_get_task_stack` are for GPL-compatible programs.
+/// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and `bpf_get_task_stack`.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "license")]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,7 +1,7 @@
 //! Our own clock of throttled time, for kernels without one (before Linux 6.6).
 //!
-//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all below it under the run queue lock, and call one of two functions for
-//! each queue. Their addresses are taken, so compilers do not inline them.
+//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all groups below it under the run queue lock. For each queue they
+//! call one of the two functions hooked here. The kernel takes the addresses of both functions, so compilers do not inline them.
 
 use core::ptr::{from_mut, read_volatile};
 
@@ -16,7 +16,7 @@ use crate::{
     maps::{lost, throttle_clocks},
 };
 
-/// Before the queue's count of levels out of quota rises.
+/// Starts the clock of a queue. Runs before the queue's number of levels out of quota rises.
 #[fentry(function = "tg_throttle_down")]
 pub fn on_throttle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -28,7 +28,7 @@ pub fn on_throttle(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// Before it falls.
+/// Stops the clock of a queue. Runs before the queue's number of levels out of quota falls.
 #[fentry(function = "tg_unthrottle_up")]
 pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -38,7 +38,7 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
         && clock.since_ns != 0
     {
         let stood_ns = queue.clock_ns.saturating_sub(clock.since_ns);
-        // In this order: a reader without the lock may miss the phase for a moment, but cannot count it twice.
+        // In this order, a reader without the lock may miss the phase for a moment, but cannot count it twice.
         clock.since_ns = 0;
         clock.sum_ns += stood_ns;
     }
@@ -62,8 +62,8 @@ fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> 
     None
 }
 
-/// The place of a queue's clock. A new clock takes an empty place, or else that of one that is not running or has run longest: the
-/// clock of a cgroup that is removed while throttled never stops.
+/// Returns the entry of a queue's clock. A new clock takes an empty entry, or else one whose clock stands still, or else the
+/// clock that has run longest: the clock of a cgroup that is removed while throttled never stops.
 #[inline(always)]
 fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
     let first = clock_place_of(cfs_rq);
@@ -86,19 +86,20 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
         lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
-    // It continues the sum of the place: a wait that began under another clock is bounded by its own length, and a wait under this
-    // clock, if it returns, loses nothing.
+    // The entry keeps its sum. A wait that began under another clock yields at most its own length, and a clock that returns to
+    // its entry has lost nothing.
     let clock = at(clocks, oldest);
     clock.cfs_rq = cfs_rq;
     clock
 }
 
-/// Throttled time of a queue until `clock_ns`. Takes only numbers and is exported, so that it is verified once.
+/// Returns the throttled time of a queue until `clock_ns`. It takes only numbers and is exported, so that the verifier checks it
+/// once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let Some(clocks) = throttle_clocks(cpu as u32) else { return 0 };
-    // Hosts without quotas need no more.
+    // Fast path for hosts without quotas.
     if clocks.used == 0 {
         return 0;
     }
@@ -106,7 +107,7 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let mut stood_ns = 0;
     for probe in 0..CLOCK_PROBES {
         let clock = from_mut(at(clocks, first + probe));
-        // SAFETY: a reference. Volatile, so that the verifier knows nothing of the value and all code paths look alike.
+        // SAFETY: a reference. Volatile, so that the verifier does not know the value and all code paths look alike to it.
         let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
         if whose == cfs_rq {
             stood_ns = if since_ns == 0 { sum_ns } else { sum_ns + clock_ns.saturating_sub(since_ns) };
@@ -117,8 +118,8 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 }
 
 impl CfsRunQueue {
-    /// Throttled time until `clock_ns`; it rises only while a task of the queue could run. `address`: its own, as a number from memory,
-    /// which the verifier does not take for a pointer.
+    /// Throttled time until `clock_ns`. The kernel's clock rises only while the queue has runnable tasks. `address`: the queue's
+    /// own address, as a number from memory, which the verifier does not take for a pointer.
     #[inline(always)]
     pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         if keeps_throttle_clock() {
@@ -128,7 +129,7 @@ impl CfsRunQueue {
         self.kernels_throttled_ns(clock_ns)
     }
 
-    /// The same for the queue of a wait that ended elsewhere, by its address, which is valid while its group exists.
+    /// Does the same for the queue of a wait on another CPU, given by its address, which is valid while its group exists.
     #[inline(always)]
     pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
         if keeps_throttle_clock() {

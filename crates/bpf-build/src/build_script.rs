@@ -6,14 +6,14 @@ use std::process;
 
 use crate::{Error, Toolchain};
 
-/// The objects, and the variables with their paths that the crate reads by `env!`.
+/// The objects, and the variables from which the crate reads their paths by `env!`.
 const OBJECTS: [(&str, &str); 3] = [
     ("cgscope-bpf", "CGSCOPE_BPF_OBJECT"),
     ("empty-hook-bpf", "CGSCOPE_EMPTY_HOOK_OBJECT"),
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 
-/// Compiles `ebpf/` and puts [`OBJECTS`] into `OUT_DIR`. On failure it ends the build with an error of cargo.
+/// Compiles `ebpf/` and copies [`OBJECTS`] to `OUT_DIR`. On failure it ends the build with a cargo error.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
         println!("cargo::error={failure}");
@@ -26,14 +26,15 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
-        // Relative to the package: if clones share a target directory, cargo would watch the files of the clone that built last.
+        // Relative to the package: if clones share a target directory, cargo would otherwise watch the files of the clone that
+        // built last.
         let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
     let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
     for (object, variable) in OBJECTS {
-        // A copy: a build of another branch may overwrite the shared directory.
+        // Copied, because a build of another branch may overwrite the shared directory.
         let (object, copy) = (release.join(object), out.join(object));
         fs::copy(&object, &copy).map_err(|why| Error::File { path: object, why })?;
         println!("cargo::rustc-env={variable}={}", copy.display());
@@ -45,7 +46,7 @@ fn variable(name: &'static str) -> Result<PathBuf, Error> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
 }
 
-/// The sources of the objects, without the directory of results, which would make cargo run every build again.
+/// Lists the sources of the objects, without the target directory, which would make cargo run every build again.
 fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let ebpf = root.join("ebpf");
     let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
@@ -57,8 +58,9 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
-/// One directory for debug, release and clippy, so that they compile the kernel side once; not the one that the outer cargo has
-/// locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; in another layout each `out` gets its own.
+/// Returns one directory for debug, release and clippy, so that they compile the kernel side only once. It differs from the
+/// directory that the outer cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; in another
+/// layout each `out` gets its own directory.
 fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
     let above = build.and_then(|build| build.parent()?.parent());

@@ -1,10 +1,10 @@
 //! Finds the compiler and linker for the kernel side and runs them, for build scripts and xtask:
 //!
-//! 1. [`compiler`]: which compilers here support `bpfel-unknown-none`;
-//! 2. [`linker`]: the bpf-linker that reads a compiler's output;
-//! 3. [`toolchain`]: the pair of them, which compiles `ebpf/`;
-//! 4. [`build_script`]: the same in a build script;
-//! 5. [`plan`]: what to install if something is missing, as a pure function of facts.
+//! 1. [`compiler`]: which compilers on this machine support `bpfel-unknown-none`;
+//! 2. [`linker`]: the bpf-linker that can read a compiler's output;
+//! 3. [`toolchain`]: a compiler with its linker, which builds `ebpf/`;
+//! 4. [`build_script`]: the build of `ebpf/` in a build script;
+//! 5. [`plan`]: what to install if something is missing.
 #![expect(missing_docs, reason = "only build scripts and xtask use it")]
 
 pub mod build_script;
@@ -19,7 +19,7 @@ pub use build_script::for_build_script;
 pub use compiler::{Compiler, without_cargo};
 pub use toolchain::Toolchain;
 
-/// Little-endian hosts only: we cannot test others.
+/// The BPF target. Only for little-endian hosts: we cannot test others.
 pub const TARGET: &str = "bpfel-unknown-none";
 
 /// A program that is not on this machine.
@@ -38,14 +38,14 @@ pub enum Missing {
     Linker { llvm: u32 },
 }
 
-/// Why there are no objects.
+/// Why the objects could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
     #[error("{program} did not start ({why}), so the kernel side cannot be compiled; see that it is on PATH")]
     Start { program: String, why: io::Error },
-    /// The compiler has said why on standard error.
+    /// The compiler has reported the reason on standard error.
     #[error(
         "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
          what the compiler said is shown with this"

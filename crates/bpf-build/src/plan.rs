@@ -1,40 +1,41 @@
-//! What to install if something is missing: a pure function of facts. `cargo xtask setup` gathers them and runs the steps.
+//! Plans what to install if something is missing, as a pure function of facts. `cargo xtask setup` gathers the facts and runs the
+//! steps.
 use std::path::PathBuf;
 
 use crate::linker;
 
-/// Links host programs; the static C library makes cgscope one file that runs anywhere.
+/// Packages to link host programs. The static C library makes cgscope a single file that runs anywhere.
 const C_COMPILER: &str = "gcc";
 const STATIC_LIBC: &str = "libc6-dev";
 
-/// A compiler with `core` for the BPF target.
+/// Packages of a compiler with `core` for the BPF target.
 const COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// Packages that bpf-linker is built with.
+/// Packages that are needed to build bpf-linker.
 fn llvm_packages(llvm: u32) -> [String; 3] {
     [format!("llvm-{llvm}-dev"), format!("libpolly-{llvm}-dev"), "libzstd-dev".to_owned()]
 }
 
-/// What this machine has.
+/// Facts about this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     pub c_compiler: bool,
     pub static_libc: bool,
-    /// The releases of LLVM in the compilers for the kernel side, the preferred first.
+    /// The LLVM releases of the compilers for the kernel side, the preferred compiler first.
     pub compilers: Vec<u32>,
-    /// Whether one of them has its linker.
+    /// Whether one of these compilers has its linker.
     pub complete: bool,
     pub rustup: bool,
-    /// Where the linker belongs, by release of LLVM.
+    /// The directory of the linker, by release of LLVM.
     pub roots: Vec<(u32, PathBuf)>,
     pub apt: Option<Apt>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Apt {
-    /// Its lists were just fetched: other packages are not available.
+    /// The package lists are up to date: packages that are not offered now are not available.
     pub updated: bool,
-    /// The packages that it can install, among those of [`packages`].
+    /// Packages that apt can install, among those of [`packages`].
     pub offered: Vec<String>,
     pub installed: Vec<String>,
 }
@@ -49,7 +50,7 @@ impl Apt {
     }
 }
 
-/// Every package that a plan may need, to query apt once.
+/// Lists every package that a plan may need, to query apt only once.
 pub fn packages(compilers: &[u32]) -> Vec<String> {
     let fixed = [C_COMPILER, STATIC_LIBC].into_iter().chain(COMPILER).map(str::to_owned);
     fixed.chain(compilers.iter().flat_map(|llvm| llvm_packages(*llvm))).collect()
@@ -69,13 +70,13 @@ pub enum Step {
 }
 
 impl Step {
-    /// The command, word by word.
+    /// The command as a list of words.
     pub fn words(&self) -> Vec<String> {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self {
             Self::AptUpdate => words("apt-get update"),
-            // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just booted
-            // runs an apt of its own.
+            // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just
+            // booted may run apt by itself.
             Self::AptInstall(packages) => {
                 let mut command = words(
                     "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120",
@@ -100,7 +101,7 @@ impl Step {
         matches!(self, Self::AptUpdate | Self::AptInstall(_))
     }
 
-    /// A directory that must come first on PATH: the build of bpf-linker runs the llvm-config there.
+    /// A directory that must come first on PATH: the build of bpf-linker runs its llvm-config.
     pub fn on_path(&self) -> Option<PathBuf> {
         match self {
             Self::Linker { llvm, .. } => Some(PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"))),
@@ -109,13 +110,14 @@ impl Step {
     }
 }
 
-/// What to do now. After it the facts are gathered again: which LLVM the linker needs is known only when the compiler is there.
+/// The steps to run now. After them the facts are gathered again: which LLVM the linker needs is known only once the compiler
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// What comes after the steps, in words.
+    /// What follows these steps, in words.
     pub then: Option<&'static str>,
-    /// Sentences on what no step can install: what is missing, what that prevents, what to do.
+    /// Sentences about what no step can install: what is missing, what that prevents, what to do.
     pub out_of_reach: Vec<String>,
 }
 
@@ -125,7 +127,7 @@ impl Plan {
     }
 }
 
-/// What to do so that cgscope can be built and the `extra` packages are installed.
+/// Plans what to do so that cgscope can be built and the `extra` packages are installed.
 pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
     let Some(apt) = &facts.apt else { return by_hand(facts) };
     let mut wanted = Wanted::default();
@@ -138,13 +140,13 @@ pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
     wanted.plan(apt)
 }
 
-/// A plan before it is compared with what apt offers.
+/// Wishes that are not yet compared with what apt offers.
 #[derive(Default)]
 struct Wanted {
     packages: Vec<String>,
-    /// After the packages.
+    /// The step after the packages.
     after: Option<Step>,
-    /// Newer lists of apt may offer the first choice.
+    /// The plan is a fallback: after `apt-get update` apt may offer the first choice.
     is_second_choice: bool,
     then: Option<&'static str>,
     out_of_reach: Vec<String>,
@@ -155,7 +157,7 @@ impl Wanted {
         self.packages.extend(packages.into_iter().map(Into::into));
     }
 
-    /// Adds the compiler, or if there is one its linker.
+    /// Adds the compiler, or its linker if the compiler exists.
     fn bpf_side(&mut self, facts: &Facts, apt: &Apt) {
         let buildable = facts.roots.iter().find(|(llvm, _)| {
             linker::LLVMS.contains(llvm) && llvm_packages(*llvm).iter().all(|name| apt.can_have(name))
@@ -205,7 +207,7 @@ impl Wanted {
     }
 }
 
-/// Without apt the user installs packages; the steps are the commands that are the same everywhere.
+/// Plans without apt: the user installs packages, and the steps are the commands that are the same everywhere.
 fn by_hand(facts: &Facts) -> Plan {
     let mut plan = Plan::default();
     if !facts.c_compiler || !facts.static_libc {

@@ -1,4 +1,4 @@
-//! A compiler with its linker, which compile `ebpf/`.
+//! The compiler and linker that build `ebpf/`.
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,13 +12,13 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// The preferred compiler that has a linker, or what is missing.
+    /// Returns the preferred compiler that has a linker, or reports what is missing.
     pub fn find() -> Result<Self, Missing> {
         choose(Compiler::all(), linker::find)
     }
 
-    /// Compiles `ebpf_dir` into `target_dir` and returns the directory of the objects. The outer cargo must not use `target_dir`: it
-    /// holds its lock while it waits for us. Errors and warnings of the compiler go to standard error.
+    /// Compiles `ebpf_dir` into `target_dir` and returns the directory of the objects. The outer cargo must not use `target_dir`,
+    /// because it holds that directory's lock while it waits for us. Errors and warnings of the compiler go to standard error.
     pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo
@@ -26,9 +26,9 @@ impl Toolchain {
             .args(["--release", "--target", TARGET, "--target-dir"])
             .arg(target_dir)
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
-            // The linker makes BTF, which the kernel needs for our maps, from debug information.
+            // The kernel needs BTF for our maps. The linker generates it from debug information.
             .env("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=2\x1f-Clink-arg=--btf")
-            // Standard output of a build script is read by cargo as commands.
+            // Cargo would read a build script's standard output as commands.
             .stdout(Stdio::null());
         let status = cargo.status().map_err(|why| {
             let program = cargo.get_program().to_string_lossy().into_owned();

@@ -1,12 +1,12 @@
-//! The one bucket function: log-linear over microseconds, eight buckets to each doubling.
+//! The one bucket function: log-linear over microseconds, with eight buckets per doubling.
 //!
-//! Its edges fall on the powers of two of a microsecond, so that a row of ours covers exactly what the row of
-//! `runqlat` with the same label covers. Below 1 us the buckets are 125 ns wide.
+//! The edges fall on powers of two of a microsecond. So a row of ours covers exactly what the row of `runqlat` with the same
+//! label covers. Below 1 us the buckets are 125 ns wide.
 //!
-//! The kernel side cannot afford a division by 1,000 in the hook. `ns * 67109 >> 23` is `ns / 125` with a relative
-//! error of 2e-6: one multiplication and a shift.
+//! The hook cannot afford a division by 1,000. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, and takes one
+//! multiplication and a shift.
 
-/// Buckets to a doubling, as a power of two.
+/// Binary logarithm of the number of buckets per doubling.
 const SUB_BITS: u32 = 3;
 const SUB: u64 = 1 << SUB_BITS;
 
@@ -17,14 +17,14 @@ pub const BUCKETS: usize = 240;
 const NUM: u64 = 67_109;
 const SHIFT: u32 = 23;
 
-/// Waits from here on (about 8 min 23 s) share the last bucket, which has no upper end.
+/// Waits of this length or more (about 8 min 23 s) share the last bucket, which has no upper edge.
 pub const LAST_LOW_NS: u64 = low_ns(BUCKETS - 1);
 
-/// Upper bound of the relative error of any value read back from a bucket: a bucket is at most this part of its
-/// lower edge wide. Holds from 1 us on; below, the error is at most 125 ns.
+/// Upper bound of the relative error of a value read back from a bucket: a bucket's width is at most this part of its lower edge.
+/// Holds from 1 us on; below, the error is at most 125 ns.
 pub const RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
 
-/// The bucket that a wait of `ns` nanoseconds falls into; always below [`BUCKETS`].
+/// Returns the bucket of a wait of `ns` nanoseconds; always below [`BUCKETS`].
 #[inline(always)]
 pub const fn bucket_of(ns: u64) -> usize {
     if ns >= LAST_LOW_NS {
@@ -40,7 +40,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     ((((exponent - SUB_BITS + 1) << SUB_BITS) as u64) + sub) as usize
 }
 
-/// The smallest number of nanoseconds that falls into `bucket` or a later one.
+/// Returns the smallest number of nanoseconds that falls into `bucket` or a later one.
 pub const fn low_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let units =
@@ -48,14 +48,14 @@ pub const fn low_ns(bucket: usize) -> u64 {
     (units << SHIFT).div_ceil(NUM)
 }
 
-/// The upper edge of `bucket`, exclusive. The last bucket also holds everything beyond its edge.
+/// Returns the upper edge of `bucket`, exclusive. The last bucket also holds everything beyond its edge.
 pub const fn high_ns(bucket: usize) -> u64 {
     low_ns(bucket + 1)
 }
 
-/// Floor of the binary logarithm of a number above 0. BPF has no count-leading-zeros instruction; five compares are
-/// cheaper than the bit smearing that the compiler would put in its place. In 64 bits throughout: a narrower type costs
-/// two shifts at each step. Below 2^32.
+/// Returns the floor of the binary logarithm of a number above 0 and below 2^32. BPF has no instruction to count leading zeros;
+/// five comparisons are cheaper than the bit smearing that the compiler would emit instead. All in 64 bits: a narrower type would
+/// cost two shifts at each step.
 #[inline(always)]
 const fn log2(mut v: u64) -> u32 {
     let mut n = 0;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn any_ns() -> impl Strategy<Value = u64> {
-        // As many draws in each order of magnitude: a uniform u64 is nearly always beyond the last bucket.
+        // Draws each order of magnitude equally often: a uniform u64 is nearly always beyond the last bucket.
         (0u32..64, any::<u64>()).prop_map(|(shift, v)| v >> shift)
     }
 
@@ -140,7 +140,7 @@ mod tests {
         #[test]
         fn a_bucket_is_at_most_an_eighth_of_its_lower_edge_wide(b in 8..BUCKETS) {
             let width = (high_ns(b) - low_ns(b)) as f64;
-            // The edges are whole nanoseconds: one of rounding.
+            // The edges are whole nanoseconds, so allow 1 ns of rounding.
             prop_assert!(width <= RELATIVE_ERROR * low_ns(b) as f64 + 1.0);
         }
     }

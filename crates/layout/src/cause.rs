@@ -1,21 +1,21 @@
-//! Why a task waited: the parts that every wait is split into. They sum to the wait.
+//! Why a task waited: the causes among which every wait is split. The parts sum to the wait.
 
 use crate::{bucket::BUCKETS, named};
 
 named! {
-    /// A part of a wait. The discriminant is its place in [`ByCause`].
+    /// The cause of a part of a wait. The discriminant is its index in [`ByCause`].
     Cause {
-        /// It could not run because its cgroup or an ancestor was out of quota.
+        /// The task could not run because its cgroup or an ancestor was out of quota.
         Throttled = "throttled",
         /// The CPU ran other tasks of the same cgroup.
         OwnCgroup = "own_cgroup",
         /// The CPU ran tasks of other cgroups.
         OtherCgroup = "other_cgroup",
-        /// The CPU ran kernel threads, or interrupts where the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+        /// The CPU ran kernel threads, or interrupts if the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
         Kernel = "kernel",
-        /// Not known: waited on another CPU before a migration, or longer ago than the history reaches.
+        /// Unknown, for example on another CPU before a migration, or longer ago than the history reaches.
         Unattributed = "unattributed",
-        /// The CPU ran nobody: idle exit, interrupt to reschedule, the switch itself.
+        /// The CPU ran nobody: it left its idle state, received the interrupt to reschedule, or switched.
         Wakeup = "wakeup",
     }
 }
@@ -26,36 +26,36 @@ pub const CAUSES: usize = Cause::ALL.len();
 /// ns by cause, in the order of [`Cause::ALL`].
 pub type ByCause = [u64; CAUSES];
 
-/// Rows of the histogram by cause: one to each doubling, eight buckets.
+/// Rows of the histogram by cause: one per doubling, which is eight buckets.
 pub const ROWS: usize = BUCKETS / 8;
 
-/// A wait counts this much in its row, divided among its causes in proportion to their parts.
+/// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
 pub const WHOLE: u32 = 64;
 
-/// Causes that have a cell of their own in a row: all but the last ([`Cause::Wakeup`]), which has the rest. A wait of 0 ns,
-/// the commonest of all, thus costs nothing.
+/// Causes that have a cell of their own in a row: all but the last. [`Cause::Wakeup`] is the remainder of the row. So the
+/// most common wait, of 0 ns, costs nothing.
 pub const SHARED_CAUSES: usize = CAUSES - 1;
 
 /// Number of cells of a histogram by cause.
 pub const CELLS: usize = ROWS * SHARED_CAUSES;
 
-// A cell's number is kept in a byte.
+// The number of a cell is stored in one byte.
 const _: () = assert!(CELLS <= 256);
 
 /// The histogram by cause, by [`cell_of`], in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
 pub type Shares = [u32; CELLS];
 
-/// The causes that the first recordings know. Recordings keep numbers of cells, so these stay what they are: a cause that comes
-/// later has its cells behind all others'.
+/// Number of causes that the first recordings know. Recordings store cell numbers, so these must not change: the cells of a later
+/// cause follow all others.
 const FIRST_CAUSES: usize = 5;
 
-/// The cell of a row and a cause below [`SHARED_CAUSES`].
+/// Returns the cell of a row and a cause below [`SHARED_CAUSES`].
 #[inline(always)]
 pub const fn cell_of(row: usize, cause: usize) -> usize {
     if cause < FIRST_CAUSES { row * FIRST_CAUSES + cause } else { cause * ROWS + row }
 }
 
-/// The row and the cause of a cell.
+/// Returns the row and the cause of a cell.
 pub const fn row_and_cause(cell: usize) -> (usize, usize) {
     if cell < ROWS * FIRST_CAUSES {
         (cell / FIRST_CAUSES, cell % FIRST_CAUSES)
@@ -64,7 +64,7 @@ pub const fn row_and_cause(cell: usize) -> (usize, usize) {
     }
 }
 
-/// The row of a bucket.
+/// Returns the row of a bucket.
 #[inline(always)]
 pub const fn row_of(bucket: usize) -> usize {
     bucket / 8
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn every_row_and_cause_has_a_cell_of_its_own() {
-        // With causes to come, too.
+        // Includes causes that may be added later.
         let mut is_taken = [false; ROWS * (FIRST_CAUSES + 3)];
         for (row, cause) in (0..ROWS).flat_map(|row| (0..FIRST_CAUSES + 3).map(move |cause| (row, cause))) {
             let cell = cell_of(row, cause);

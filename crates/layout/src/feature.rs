@@ -1,18 +1,18 @@
-//! What differs between kernels, each difference a feature with a name and a probe. What a kernel is without switches off that
-//! feature, not the program.
+//! Differences between kernels. Each is a feature with a name and a probe. If a kernel lacks something, that feature is switched
+//! off, not the program.
 
 use crate::named;
 
-/// How the presence of a feature is found out, beside the fields that belong to it ([`crate::Field::feature`]).
+/// How to detect a feature, in addition to its fields ([`crate::Field::feature`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// By its fields alone.
+    /// The fields of the feature are enough to detect it.
     Fields,
-    /// BTF has this enumerator of this enum.
+    /// BTF has this enum, with this enumerator.
     Enumerator(&'static str, &'static str),
-    /// The tracepoint of this name passes so many arguments, its `data` included.
+    /// The tracepoint of this name passes at least this many arguments, including its `data`.
     Arguments(&'static str, usize),
-    /// BTF has functions of these names.
+    /// BTF has functions with these names.
     Functions(&'static [&'static str]),
 }
 
@@ -22,48 +22,49 @@ named! {
     pub enum Feature (name, is_needed, probe) {
         /// The name in every output.
         name: &'static str,
-        /// Without it there is no exact measurement at all.
+        /// Without this feature no exact measurement is possible.
         is_needed: bool,
-        /// How it is found out.
+        /// How to detect it.
         probe: Probe,
     }
 
-    /// What the hook reads of tasks and run queues; needs CONFIG_SMP and CONFIG_FAIR_GROUP_SCHED.
+    /// The fields of tasks and run queues that the hook reads; needs CONFIG_SMP and CONFIG_FAIR_GROUP_SCHED.
     RunQueues = "run_queues", true, Probe::Fields;
     /// The kernel stamps waits: CONFIG_SCHED_INFO, which comes with CONFIG_TASK_DELAY_ACCT or CONFIG_SCHEDSTATS.
     SchedInfo = "sched_info", true, Probe::Fields;
-    /// Storage for each task: Linux 5.11, for tracing programs 5.13 (commit a10787e6d58c).
+    /// Storage per task: Linux 5.11, for tracing programs 5.13 (commit a10787e6d58c).
     TaskStorage = "task_storage", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_storage_get");
-    /// A helper that repeats a step: Linux 5.17 (commit e6f2dd0f8067). Goes back over the history of a CPU.
+    /// A helper that repeats a function: Linux 5.17 (commit e6f2dd0f8067). Used to look back over the history of a CPU.
     LoopHelper = "loop_helper", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_loop");
     /// Iterators over tasks: Linux 5.8.
     TaskIterator = "task_iterator", true, Probe::Enumerator("bpf_attach_type", "BPF_TRACE_ITER");
-    /// The tracepoint passes the state that a task leaves its CPU with: Linux 5.18 (commit fa2c3254d7cf). Not made use of: the task
-    /// holds the same, as nobody can wake it while its run queue is locked.
+    /// The tracepoint passes the state with which a task leaves its CPU: Linux 5.18 (commit fa2c3254d7cf). Not used: the task
+    /// holds the same state, because nobody can wake it while its run queue is locked.
     PrevStateArgument = "prev_state_argument", false, Probe::Arguments("sched_switch", 5);
-    /// Cgroups of tasks, and of the scheduler's groups.
+    /// The cgroups of tasks and of the scheduler's groups.
     Cgroups = "cgroups", false, Probe::Fields;
     /// CPU quotas: CONFIG_CFS_BANDWIDTH.
     Quotas = "quotas", false, Probe::Fields;
-    /// A clock of each group on each CPU that runs while its quota, or one above it, is out: Linux 6.6 (commit 677ea015f231).
+    /// A clock per group and CPU that runs while the quota of the group or of an ancestor is out: Linux 6.6 (commit
+    /// 677ea015f231).
     ThrottleClock = "throttle_clock", false, Probe::Fields;
-    /// Functions at which such a clock can be kept by ourselves. They have these names since Linux 3.6.
+    /// The kernel functions at which we can keep such a clock ourselves. They have had these names since Linux 3.6.
     ThrottleFunctions = "throttle_functions", false, Probe::Functions(&["tg_throttle_down", "tg_unthrottle_up"]);
-    /// Tasks are throttled one by one, on their way to user space: Linux 6.18 (commit e1fad12dcb66).
+    /// The kernel throttles tasks one by one, on their way to user space: Linux 6.18 (commit e1fad12dcb66).
     TaskThrottling = "task_throttling", false, Probe::Fields;
-    /// A run queue tells since when its CPU is idle: Linux 5.19 (`rq.clock_idle`).
+    /// A run queue records since when its CPU is idle: Linux 5.19 (`rq.clock_idle`).
     IdleClock = "idle_clock", false, Probe::Fields;
-    /// A run queue tells how long its CPU was in interrupts: CONFIG_IRQ_TIME_ACCOUNTING.
+    /// A run queue records how long its CPU was in interrupts: CONFIG_IRQ_TIME_ACCOUNTING.
     InterruptTime = "interrupt_time", false, Probe::Fields;
-    /// A task tells that it waits for a device (`in_iowait`).
+    /// A task records that it waits for a device (`in_iowait`).
     IoWait = "io_wait", false, Probe::Fields;
-    /// A process tells what its threads had done when they exited (`signal_struct`).
+    /// A process records the sums of its exited threads (`signal_struct`).
     ProcessTimes = "process_times", false, Probe::Fields;
-    /// A task tells whose it is.
+    /// A task records its owner.
     Credentials = "credentials", false, Probe::Fields;
     /// The system call that a task is in: Linux 5.15 (commit dd6e10fbd9fb).
     SyscallNumber = "syscall_number", false, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs");
-    /// A task tells which node its memory is on as the kernel sees it: CONFIG_NUMA_BALANCING, not with PREEMPT_RT.
+    /// A task records the node that the kernel prefers for it because of its memory: CONFIG_NUMA_BALANCING, not with PREEMPT_RT.
     NumaPreference = "numa_preference", false, Probe::Fields;
 }
 

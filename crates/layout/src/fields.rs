@@ -1,49 +1,50 @@
-//! The kernel fields that the BPF side reads, each named once.
+//! The kernel fields that the BPF side reads, each declared once.
 //!
-//! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF
-//! and hands the offsets over as one constant global before the programs are loaded; the verifier then sees plain
-//! loads at known offsets, and drops the branches behind a field that this kernel does not have.
+//! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF and sets the
+//! offsets as one constant global before the programs are loaded. The verifier then sees plain loads at known offsets, and drops
+//! the branches for fields that this kernel does not have.
 
 use crate::Feature;
 
 /// The offset of a field that this kernel does not have.
 pub const ABSENT: u32 = u32::MAX;
 
-/// Of the offset of a single bit ([`Offsets::bit`]): above it lies the number of the bit in its byte. No structure is that large.
+/// In the offset of a single bit ([`Offsets::bit`]): the number of the bit in its byte is above this. No structure is that large.
 pub const BIT_SHIFT: u32 = 24;
 
-/// Where one field lies, and what it is for.
+/// A kernel field, and the feature that needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The kernel structure, as BTF names it.
     pub structure: &'static str,
-    /// The path of members below it, alternatives (renamed fields) separated by `|`.
+    /// The path of members below the structure; alternatives (renamed fields) are separated by `|`.
     pub path: &'static str,
-    /// What is off without it.
+    /// The feature that is off without the field.
     pub feature: Feature,
 }
 
 macro_rules! kernel_fields {
     ($($(#[$doc:meta])* $name:ident: $structure:literal, $path:literal, $feature:ident;)*) => {
-        /// Byte offsets into kernel structures, [`ABSENT`] where the kernel has no such field.
+        /// Byte offsets into kernel structures; [`ABSENT`] if the kernel has no such field.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Offsets { $($(#[$doc])* pub $name: u32,)* }
 
-        /// What to look up in BTF, in the order of the members of [`Offsets`].
+        /// The fields to look up in BTF, in the order of the members of [`Offsets`].
         pub const KERNEL_FIELDS: &[Field] =
             &[$(Field { structure: $structure, path: $path, feature: Feature::$feature },)*];
 
         impl Offsets {
-            /// No field known: what the object file holds before user space sets it.
+            /// No field known: the initial value in the object file, before user space sets it.
             pub const UNKNOWN: Self = Self { $($name: ABSENT,)* };
 
-            /// A single bit: the number of its byte, and above [`BIT_SHIFT`] that of the bit in it.
+            /// Returns the offset of a single bit: the number of its byte, and above [`BIT_SHIFT`] the number of the bit in the
+            /// byte.
             pub const fn bit(bits: u32) -> u32 {
                 ((bits % 8) << BIT_SHIFT) | (bits / 8)
             }
 
-            /// From offsets in the order of [`KERNEL_FIELDS`].
+            /// Creates offsets from an array in the order of [`KERNEL_FIELDS`].
             pub const fn from_array(offsets: [u32; FIELD_COUNT]) -> Self {
                 let [$($name,)*] = offsets;
                 Self { $($name,)* }
@@ -64,11 +65,11 @@ kernel_fields! {
     task_comm: "task_struct", "comm", RunQueues;
     /// `u64`, ns of CLOCK_MONOTONIC at fork.
     task_start_time: "task_struct", "start_time", RunQueues;
-    /// `unsigned int` since 5.14 as `__state`, `long` before as `state`.
+    /// `unsigned int __state` since 5.14, before that `long state`.
     task_state: "task_struct", "__state|state", RunQueues;
-    /// `int`: EXIT_ZOMBIE and EXIT_DEAD, 0 as long as it has not ended.
+    /// `int`: EXIT_ZOMBIE or EXIT_DEAD, 0 until the task has exited.
     task_exit_state: "task_struct", "exit_state", RunQueues;
-    /// `int`: below 100 those that real-time and deadline scheduling run, to which no quota of this kind applies.
+    /// `int`: below 100 for real-time and deadline tasks, to which CPU quotas do not apply.
     task_prio: "task_struct", "prio", RunQueues;
     /// `unsigned int`: PF_EXITING among others.
     task_flags: "task_struct", "flags", RunQueues;
@@ -82,59 +83,60 @@ kernel_fields! {
     task_nivcsw: "task_struct", "nivcsw", RunQueues;
     /// `u64`, ns: run time, up to the last update by tick or switch.
     task_run_ns: "task_struct", "se.sum_exec_runtime", RunQueues;
-    /// `u64`, ns of `rq->clock_task`: up to when its run time has been counted; while it is off its CPU, when it left it.
+    /// `u64`, ns of `rq->clock_task`: up to when the run time has been counted. For a task off its CPU this is when it left the
+    /// CPU.
     task_counted_until: "task_struct", "se.exec_start", RunQueues;
-    /// `u64`: moves between CPUs.
+    /// `u64`: migrations between CPUs.
     task_migrations: "task_struct", "se.nr_migrations", RunQueues;
-    /// `struct cfs_rq *`: kept right for tasks of every class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.
+    /// `struct cfs_rq *`: correct for tasks of every scheduling class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.
     task_cfs_rq: "task_struct", "se.cfs_rq", RunQueues;
     /// `unsigned long long`, ns: the kernel's own sum of waits; needs CONFIG_SCHED_INFO.
     task_run_delay: "task_struct", "sched_info.run_delay", SchedInfo;
-    /// `unsigned long long`, ns of `rq->clock`: since when the task waits, 0 when it does not.
+    /// `unsigned long long`, ns of `rq->clock`: since when the task waits; 0 if it does not.
     task_last_queued: "task_struct", "sched_info.last_queued", SchedInfo;
     /// `unsigned long long`, ns of `rq->clock`: since when the task has been on its CPU.
     task_last_arrival: "task_struct", "sched_info.last_arrival", SchedInfo;
-    /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, where tasks are throttled one by one).
+    /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, which throttles tasks one by one).
     task_throttled: "task_struct", "throttled", TaskThrottling;
     /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.
     task_preferred_node: "task_struct", "numa_preferred_nid", NumaPreference;
-    /// `u64`, ns: in user space, counted by ticks, guests included.
+    /// `u64`, ns: time in user space, counted by ticks, including guests.
     task_utime: "task_struct", "utime", RunQueues;
-    /// `u64`, ns: in the kernel, counted by ticks.
+    /// `u64`, ns: time in the kernel, counted by ticks.
     task_stime: "task_struct", "stime", RunQueues;
-    /// `u64`, ns: running a guest.
+    /// `u64`, ns: time running a guest.
     task_gtime: "task_struct", "gtime", RunQueues;
-    /// One bit of an `unsigned`, see [`Offsets::bit`]: it waits for a device.
+    /// One bit of an `unsigned`, see [`Offsets::bit`]: the task waits for a device.
     task_in_iowait: "task_struct", "in_iowait", IoWait;
-    /// One bit of an `unsigned`, see [`Offsets::bit`]: when it blocked last it was uninterruptible, and not for want of work.
+    /// One bit of an `unsigned`, see [`Offsets::bit`]: the task last blocked uninterruptibly, and not because it had no work.
     task_contributes_to_load: "task_struct", "sched_contributes_to_load", IoWait;
-    /// `struct signal_struct *`: what the threads of a process share.
+    /// `struct signal_struct *`: data that the threads of a process share.
     task_signal: "task_struct", "signal", ProcessTimes;
     /// `struct cred *`.
     task_cred: "task_struct", "cred", Credentials;
-    /// `struct cred *`: what others may do to it is judged by this one.
+    /// `struct cred *`: the credentials that decide what others may do to the task.
     task_real_cred: "task_struct", "real_cred", Credentials;
-    /// `uid_t`.
+    /// `uid_t`: real user id.
     cred_uid: "cred", "uid.val", Credentials;
-    /// `uid_t`: effective.
+    /// `uid_t`: effective user id.
     cred_euid: "cred", "euid.val", Credentials;
-    /// `uid_t`: saved.
+    /// `uid_t`: saved user id.
     cred_suid: "cred", "suid.val", Credentials;
-    /// `u64`, ns: of threads that have exited.
+    /// `u64`, ns: sum of the exited threads.
     signal_utime: "signal_struct", "utime", ProcessTimes;
-    /// `u64`, ns.
+    /// `u64`, ns: sum of the exited threads.
     signal_stime: "signal_struct", "stime", ProcessTimes;
-    /// `u64`, ns.
+    /// `u64`, ns: sum of the exited threads.
     signal_gtime: "signal_struct", "gtime", ProcessTimes;
-    /// `unsigned long long`, ns.
+    /// `unsigned long long`, ns: sum of the exited threads.
     signal_ran_ns: "signal_struct", "sum_sched_runtime", ProcessTimes;
-    /// `unsigned long`.
+    /// `unsigned long`: sum of the exited threads.
     signal_nvcsw: "signal_struct", "nvcsw", ProcessTimes;
-    /// `unsigned long`.
+    /// `unsigned long`: sum of the exited threads.
     signal_nivcsw: "signal_struct", "nivcsw", ProcessTimes;
-    /// `long`, on arm64 `s32`: the number of the system call, negative outside of one.
+    /// `long`, on arm64 `s32`: the number of the system call; negative outside of one.
     regs_syscall: "pt_regs", "orig_ax|syscallno", SyscallNumber;
-    /// `struct sched_entity *`: that of the task's group on this CPU.
+    /// `struct sched_entity *` of the task's group on this CPU.
     task_parent: "task_struct", "se.parent", RunQueues;
     /// `struct css_set *`.
     task_cgroups: "task_struct", "cgroups", Cgroups;
@@ -144,31 +146,31 @@ kernel_fields! {
     cfs_rq_rq: "cfs_rq", "rq", RunQueues;
     /// `struct task_group *`; needs CONFIG_FAIR_GROUP_SCHED.
     cfs_rq_group: "cfs_rq", "tg", Cgroups;
-    /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as those below.
+    /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as the next four.
     cfs_rq_runtime_enabled: "cfs_rq", "runtime_enabled", Quotas;
-    /// `u64`, ns of `rq->clock`: since when this level has been out of quota with tasks that could run, 0: it is not.
+    /// `u64`, ns of `rq->clock`: since when this level has been out of quota with runnable tasks; 0: it is not.
     cfs_rq_throttled_clock: "cfs_rq", "throttled_clock", Quotas;
-    /// `u64`, ns of `rq->clock`: since when it has stood in a hierarchy out of quota (Linux 6.6).
+    /// `u64`, ns of `rq->clock`: since when this queue has been in a hierarchy out of quota (Linux 6.6).
     cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", ThrottleClock;
-    /// `u64`, ns: how long it has stood in such before (Linux 6.6).
+    /// `u64`, ns: how long this queue was in a hierarchy out of quota before (Linux 6.6).
     cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", ThrottleClock;
-    /// `int`: levels above it, itself included, that are out of quota.
+    /// `int`: number of levels out of quota: this one and those above it.
     cfs_rq_throttle_count: "cfs_rq", "throttle_count", ThrottleFunctions;
     /// `struct cfs_rq **`, by CPU: the group's queues.
     task_group_cfs_rqs: "task_group", "cfs_rq", ThrottleFunctions;
-    /// `struct sched_entity *`: that of the group one level up.
+    /// `struct sched_entity *` of the group one level up.
     entity_parent: "sched_entity", "parent", RunQueues;
-    /// `u64`, ns: how long the group has run on its CPU, with all below it.
+    /// `u64`, ns: how long the group and all groups below it have run on its CPU.
     entity_run_ns: "sched_entity", "sum_exec_runtime", RunQueues;
-    /// `struct cfs_rq *`: the one that the entity is queued on.
+    /// `struct cfs_rq *`: the queue on which the entity is queued.
     entity_cfs_rq: "sched_entity", "cfs_rq", RunQueues;
-    /// `u64`, ns of `rq->clock`: when the CPU went idle last (Linux 5.19).
+    /// `u64`, ns of `rq->clock`: when the CPU last went idle (Linux 5.19).
     rq_clock_idle: "rq", "clock_idle", IdleClock;
     /// `u64`, ns: time in interrupts; needs CONFIG_IRQ_TIME_ACCOUNTING.
     rq_irq_time: "rq", "prev_irq_time", InterruptTime;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
     rq_clock: "rq", "clock", RunQueues;
-    /// `int`.
+    /// `int`: the number of the CPU.
     rq_cpu: "rq", "cpu", RunQueues;
     /// `struct cgroup *` of the default hierarchy (v2).
     css_set_cgroup: "css_set", "dfl_cgrp", Cgroups;
@@ -176,7 +178,7 @@ kernel_fields! {
     task_group_cgroup: "task_group", "css.cgroup", Cgroups;
     /// `struct kernfs_node *`.
     cgroup_kn: "cgroup", "kn", Cgroups;
-    /// `struct cgroup_root *`: its hierarchy.
+    /// `struct cgroup_root *`: the cgroup's hierarchy.
     cgroup_root: "cgroup", "root", Cgroups;
     /// `int`: the number of the hierarchy, as in /proc/self/cgroup.
     cgroup_root_hierarchy: "cgroup_root", "hierarchy_id", Cgroups;

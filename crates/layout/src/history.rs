@@ -1,6 +1,6 @@
-//! The history of a CPU, the other side of every wait: who ran lately, in slices, and further back in blocks of slices.
+//! The history of a CPU, which explains the waits on it: who ran lately, in slices, and before that in blocks of slices.
 //!
-//! The hook of that CPU alone writes it. The arithmetic is here so that it is tested on the host against a plain reference.
+//! Only the hook of that CPU writes it. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
 use crate::{
     ledger::{IDLE, KERNEL},
@@ -13,17 +13,17 @@ pub const SLICES: usize = 512;
 pub const BLOCK: usize = 64;
 /// Blocks in the history of a CPU. A power of two.
 pub const BLOCKS: usize = 256;
-/// Cgroups that a block keeps apart. A power of two.
+/// Parties (cgroups, the kernel and nobody) that a block keeps separate. A power of two.
 pub const PARTIES: usize = 8;
-/// A kernel thread that runs for less than this between tasks of one cgroup gets no slice of its own: a load that wakes one a
-/// hundred thousand times a second would otherwise push the history out in milliseconds.
+/// A kernel thread that runs for less than this between tasks of one cgroup gets no slice of its own. Otherwise a load that wakes
+/// such a thread a hundred thousand times a second would push the history out in milliseconds.
 pub const FOLD_NS: u64 = 50_000;
 
 const SLICE_MASK: u64 = SLICES as u64 - 1;
 const BLOCK_MASK: usize = BLOCKS - 1;
 
-/// Who ran on a CPU from `since_ns` until the slice that follows. Tasks of one cgroup in a row share a slice, unless
-/// single tasks are blamed ([`crate::wire::Config::blame_tasks`]).
+/// Who ran on a CPU from `since_ns` until the next slice. Consecutive tasks of one cgroup share a slice, unless single tasks are
+/// blamed ([`crate::wire::Config::blame_tasks`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
@@ -31,32 +31,33 @@ pub struct Slice {
     pub since_ns: u64,
     /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// ns of it in interrupts, where the kernel accounts for them, and in kernel threads that ran for less than [`FOLD_NS`].
+    /// ns of the slice in kernel threads that ran for less than [`FOLD_NS`], and in interrupts if the kernel accounts for them.
     pub kernel_ns: u64,
-    /// The task, where single tasks are blamed.
+    /// The task, if single tasks are blamed.
     pub tid: u32,
-    /// No meaning.
+    /// Unused.
     pub padding: u32,
-    /// Its name.
+    /// The name of that task.
     pub comm: [u8; 16],
 }
 
-/// Who ran on a CPU for how long in total, over [`BLOCK`] slices.
+/// How long each party had a CPU in total, over [`BLOCK`] slices.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
-    /// ns of `rq->clock` when the first of them began; 0: no block.
+    /// ns of `rq->clock` when the first of its slices began; 0: no block.
     pub since_ns: u64,
     /// Sum of [`Slice::kernel_ns`].
     pub kernel_ns: u64,
-    /// As [`Slice::who`], in the order of their first slices. A cgroup that finds all places taken has none.
+    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are taken, further parties have
+    /// none.
     pub who: [u64; PARTIES],
-    /// How long each had the CPU, without `kernel_ns`; 0: an empty place.
+    /// How long each party had the CPU, without `kernel_ns`; 0: an empty entry.
     pub ns: [u64; PARTIES],
 }
 
 impl Block {
-    /// The first slice of the block begins.
+    /// Clears the block as its first slice begins.
     #[inline(always)]
     fn begin(&mut self, clock_ns: u64) {
         self.kernel_ns = 0;
@@ -64,7 +65,7 @@ impl Block {
         self.since_ns = clock_ns;
     }
 
-    /// Adds a slice that will not change any more and that was `ran_ns` long.
+    /// Adds a slice of length `ran_ns` that will not change any more.
     #[inline(always)]
     fn add(&mut self, slice: Slice, ran_ns: u64) {
         let kernel_ns = if slice.kernel_ns < ran_ns { slice.kernel_ns } else { ran_ns };
@@ -85,42 +86,42 @@ impl Block {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    /// The number of the latest slice; its place is that modulo [`SLICES`].
+    /// The number of the latest slice, which is at index `head` modulo [`SLICES`].
     pub head: u64,
-    /// The task that came last, as far as the hook has seen.
+    /// The task that switched in last, as far as the hook has seen.
     pub tid: u32,
-    /// No meaning.
+    /// Unused.
     pub padding: u32,
-    /// Who comes at this switch: put here and taken out again, so that the verifier does not know the numbers of the root and of
-    /// [`KERNEL`] from others and follows what comes after it once.
+    /// Who switches in at this switch. It is written here and read again, so that the verifier does not know its value. Otherwise
+    /// the verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
     pub coming: u64,
     /// `rq->prev_irq_time` at the latest switch.
     pub irq_seen_ns: u64,
-    /// Time in interrupts and in kernel threads, ns: without the run of one that is not over.
+    /// Time in interrupts and in kernel threads, ns, without an unfinished run of a kernel thread.
     pub kernel_ns: u64,
     /// Time in which nobody ran, ns, without `kernel_ns`.
     pub idle_ns: u64,
-    /// Up to when these two are counted, ns of `rq->clock`; interrupts after that push it on.
+    /// Up to when these two sums count, ns of `rq->clock`. Later interrupts move it forward.
     counted_ns: u64,
-    /// The number of the first slice that its block does not have yet.
+    /// The number of the first slice that is not yet in its block.
     summed: u64,
-    /// What its hook may still put into looking back.
+    /// How much this CPU's hook may still look back.
     pub budget: Budget,
     /// The slices.
     pub slices: [Slice; SLICES],
-    /// Slice `n` is in block `n /` [`BLOCK`], whose place is that modulo [`BLOCKS`].
+    /// Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].
     pub blocks: [Block; BLOCKS],
 }
 
 impl Ring {
-    /// The place of a slice by its number. The mask shows the verifier that there is one.
+    /// Returns a slice by its number. The mask shows the verifier that the index is in bounds.
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
         // SAFETY: the mask keeps it within the array.
         unsafe { &mut *self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize) }
     }
 
-    /// The block of a slice.
+    /// Returns the block of the slice `number`.
     #[inline(always)]
     pub fn block(&mut self, number: u64) -> &mut Block {
         let place = (number / BLOCK as u64) as usize & BLOCK_MASK;
@@ -128,7 +129,7 @@ impl Ring {
         unsafe { &mut *self.blocks.as_mut_ptr().add(place) }
     }
 
-    /// True if the latest slice is one of `who`.
+    /// Returns whether the latest slice belongs to `who`.
     #[inline(always)]
     pub fn latest_is(&mut self, who: u64) -> bool {
         let head = self.head;
@@ -136,7 +137,7 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Interrupts took `ns` of the latest slice.
+    /// Records that interrupts took `ns` of the latest slice.
     #[inline(always)]
     pub fn interrupt(&mut self, ns: u64) {
         let latest = self.head;
@@ -145,7 +146,7 @@ impl Ring {
         self.counted_ns += ns;
     }
 
-    /// The latest slice is one of `who` and ends at `clock_ns`, for good or until it goes on.
+    /// Adds the latest slice, which belongs to `who`, to the sums. It ends at `clock_ns`, for good or until it goes on.
     #[inline(always)]
     fn count(&mut self, who: u64, clock_ns: u64) {
         let ns = clock_ns.saturating_sub(self.counted_ns);
@@ -157,8 +158,8 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
-    /// Where the latest slice is a short run of a kernel thread and `who`, which it interrupted, goes on at `clock_ns`: makes it a
-    /// part of the slice before. False, and nothing changes, where it is not.
+    /// Merges the latest slice into the slice before, if it is a short run of a kernel thread and `who`, which it interrupted,
+    /// goes on at `clock_ns`. Otherwise returns false and changes nothing.
     #[inline(always)]
     pub fn fold(&mut self, who: u64, clock_ns: u64) -> bool {
         let number = self.head;
@@ -197,12 +198,12 @@ impl Ring {
         new.who = who;
         new.kernel_ns = 0;
         label(new);
-        // Last: another CPU that reads along then finds a whole slice.
+        // Written last, so that another CPU that reads at the same time finds a complete slice.
         self.head = number;
     }
 
-    /// Adds the slice before `number`, which ended at `end_ns`, to its block. Not earlier, and once: until slice `number` ends
-    /// without being folded, the slice before it may still go on.
+    /// Adds the slice before `number`, which ended at `end_ns`, to its block, once. It cannot do so earlier: until slice `number`
+    /// ends without being merged, the slice before it may still go on.
     #[inline(never)]
     fn sum_up_before(&mut self, number: u64, end_ns: u64) {
         let last = number.wrapping_sub(1);

@@ -1,7 +1,7 @@
-//! What both sides of cgscope agree on: the bucket function, the records that cross from the kernel to user
-//! space, the kernel fields that are read, and the names of every loss.
+//! Types and constants that both sides of cgscope share: the bucket function, the records that the kernel side sends to user
+//! space, the kernel fields that are read, and the names of all losses.
 //!
-//! `no_std`, no dependency and no feature, so that the BPF side compiles exactly what user space compiles.
+//! `no_std`, without dependencies or features, so that the BPF side and user space compile exactly the same code.
 #![no_std]
 // For the inline assembly of `verifier`.
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]

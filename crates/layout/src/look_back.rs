@@ -1,8 +1,8 @@
-//! Going back over the history of a CPU, to see who ran during a wait.
+//! Looks back over the history of a CPU to find who ran during a wait.
 //!
-//! All state is in memory of a map, and read and written as volatile, for the verifier: it knows nothing of what it reads from a
-//! map, so all paths through a step look alike to it and it follows one. Kept in registers, each comparison would narrow a
-//! range, no two paths would be alike, and a million instructions would not be enough.
+//! All state is in the memory of a map and is read and written as volatile, for the verifier's sake. The verifier knows nothing
+//! of a value that it reads from a map. So all code paths through a step look alike to it, and it follows only one. In registers,
+//! each comparison would narrow a range and no two paths would be alike: a million instructions would not be enough.
 
 use crate::{
     cause::{ByCause, Cause},
@@ -11,38 +11,38 @@ use crate::{
     verifier::{get, opaque, set},
 };
 
-/// A wait is looked back over at most this many slices; what lies before is found in blocks.
+/// Maximum number of slices to look back over; blocks cover the time before.
 pub const LOOK_BACK: usize = 400;
-/// A wait is looked back over at most this many blocks; what lies before is unattributed. Fewer than there are, because the CPU
-/// goes on while another looks back over them.
+/// Maximum number of blocks to look back over; the time before is unattributed. It is less than the number of blocks, because the
+/// CPU may overwrite the oldest ones while another CPU looks back over them.
 pub const LOOK_BACK_BLOCKS: usize = 240;
-/// The history that blocks cover, in slices; up to [`BLOCK`] more are known.
+/// Number of slices that these blocks cover; up to [`BLOCK`] more are known.
 pub const KNOWN: usize = LOOK_BACK_BLOCKS * BLOCK;
 
-/// Steps within a block: one to enter it, one for each place in it, one to leave it.
+/// Steps within a block: one to enter it, one per party, one to leave it.
 const STEPS_OF_BLOCK: usize = PARTIES + 2;
-/// The most steps that [`Walk::step_of_blocks`] takes.
+/// Maximum number of steps that [`Walk::step_of_blocks`] takes.
 pub const STEPS_OF_BLOCKS: usize = LOOK_BACK_BLOCKS * STEPS_OF_BLOCK;
 
-/// How much work a CPU may still put into looking back, so that it stays a bounded share of its time however many cgroups take
-/// turns on it: a step is gained each 2 us, and as many are saved as one walk over everything takes.
+/// How many steps a CPU may still look back. It gains a step each 2 us, and saves at most as many as one full walk takes. So
+/// looking back takes a bounded share of the CPU's time, however many cgroups take turns on it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
-    /// Steps that are saved.
+    /// Number of saved steps.
     saved: u64,
-    /// Up to when steps have been gained, ns of `rq->clock`.
+    /// Up to when steps were gained, ns of `rq->clock`.
     until_ns: u64,
 }
 
-/// Steps that each walk has for nothing: most waits lie behind a few slices.
+/// Steps that a walk may take beyond the saved ones: most waits are behind a few slices.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
-/// A step for each 2^11 ns.
+/// One step is gained per 2^11 ns.
 const GAIN_SHIFT: u32 = 11;
 
 impl Budget {
-    /// The steps that a walk at `clock_ns` may take.
+    /// Returns the number of steps that a walk at `clock_ns` may take.
     #[inline(always)]
     pub fn steps(&mut self, clock_ns: u64) -> u64 {
         let gained = clock_ns.saturating_sub(self.until_ns) >> GAIN_SHIFT;
@@ -51,20 +51,20 @@ impl Budget {
         self.saved + FREE_STEPS
     }
 
-    /// Pays for the walk that [`Self::steps`] was called for and that left `left` of them.
+    /// Reduces the saved steps after a walk. `left`: the steps of [`Self::steps`] that the walk did not take.
     #[inline(always)]
     pub fn pay(&mut self, left: u64) {
         self.saved = self.saved.min(left);
     }
 }
 
-/// Who is charged for the time of a wait.
+/// Receives the charges of a walk: who ran during the wait.
 pub trait Charge {
-    /// `who` ran for `ns` of the wait. `slice`: the number of the slice; `None`: a sum, of which no task is known.
+    /// Charges `who` for `ns` of the wait. `slice`: the number of the slice; `None` for a sum, whose tasks are unknown.
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>);
 }
 
-/// The cause of a wait of `victim` while `who` ran.
+/// Returns the cause of the time that `victim` waits while `who` runs.
 #[inline(always)]
 pub fn cause_of(who: u64, victim: u64) -> Cause {
     match who {
@@ -75,38 +75,38 @@ pub fn cause_of(who: u64, victim: u64) -> Cause {
     }
 }
 
-/// A span of time that is split by who ran then.
+/// A walk back over a span of time, which it splits by who ran then.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Walk {
-    /// Its parts so far, ns.
+    /// The parts so far, ns.
     pub parts: ByCause,
-    /// From when, ns of `rq->clock`.
+    /// Beginning of the span, ns of `rq->clock`.
     pub from_ns: u64,
-    /// To when.
+    /// End of the span.
     pub to_ns: u64,
     /// The cgroup of the task that waited.
     pub victim: u64,
-    /// Steps that may still be taken.
+    /// Steps that the walk may still take.
     pub steps_left: u64,
-    /// The slice to look at next.
+    /// The slice of the next step.
     number: u64,
-    /// The time from here on is explained.
+    /// The span is explained from this time on.
     end_ns: u64,
-    /// Where the slice before ended, or the block.
+    /// End of the slice or block of the next step.
     slice_end_ns: u64,
-    /// From this slice on back, blocks are looked at.
+    /// At this slice the walk continues with blocks.
     blocks_from: u64,
     /// The step within a block.
     party: u64,
-    /// The time within it that is not explained.
+    /// The part of the span within the block that is not explained yet.
     block_ns: u64,
-    /// How much of it is within the wait, 1024ths.
+    /// The share of the block that is within the span, 1024ths.
     block_share: u64,
 }
 
 impl Walk {
-    /// Begins at the end of the span.
+    /// Starts the walk at the end of the span.
     #[inline(always)]
     pub fn begin(&mut self, head: u64) {
         set(&mut self.number, head);
@@ -117,7 +117,7 @@ impl Walk {
         set(&mut self.slice_end_ns, to_ns);
     }
 
-    /// Adds to a part.
+    /// Adds `ns` to the part of `cause`.
     #[inline(always)]
     pub fn add(&mut self, cause: Cause, ns: u64) {
         let part = &mut self.parts[cause as usize];
@@ -125,7 +125,7 @@ impl Walk {
         set(part, before + ns);
     }
 
-    /// What no slice and no block explains is unattributed. Returns true where [`Self::steps_left`] ended the walk.
+    /// Ends the walk: what no slice or block explains is unattributed. Returns true if [`Self::steps_left`] ended the walk.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         let unexplained_ns = get(&mut self.end_ns).saturating_sub(get(&mut self.from_ns));
@@ -133,13 +133,13 @@ impl Walk {
         unexplained_ns != 0 && get(&mut self.steps_left) == 0
     }
 
-    /// True if slices end here and blocks go on.
+    /// Returns whether the walk has come to the point where blocks follow slices.
     #[inline(always)]
     pub fn is_at_blocks(&mut self) -> bool {
         get(&mut self.number) == get(&mut self.blocks_from)
     }
 
-    /// Looks at the next slice; true if nothing is left to explain, or nothing to explain it.
+    /// Takes one step over slices. Returns true if the span is explained, or nothing is left to explain it.
     #[inline(always)]
     pub fn step(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -175,7 +175,7 @@ impl Walk {
         set(&mut self.slice_end_ns, since_ns);
         let end_ns = get(&mut self.end_ns);
         if since_ns >= end_ns {
-            // Later than the wait: the history of another CPU has gone on.
+            // This slice is later than the wait: the other CPU's history has grown since.
             return;
         }
         let from_ns = get(&mut self.from_ns);
@@ -196,7 +196,7 @@ impl Walk {
         charges.charge(who, ns - kernel_ns, Some(number));
     }
 
-    /// Takes the next step over blocks; true if nothing is left to explain, or nothing to explain it.
+    /// Takes one step over blocks. Returns true if the span is explained, or nothing is left to explain it.
     #[inline(always)]
     pub fn step_of_blocks(&mut self, ring: &mut Ring, charges: &mut impl Charge) -> bool {
         let number = get(&mut self.number);
@@ -209,17 +209,17 @@ impl Walk {
         false
     }
 
-    /// Enters a block; true if there is none, or nothing is left to explain.
+    /// Enters a block. Returns true if there is none, or nothing is left to explain.
     #[inline(always)]
     fn enters_none(&mut self, block: &mut Block) -> bool {
         let (from_ns, end_ns) = (get(&mut self.from_ns), get(&mut self.end_ns));
         let (since_ns, block_end_ns) = (get(&mut block.since_ns), get(&mut self.slice_end_ns));
-        // Blocks with few places taken need fewer steps than there are: without this a later one could be left halfway, and its rest
-        // be in no part.
+        // A block with empty entries takes fewer steps than planned, so the walk could go further than planned. Without this
+        // limit it could stop within a block, whose rest would then be in no part.
         if get(&mut self.blocks_from).wrapping_sub(get(&mut self.number)) >= KNOWN as u64 {
             return true;
         }
-        // Later than what follows it: the CPU has come round, and this is another block.
+        // The block is later than the one that follows it: the CPU has overwritten it.
         if end_ns <= from_ns || since_ns == 0 || since_ns >= block_end_ns {
             return true;
         }
@@ -241,7 +241,7 @@ impl Walk {
         false
     }
 
-    /// The share of the wait in what somebody had of a block, which is explained by that.
+    /// Returns the part of `ns`, which a party had of the block, that falls into the span. Marks it as explained.
     #[inline(always)]
     fn of_block(&mut self, ns: u64) -> u64 {
         let unexplained_ns = get(&mut self.block_ns);
@@ -250,7 +250,7 @@ impl Walk {
         ns
     }
 
-    /// Who is in a place of a block, from 1.
+    /// Adds the time of the party at `place` of a block, counted from 1.
     #[inline(always)]
     fn enter_party(&mut self, block: &mut Block, place: u64, charges: &mut impl Charge) {
         let at = opaque(place as usize - 1) & (PARTIES - 1);
@@ -272,7 +272,7 @@ impl Walk {
         }
     }
 
-    /// What nobody in the block had is not known, and the one before comes next.
+    /// Leaves a block for the one before it. Time that no party explains is unattributed.
     #[inline(always)]
     fn leave_block(&mut self, block: &mut Block) {
         let unexplained_ns = get(&mut self.block_ns);
@@ -284,14 +284,14 @@ impl Walk {
     }
 }
 
-/// The latest slice that ends its block and that [`LOOK_BACK`] slices reach for sure.
+/// Returns the latest slice that ends its block and that a walk over [`LOOK_BACK`] slices surely reaches.
 #[inline(always)]
 fn last_of_a_block(head: u64) -> u64 {
     let sure = head.wrapping_sub((LOOK_BACK - BLOCK) as u64);
     (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
 }
 
-/// How much of `ns` within a slice the kernel had: its share of all that it had there.
+/// Returns how much of `ns` within a slice the kernel had, in proportion to its time in the whole slice.
 #[inline(always)]
 fn of_kernel(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
     let kernel_ns = slice.kernel_ns;
@@ -302,7 +302,7 @@ fn of_kernel(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
     if ns >= length_ns {
         return kernel_ns.min(ns);
     }
-    // To a 1024th, without overflow below 2^54 ns.
+    // Exact to a 1024th, and without overflow below 2^54 ns.
     let share = (kernel_ns << 10).checked_div(length_ns).unwrap_or(0);
     ((ns * share) >> 10).min(ns)
 }

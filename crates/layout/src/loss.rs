@@ -1,71 +1,72 @@
-//! Every way in which something can be lost, counted where it happens and shown in every output.
+//! All kinds of losses. Each is counted where it happens and shown in every output.
 
 crate::named! {
-    /// A way in which a figure can be incomplete. The discriminant is the index of its counter.
+    /// A reason why a figure can be incomplete. The discriminant is the index of its counter.
     Loss {
-        /// A task came on a CPU without storage although every task is followed; its wait is added to its next one.
+        /// A task without storage switched in although every task is followed. Its wait is added to its next one.
         SwitchWithoutStorage = "switch_without_storage",
-        /// A task that was there before us came on a CPU, and the kernel's task iterator does not show it: a hardened
-        /// kernel may hide processes. Its waits are in no figure.
+        /// A task that existed before us switched in, but the kernel's task iterator does not show it: a hardened kernel may hide
+        /// processes. Its waits are in no figure.
         SwitchOfHiddenTask = "switch_of_hidden_task",
-        /// A stamp lay later than the run queue's clock; the wait was dropped.
+        /// A stamp was later than the run queue's clock, so the wait was dropped.
         StampAfterClock = "stamp_after_clock",
-        /// The storage of a new task could not be made (no memory, or another was just being made on that CPU). If all tasks
-        /// are followed, it is from the next reading on; if it dies before, its waits are in its cgroup's sum but in no
-        /// histogram. Otherwise it is not followed.
+        /// The storage of a new task could not be created: no memory, or that CPU was just creating another. If all tasks are
+        /// followed, the next reading follows the task. If the task exits before, its waits are in its cgroup's sum but in no
+        /// histogram. If not all tasks are followed, the task is not followed.
         StorageNotCreated = "storage_not_created",
-        /// A task died in a cgroup that has no place in the table of exited tasks, since the table is full. Its waits are with the cgroup
-        /// it was in before, or with the root.
+        /// A task exited in a cgroup without an entry in the table of exited tasks, because the table is full. Its waits count
+        /// for the cgroup that it was in before, or for the root.
         ExitedInOtherCgroup = "exited_in_other_cgroup",
-        /// An exited task's waits could not be added anywhere; only their number of tasks is known.
+        /// The waits of an exited task could not be added anywhere; only the number of such tasks is known.
         ExitedNotCounted = "exited_not_counted",
-        /// A task died while it was being read: what it did since the reading before is counted twice.
+        /// A task exited or moved to another cgroup while it was read. Its figures since the previous reading may be counted
+        /// twice.
         ReadingOvertaken = "reading_overtaken",
-        /// The table of culprits of a CPU was full, and one that user space had not read yet was dropped for another. Causes are not
-        /// affected; the culprits named may sum to less than their part.
+        /// The table of culprits of a CPU was full, so a pair was evicted before user space had read it. Causes are not affected,
+        /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
-        /// A wait was not looked back over to its beginning, which would have taken too much of the CPU: hundreds of cgroups took turns on
-        /// it. Where the wait began with a switch, causes are known from sums and only culprits are missing; where it began with a
+        /// A look back over a wait ended before its beginning, to limit the load on the CPU: hundreds of cgroups took turns on
+        /// it. If the wait began with a switch, its causes are known from sums and only culprits are missing. If it began with a
         /// wakeup, the rest is unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
-        /// SCHED_DEADLINE) and waited for more. The wait is whole, and unattributed: there is no cause for it yet.
+        /// SCHED_DEADLINE) and waited for more. The wait is complete but unattributed: it has no cause yet.
         OutOfRuntime = "out_of_runtime",
-        /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
-        /// for in the hierarchy; one that has gone before that has no name, and its figures are whole.
+        /// More cgroups were created and removed between two readings than the buffer for their names can hold. Cgroups that
+        /// still exist are found in the hierarchy. A cgroup that was removed before has no name, but its figures are complete.
         CgroupEventLost = "cgroup_event_lost",
-        /// Before Linux 6.6: more queues of cgroups stood throttled on a CPU than are kept a clock for. Of the waits there the
-        /// throttled part is with the other causes.
+        /// Before Linux 6.6: more queues of cgroups were throttled on a CPU than we keep clocks for. The throttled part of waits
+        /// there counts for the other causes.
         ThrottleClockForgotten = "throttle_clock_forgotten",
-        /// The table of stacks was full, or just in use: time blocked is in its state, but not with the place where it was spent.
+        /// The table of stacks was full or in use. The time blocked counts for its state, but for no stack.
         StackNotCounted = "stack_not_counted",
-        /// A task is not followed, since the memory that the kernel would need for it is not within the limit of cgscope's own cgroup.
-        /// Counted when the task starts and at each reading. If it exits before there is room, and all tasks are followed, its waits
+        /// A task is not followed, because the kernel would need memory for it beyond the limit of cgscope's own cgroup. Counted
+        /// when the task starts and at each reading. If all tasks are followed and it exits before memory is available, its waits
         /// are in its cgroup's sum but in no histogram.
         NoRoomForTask = "no_room_for_task",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",
-        /// User space: an interval ended late by more than half of its length.
+        /// User space: an interval ended late, by more than half of its length.
         IntervalLate = "interval_late",
-        /// User space: samples of a recording that could not be read back.
+        /// User space: some samples of a recording could not be read back.
         SamplesUnreadable = "samples_unreadable",
-        /// Coarse mode, whole host: a task was made and ended between two readings (`processes` of `/proc/stat` counts it). Nothing
-        /// of it is in any figure.
+        /// Coarse mode, whole host: a task started and exited between two readings (`processes` of `/proc/stat` counts it). It is
+        /// in no figure.
         TaskUnseen = "task_unseen",
-        /// Coarse mode: a task ended. What it did since the reading before is in no figure.
+        /// Coarse mode: a task exited. Its figures since the previous reading are lost.
         TaskEndUnseen = "task_end_unseen",
-        /// User space: a cgroup waited behind more others than are told apart, and one of them is now summed with the rest. Causes are
-        /// not affected, and the sum over its culprits is whole.
+        /// User space: a cgroup waited behind more others than are kept separate, so one of them is now summed with the rest.
+        /// Causes are not affected, and the sum over its culprits is complete.
         CulpritMerged = "culprit_merged",
-        /// In a recording of a newer version: a loss that this one has no name for.
+        /// In a recording by a newer version: a loss for which this version has no name.
         Other = "other",
     }
 }
 
 impl Loss {
-    /// True for what this host never shows (the coarse mode never shows how a task ends), for names that are missing beside whole
-    /// figures, and for what only shifts the bounds of an interval, as opposed to what was lost of what the host shows: said in every output, but no reason to call a run
-    /// incomplete.
+    /// Returns whether the result counts as complete despite this loss. True if this host can never show the missing data (the
+    /// coarse mode never shows how a task ends), if only names are missing beside complete figures, or if only the bounds of an
+    /// interval shift. Such a loss is shown in every output but does not make a run incomplete.
     pub const fn leaves_result_whole(self) -> bool {
         matches!(
             self,
@@ -83,7 +84,7 @@ impl Loss {
     }
 }
 
-/// Counters kept by the BPF side: the losses before [`Loss::ReadingCutShort`].
+/// Number of counters that the BPF side keeps: the losses before [`Loss::ReadingCutShort`].
 pub const KERNEL_LOSSES: usize = Loss::ReadingCutShort as usize;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! One macro for enums whose variants have a name, words, a letter.
+//! A macro for enums whose variants have names and other constants, such as words or a letter.
 
-/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the names of the columns.
+/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the column names.
 #[macro_export]
 macro_rules! named {
-    // With a name alone.
+    // The short form, whose only column is a name.
     ($(#[$about:meta])* $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $crate::named! {
             $(#[$about])*
@@ -26,7 +26,7 @@ macro_rules! named {
         pub enum $enum { $($(#[$doc])* $variant,)+ }
 
         impl $enum {
-            /// All of them, in order.
+            /// All variants, in order.
             pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant,)+];
 
             const fn row(self) -> ($($type,)+) {

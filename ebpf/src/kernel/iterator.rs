@@ -1,10 +1,10 @@
-//! What the kernel hands to an iterator.
+//! The contexts that the kernel passes to iterators.
 
 use core::{ffi::c_void, ptr::read_volatile};
 
 use super::{SeqFile, Task};
 
-/// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
+/// `struct bpf_iter__task` (Linux 5.8). Each member is a pointer in 8 bytes.
 #[repr(C)]
 pub struct TaskContext {
     meta: *const Meta,
@@ -29,13 +29,13 @@ pub struct EntryContext {
 }
 
 impl EntryContext {
-    /// Where to write, and the key and value; none at the end.
+    /// Returns the file to write to, and the key and value of an entry; at the end there is no entry.
     ///
     /// # Safety
-    /// The context of an iterator over a map with keys of 8 bytes and values of type `V`.
+    /// `this` must be the context of an iterator over a map with keys of 8 bytes and values of type `V`.
     #[inline(always)]
     pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
             let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
@@ -48,13 +48,14 @@ impl EntryContext {
 }
 
 impl TaskContext {
-    /// Where to write, the task, and its number. At the end there is no task, and the number is that of the last one.
+    /// Returns the file to write to, the task, and the task's number. At the end there is no task, and the number is that of the
+    /// last task.
     ///
     /// # Safety
-    /// The context of an iterator over tasks.
+    /// `this` must be the context of an iterator over tasks.
     #[inline(always)]
     pub unsafe fn parts(this: *const Self) -> (SeqFile, Option<Task>, u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let task = read_volatile(&raw const (*this).task);
             let meta = read_volatile(&raw const (*this).meta);

@@ -1,6 +1,6 @@
-//! All reads of kernel memory: plain loads through BTF pointers, at offsets that are constants to the verifier.
+//! All reads of kernel memory. They are plain loads through BTF pointers, at offsets that the verifier knows as constants.
 //!
-//! A load through a null or stale pointer yields 0 (`PROBE_MEM`), so a chain of pointers needs no checks.
+//! A load through a null or stale pointer yields 0 (`PROBE_MEM`), so chains of pointers need no checks.
 
 use core::{
     ffi::c_void,
@@ -13,7 +13,7 @@ use cgscope_layout::{
     wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
 };
 
-/// Set by user space before loading. Reads are volatile, as to the compiler they are constants of this file.
+/// Offsets that user space sets before loading. Reads are volatile: the compiler would otherwise use the values given here.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
@@ -34,10 +34,10 @@ static CONFIG: Config = Config {
     shared: 0,
 };
 
-/// Real-time and deadline tasks have a smaller `prio` (MAX_RT_PRIO, in all versions).
+/// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
 const FIRST_FAIR_PRIO: i32 = 100;
 
-/// The offset of a field, a constant to the verifier.
+/// Reads the offset of a field, which is a constant to the verifier.
 macro_rules! offset {
     ($field:ident) => {
         // SAFETY: a static of ours.
@@ -52,7 +52,7 @@ mod queue;
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
 
-/// A setting, a constant to the verifier.
+/// Reads a setting, which is a constant to the verifier.
 macro_rules! setting {
     ($field:ident) => {
         // SAFETY: a static of ours.
@@ -68,25 +68,25 @@ macro_rules! settings {
 
 settings! {
     follow_all() -> bool { setting!(follow_all) != 0 }
-    /// Culprits are single tasks.
+    /// Culprits are single tasks, not only cgroups.
     blame_tasks() -> bool { setting!(blame_tasks) != 0 }
     has_nodes() -> bool { setting!(nodes) > 1 }
     counts_by_cpu() -> bool { setting!(count_by_cpu) != 0 }
-    /// We keep the clock of throttled time, as the kernel does not.
+    /// We keep a clock of throttled time, because the kernel has none.
     keeps_throttle_clock() -> bool { setting!(keep_throttle_clock) != 0 }
-    /// Time blocked and time by mode are counted, too.
+    /// Time blocked, and time in user space and in the kernel, are counted, too.
     keeps_accounts() -> bool { setting!(accounts) != 0 }
     /// The readings serve viewers of several users.
     is_shared() -> bool { setting!(shared) != 0 }
-    /// A stack is taken per this much time blocked, ns; 0: never.
+    /// A stack is taken each time a task has been blocked for this long, ns; 0: never.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
-    /// This kernel throttles tasks one by one, when they return to user space, and marks each (Linux 6.18).
+    /// This kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
     throttles_tasks() -> bool { offset!(task_throttled) != ABSENT }
-    /// We count all waits of a task that started later. ns of CLOCK_MONOTONIC.
+    /// All waits of a task that started later than this are counted. ns of CLOCK_MONOTONIC.
     born_after_ns() -> u64 { setting!(born_after_ns) }
-    /// Tasks that started later are not selected by their ids. ns of CLOCK_MONOTONIC.
+    /// Tasks that started later than this are not selected by their ids. ns of CLOCK_MONOTONIC.
     select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
-    /// The root of the cgroup hierarchy that user space chose.
+    /// The id of the root cgroup, in the hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
 }
@@ -96,7 +96,7 @@ fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
     if offset == ABSENT {
         return T::default();
     }
-    // SAFETY: the verifier admits the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
+    // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
     unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
 }
 
@@ -109,15 +109,15 @@ fn follow(base: *const c_void, offset: u32) -> *const c_void {
     unsafe { base.cast::<u8>().add(offset as usize).cast::<*const c_void>().read_volatile() }
 }
 
-/// The word at `address + offset`, copied by a helper; 0 if the kernel has no such field or cannot read it. For rare code paths: at
-/// each load of a typed pointer the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`, Linux 6.2
-/// to 7.3), which takes longer than all else that it does.
+/// Reads the word at `address + offset` with a helper; 0 if the kernel has no such field or cannot read it. For rare code paths
+/// only. At each load of a typed pointer the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`,
+/// Linux 6.2 to 7.3). That takes longer than the rest of the verification; this helper avoids it.
 #[inline(always)]
 fn peek(address: u64, offset: u32) -> u64 {
     let mut value = 0u64;
     if offset != ABSENT {
         let from = address.wrapping_add(u64::from(offset)) as *const c_void;
-        // SAFETY: 8 bytes of ours; the helper checks where it reads from.
+        // SAFETY: writes 8 bytes of ours; the helper checks the address that it reads from.
         unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
     }
     value
@@ -138,7 +138,7 @@ impl Task {
         self.0.cast_mut()
     }
 
-    /// 0 for the idle task of every CPU.
+    /// Thread id; 0 for the idle task of every CPU.
     #[inline(always)]
     pub fn tid(self) -> u32 {
         load(self.0, offset!(task_pid))
@@ -155,7 +155,7 @@ impl Task {
         let mut words = [0u64; 2];
         words[0] = load(self.0, at);
         words[1] = load(self.0, at + 8);
-        // SAFETY: same size, any bits are valid.
+        // SAFETY: both types have the same size, and any bits are valid.
         unsafe { core::mem::transmute(words) }
     }
 
@@ -169,7 +169,8 @@ impl Task {
         load(self.0, offset!(task_state))
     }
 
-    /// PF_KTHREAD (0x200000 in all versions). Threads for a process (io_uring, vhost) do not have it: they work for their cgroup.
+    /// PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it: they count for
+    /// its cgroup.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         load::<u32>(self.0, offset!(task_flags)) & 0x20_0000 != 0
@@ -181,13 +182,13 @@ impl Task {
         load::<u32>(self.0, offset!(task_flags)) & 4 != 0
     }
 
-    /// One byte since Linux 7.2, before an `int` of the same value, so the lowest byte is enough.
+    /// Whether it is on a CPU. One byte since Linux 7.2, before that an `int` of the same value, so the lowest byte is enough.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         load::<u8>(self.0, offset!(task_on_cpu)) != 0
     }
 
-    /// As above.
+    /// Whether it is on a run queue. The lowest byte is enough, as for [`Self::on_cpu`].
     #[inline(always)]
     pub fn on_rq(self) -> bool {
         load::<u8>(self.0, offset!(task_on_rq)) != 0
@@ -209,37 +210,39 @@ impl Task {
         load(self.0, offset!(task_last_arrival))
     }
 
-    /// Until when its run time is counted, ns of `rq->clock_task`: on a CPU the switch in or the last tick, else the switch out.
+    /// Until when its run time is counted, ns of `rq->clock_task`: for a task on a CPU its switch in or the last tick, else its
+    /// switch out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         load(self.0, offset!(task_counted_until))
     }
 
-    /// Its effective priority: smaller is higher; below 0 for a deadline task.
+    /// Its effective priority: a smaller value is a higher priority; below 0 for a deadline task.
     #[inline(always)]
     pub fn prio(self) -> i32 {
         load(self.0, offset!(task_prio))
     }
 
-    /// Real-time or deadline: quotas do not apply to it, but a runtime may.
+    /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
     #[inline(always)]
     pub fn is_real_time(self) -> bool {
         self.prio() < FIRST_FAIR_PRIO
     }
 
-    /// A quota that had run out took it off its CPU; false if the kernel does not say.
+    /// Whether an exhausted quota took it off its CPU; false if the kernel has no such field.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         load::<u8>(self.0, offset!(task_throttled)) != 0
     }
 
-    /// It waits for a device, begins to, or was woken from that and has not run since; false if the kernel does not say.
+    /// Whether it waits for a device, is about to, or was woken from that and has not run since; false if the kernel has no such
+    /// field.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
         self.has_bit(offset!(task_in_iowait))
     }
 
-    /// It last blocked uninterruptibly, and not as a kernel thread without work; false if the kernel does not say.
+    /// Whether it last blocked uninterruptibly, except as a kernel thread without work; false if the kernel has no such field.
     #[inline(always)]
     pub fn contributes_to_load(self) -> bool {
         self.has_bit(offset!(task_contributes_to_load))
@@ -250,7 +253,7 @@ impl Task {
         at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 
-    /// Its time by the kernel's ticks; time blocked is left 0.
+    /// Its time as the kernel counts it by ticks; time blocked is left at 0.
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
@@ -275,31 +278,31 @@ impl Task {
         }
     }
 
-    /// Cut to 32 bits.
+    /// Number of its migrations, truncated to 32 bits.
     #[inline(always)]
     pub fn migrations(self) -> u32 {
         load::<u64>(self.0, offset!(task_migrations)) as u32
     }
 
-    /// Time on CPUs so far, ns; up to date when the task has just switched in.
+    /// Its time on CPUs so far, ns; up to date when the task has just switched in.
     #[inline(always)]
     pub fn ran_ns(self) -> u64 {
         load(self.0, offset!(task_run_ns))
     }
 
-    /// The node that the kernel's balancing prefers; -1: none.
+    /// The node that the kernel's NUMA balancing prefers; -1: none.
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
         if offset!(task_preferred_node) == ABSENT { -1 } else { load(self.0, offset!(task_preferred_node)) }
     }
 
-    /// Address of its task group: to compare with, never to follow.
+    /// Address of its task group, only to compare with others, never to read from.
     #[inline(always)]
     pub fn group_address(self) -> u64 {
         load(self.0, offset!(task_sched_group))
     }
 
-    /// The queue of its group on its CPU. The kernel sets it for tasks of every class.
+    /// The queue of its group on its CPU. The kernel sets it for tasks of every scheduling class.
     #[inline(always)]
     pub fn cfs_rq(self) -> CfsRunQueue {
         CfsRunQueue(follow(self.0, offset!(task_cfs_rq)))
@@ -325,7 +328,7 @@ impl Task {
         }
     }
 
-    /// The same for rare code paths: see [`peek`].
+    /// Does the same as [`Self::cgroup_id`], for rare code paths: see [`peek`].
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
         let task = self.0 as u64;
@@ -340,14 +343,14 @@ impl Task {
         }
     }
 
-    /// Times that it switched out, the switch of the hook included.
+    /// Number of times that it switched out, including the switch that the hook handles.
     #[inline(always)]
     pub fn switches(self) -> u64 {
         let voluntary: u64 = load(self.0, offset!(task_nvcsw));
         voluntary.wrapping_add(load(self.0, offset!(task_nivcsw)))
     }
 
-    /// The kernel's own readings; those of the hook are left 0.
+    /// The readings that the kernel keeps; those that the hook keeps are left at 0.
     #[inline(always)]
     pub fn totals(self) -> Totals {
         Totals {
@@ -360,7 +363,7 @@ impl Task {
         }
     }
 
-    /// The kernel's own readings and those of the hook. `waits`: the caller's copy of those in the storage.
+    /// The readings of the kernel and of the hook. `waits`: the caller's copy of the storage's `waits`.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
         Totals {
@@ -385,10 +388,10 @@ impl SeqFile {
         Self(pointer)
     }
 
-    /// Writes a value of a map; if it does not fit, the kernel shows the task again.
+    /// Writes a map value. If it does not fit, the kernel repeats the task.
     #[inline(always)]
     pub fn write<T>(self, value: &mut T) {
-        // SAFETY: readable in its size. Written as a whole or not at all.
+        // SAFETY: readable in its size. The helper writes all of it or nothing.
         unsafe { bpf_seq_write(self.0.cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
     }
 
@@ -397,7 +400,7 @@ impl SeqFile {
         self.0
     }
 
-    /// Bytes that fit before the kernel hands the buffer to user space.
+    /// Bytes that still fit before the kernel passes the buffer to user space.
     #[inline(always)]
     pub fn room(self) -> u64 {
         load::<u64>(self.0, offset!(seq_size)).wrapping_sub(load::<u64>(self.0, offset!(seq_count)))

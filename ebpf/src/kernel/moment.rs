@@ -1,4 +1,4 @@
-//! What a task does at this moment, beside what the hook reads.
+//! Reads what a task does at this moment, beyond what the hook needs.
 
 use core::{
     ffi::c_void,
@@ -11,7 +11,7 @@ use cgscope_layout::wire::NOBODY;
 
 use super::{OFFSETS, Task, follow, load, throttles_tasks};
 
-/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46): it never was in user space.
+/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread never was in user space.
 const IO_WORKER: u32 = 0x10;
 
 impl Task {
@@ -21,7 +21,7 @@ impl Task {
         Self::new(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
-    /// EXIT_ZOMBIE and EXIT_DEAD; 0 until it ends.
+    /// EXIT_ZOMBIE or EXIT_DEAD; 0 until the task has exited.
     #[inline(always)]
     pub fn exit_state(self) -> u32 {
         load(self.0, offset!(task_exit_state))
@@ -33,8 +33,8 @@ impl Task {
         load(follow(self.0, offset!(task_cred)), offset!(cred_uid))
     }
 
-    /// Its only owner, or [`NOBODY`]. The rule is the kernel's for looking into a process (`__ptrace_may_access`: real, effective and
-    /// saved id must be the user's).
+    /// The only user who owns it, or [`NOBODY`]. As in the kernel's rule for inspecting a process (`__ptrace_may_access`), its
+    /// real, effective and saved user id must be the same.
     #[inline(always)]
     pub fn owner(self) -> u64 {
         let cred = follow(self.0, offset!(task_real_cred));
@@ -44,33 +44,34 @@ impl Task {
         if is_one { u64::from(uid) } else { NOBODY }
     }
 
-    /// It may be in a system call: a thread of a program, and none that the kernel made for it.
+    /// Whether it may be in a system call: true for threads of programs, except those that the kernel created for them.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
         !self.is_kernel_thread() && load::<u32>(self.0, offset!(task_flags)) & IO_WORKER == 0
     }
 
-    /// The number of the system call that a blocked task is in, negative outside of one.
+    /// The number of the system call that a blocked task is in; negative outside of one.
     #[inline(always)]
     pub fn system_call(self) -> i32 {
         // SAFETY: a task that the verifier trusts.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        // The lower half of a `long`, or an `s32`.
+        // The field is a `long`, of which this is the lower half, or an `s32`.
         load::<u32>(registers as *const c_void, offset!(regs_syscall)) as i32
     }
 
-    /// Walks the stack of a task that is off its CPU: at most `bytes` of return addresses. Returns the bytes written.
+    /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses and returns the bytes written.
     ///
     /// # Safety
-    /// `into` must have room for `bytes`.
+    /// `into` must be valid for writes of `bytes`.
     #[inline(always)]
     pub unsafe fn stack(self, into: *mut u64, bytes: u32) -> u32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let taken = unsafe { bpf_get_task_stack(self.pointer().cast(), into.cast(), bytes, 0) };
         if taken < 0 { 0 } else { taken as u32 }
     }
 
-    /// A quota that ran out keeps it from running. Before Linux 6.18 whole queues were taken off their CPU with all their tasks.
+    /// Whether an exhausted quota keeps it from running. Before Linux 6.18 whole queues were taken off their CPU with all their
+    /// tasks.
     #[inline(always)]
     pub fn is_out_of_quota(self) -> bool {
         if throttles_tasks() {

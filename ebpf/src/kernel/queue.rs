@@ -1,4 +1,4 @@
-//! Run queues: of a CPU, and of a group on a CPU.
+//! Reads the run queues of a CPU, and of a group on a CPU.
 
 use core::{
     ffi::c_void,
@@ -9,18 +9,19 @@ use cgscope_layout::ABSENT;
 
 use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
 
-/// Levels of cgroups that are searched for the quota that ran out.
+/// Maximum number of cgroup levels that are searched for the exhausted quota.
 const LEVELS: usize = 16;
 
 impl Task {
-    /// How long its group and all groups below have run on its CPU, ns; 0 for a task of the root.
+    /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
         load(follow(self.0, offset!(task_parent)), offset!(entity_run_ns))
     }
 
-    /// Finds the cgroup with the quota that ran out; before Linux 6.18, where that may be over by now, the nearest one with a quota.
-    /// Leaves `limit` alone if there is none. Returns nothing: each end would be a code path of its own to the verifier.
+    /// Finds the cgroup whose quota ran out. Before Linux 6.18 it may have quota again by now, so the nearest cgroup with a quota
+    /// is taken. Leaves `limit` unchanged if there is none. Returns nothing, because the verifier would follow each result as a
+    /// code path of its own.
     #[inline(never)]
     pub fn find_limit(self, limit: &mut u64) {
         let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
@@ -57,13 +58,13 @@ impl CfsRunQueue {
         RunQueue(follow(self.0, offset!(cfs_rq_rq)))
     }
 
-    /// Levels out of quota among it and those above it.
+    /// Number of levels out of quota: this queue's level and those above it.
     #[inline(always)]
     pub fn levels_out_of_quota(self) -> u32 {
         load(self.0, offset!(cfs_rq_throttle_count))
     }
 
-    /// The kernel's own clock of throttled time, until `clock_ns`: how long it was in a hierarchy out of quota.
+    /// How long the queue was in a hierarchy out of quota until `clock_ns`, by the kernel's own clock.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
         let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
@@ -73,7 +74,7 @@ impl CfsRunQueue {
         }
     }
 
-    /// The same for a queue by its address, which is valid while its group exists.
+    /// Does the same for a queue given by its address, which is valid while its group exists.
     #[inline(always)]
     pub fn kernels_throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
         if offset!(cfs_rq_throttled_ns) == ABSENT {
@@ -87,19 +88,20 @@ impl CfsRunQueue {
     }
 }
 
-/// A queue that enters or leaves a hierarchy out of quota, from the arguments of the functions that walk the hierarchy.
+/// A queue that enters or leaves a hierarchy out of quota, read from the arguments of the kernel functions that walk the
+/// hierarchy.
 #[derive(Clone, Copy)]
 pub struct Throttled {
     pub cpu: u32,
     pub clock_ns: u64,
-    /// Address.
+    /// Address of the queue.
     pub cfs_rq: u64,
-    /// Levels out of quota.
+    /// Number of levels out of quota.
     pub levels: u32,
 }
 
 impl Throttled {
-    /// `group`: its `struct task_group *`; `queue`: the `struct rq *`.
+    /// Reads the queue of a group. `group`: address of its `struct task_group`; `queue`: address of the `struct rq`.
     #[inline(always)]
     pub fn of(group: u64, queue: u64) -> Self {
         let cpu = peek(queue, offset!(rq_cpu)) as u32;
@@ -125,7 +127,7 @@ impl Cgroup {
         load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
     }
 
-    /// False if the kernel does not say: two hierarchies may use one id.
+    /// Returns false if the kernel lacks the fields, because two hierarchies may use the same id.
     #[inline(always)]
     pub fn is_in_our_hierarchy(self) -> bool {
         let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
@@ -139,7 +141,7 @@ impl Cgroup {
 pub struct RunQueue(pub(super) *const c_void);
 
 impl RunQueue {
-    /// ns in the base of `last_queued`; up to date when the scheduler has just worked on this run queue.
+    /// ns in the time base of `last_queued`; up to date when the scheduler has just worked on this run queue.
     #[inline(always)]
     pub fn clock_ns(self) -> u64 {
         load(self.0, offset!(rq_clock))
@@ -150,13 +152,13 @@ impl RunQueue {
         load(self.0, offset!(rq_cpu))
     }
 
-    /// When the CPU went idle last; 0 if the kernel does not say.
+    /// When the CPU last went idle; 0 if the kernel has no such field.
     #[inline(always)]
     pub fn idle_since_ns(self) -> u64 {
         load(self.0, offset!(rq_clock_idle))
     }
 
-    /// ns in interrupts; 0 if the kernel does not account for them.
+    /// Time in interrupts, ns; 0 if the kernel does not account for them.
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
         load(self.0, offset!(rq_irq_time))

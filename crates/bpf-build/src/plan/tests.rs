@@ -10,7 +10,7 @@ fn root(llvm: u32) -> PathBuf {
     PathBuf::from(format!("/cache/llvm-{llvm}"))
 }
 
-/// A machine with a C compiler, and an apt that offers everything and has nothing.
+/// Facts of a machine with a C compiler, and with an apt that offers every package but has none installed.
 fn fresh(compilers: &[u32]) -> Facts {
     Facts {
         c_compiler: true,

@@ -6,19 +6,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A history in which nothing has happened.
+/// Returns an empty history.
 pub(crate) fn empty() -> Box<Ring> {
-    // SAFETY: integers alone; the kernel's map begins the same way.
+    // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
     unsafe { Box::<Ring>::new_zeroed().assume_init() }
 }
 
-/// Who came on the CPU, and for how long.
+/// Who ran on the CPU, and for how long (ns).
 pub(crate) type Run = (u64, u64);
 
-/// The time at which schedules begin: 0 is no time.
+/// The time at which schedules begin; not 0, which means no time.
 pub(crate) const BEGIN_NS: u64 = 1_000;
 
-/// Has each of `runs` come on the CPU in turn; returns when the last of them ends.
+/// Runs each of `runs` on the CPU in turn. Returns the time at which the last run ends.
 pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
     let mut clock_ns = BEGIN_NS;
     for (who, ns) in runs {
@@ -30,7 +30,7 @@ pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
     clock_ns
 }
 
-/// Cgroups, the kernel's short and long runs, and nobody.
+/// Generates runs of cgroups, short and long runs of the kernel, and idle times.
 pub(crate) fn schedules(parties: u64, most: usize) -> impl Strategy<Value = Vec<Run>> {
     let run = prop_oneof![
         6 => (1..=parties, 1u64..5_000_000),
@@ -40,14 +40,14 @@ pub(crate) fn schedules(parties: u64, most: usize) -> impl Strategy<Value = Vec<
     prop::collection::vec(run, 0..most)
 }
 
-/// What all blocks together say of `who`.
+/// Returns the sum over all blocks for `who`.
 fn summed(ring: &Ring, who: u64) -> u64 {
     let places =
         |block: &Block| (0..PARTIES).filter(|at| block.who[*at] == who).map(|at| block.ns[at]).sum::<u64>();
     ring.blocks.iter().map(places).sum()
 }
 
-/// The plain reference: how long `who` had the CPU until `until_ns`.
+/// Returns how long `who` had the CPU until `until_ns`: the plain reference.
 fn ran(runs: &[Run], who: u64, until_ns: u64) -> u64 {
     let mut clock_ns = BEGIN_NS;
     let mut sum = 0;
@@ -66,24 +66,25 @@ fn a_slice_that_kernel_threads_interrupt_is_in_its_block_once() {
     let (a, b) = (1, 2);
     let mut runs = Vec::new();
     for _ in 0..32 {
-        // 4 ms each; a is interrupted by 40 us of the kernel every 400 us.
+        // 4 ms each; every 400 us the kernel interrupts `a` for 40 us.
         runs.extend([(a, 360_000), (KERNEL, 40_000)].repeat(10));
         runs.push((b, 4_000_000));
     }
-    // More of them, so that all of this is in blocks.
+    // Enough further runs that all runs above are in blocks.
     runs.extend([(a, 1), (b, 1)].repeat(64));
     let mut ring = empty();
     run(&mut ring, &runs);
     let until_ns = ring.slice(ring.summed).since_ns;
     assert_eq!(summed(&ring, a), ran(&runs, a, until_ns));
     assert_eq!(summed(&ring, b), ran(&runs, b, until_ns));
-    // The last interruption of each turn is a slice of its own: another cgroup goes on.
+    // After the last interruption of each turn another cgroup goes on, so the interruption is a slice of its own.
     assert_eq!(summed(&ring, KERNEL), 32 * 40_000);
     assert_eq!(ring.blocks.iter().map(|block| block.kernel_ns).sum::<u64>(), 32 * 9 * 40_000);
 }
 
 proptest! {
-    /// With no more parties than a block has places, blocks have exactly what ran: up to the slices that may still change.
+    /// If there are no more parties than entries in a block, blocks hold exactly the run times, except for slices that may still
+    /// change.
     #[test]
     fn blocks_are_what_a_plain_sum_over_the_schedule_is(runs in schedules(6, 3_000)) {
         let mut ring = empty();
@@ -97,7 +98,7 @@ proptest! {
         prop_assert_eq!(summed(&ring, KERNEL) + folded, ran(&runs, KERNEL, first));
     }
 
-    /// However many take turns: no block has more than its time.
+    /// However many parties take turns, no block holds more than its time.
     #[test]
     fn no_block_has_more_than_its_time(runs in schedules(20, 3_000)) {
         let mut ring = empty();
@@ -107,7 +108,7 @@ proptest! {
             let block = ring.blocks[number as usize];
             let until_ns = if number == blocks { end_ns } else { ring.blocks[number as usize + 1].since_ns };
             let in_it = block.ns.iter().sum::<u64>() + block.kernel_ns;
-            // The first block begins with the first slice, which is numbered 1.
+            // The first block begins with the first slice, whose number is 1.
             let since_ns = if number == 0 { BEGIN_NS } else { block.since_ns };
             prop_assert!(in_it <= until_ns - since_ns, "block {}: {} of {}", number, in_it, until_ns - since_ns);
         }
@@ -117,7 +118,7 @@ proptest! {
     fn the_sums_of_the_kernel_and_of_nobody_are_those_of_the_schedule(runs in schedules(3, 500)) {
         let mut ring = empty();
         run(&mut ring, &runs);
-        // A folded kernel thread is in them, and so is what nobody ran before it; what has not ended is not.
+        // The sums include folded kernel threads and the idle time before them, but not the unfinished slice.
         prop_assert_eq!(ring.idle_ns, ran(&runs, IDLE, ring.counted_ns));
         prop_assert_eq!(ring.kernel_ns, ran(&runs, KERNEL, ring.counted_ns));
     }

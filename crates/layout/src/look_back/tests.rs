@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::history::tests::{BEGIN_NS, Run, empty, run, schedules};
 
-/// Charges by who ran.
+/// Sums of charges by who ran.
 #[derive(Default)]
 struct Charges(BTreeMap<u64, u64>);
 
@@ -19,7 +19,7 @@ impl Charge for Charges {
 
 const ALL_STEPS: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
 
-/// The walk as the hook makes it, over `[from_ns, to_ns]`.
+/// Walks over `[from_ns, to_ns]` as the hook does.
 fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) -> (Walk, Charges, bool) {
     let mut walk = Walk { from_ns, to_ns, victim, steps_left: steps, ..Walk::default() };
     let mut charges = Charges::default();
@@ -40,7 +40,7 @@ fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) ->
     (walk, charges, is_cut)
 }
 
-/// The plain reference: each run of the schedule by itself, and who ran.
+/// Splits the span run by run, and sums up who ran: the plain reference.
 fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTreeMap<u64, u64>) {
     let (mut parts, mut ran) = (ByCause::default(), BTreeMap::new());
     let mut clock_ns = BEGIN_NS;
@@ -54,13 +54,13 @@ fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTree
     (parts, ran)
 }
 
-/// When run number `at` begins.
+/// Returns when run number `at` begins.
 fn begin_of(runs: &[Run], at: usize) -> u64 {
     BEGIN_NS + runs[..at].iter().map(|(_, ns)| ns).sum::<u64>()
 }
 
 proptest! {
-    /// Among the single slices every part is exact, but for kernel threads folded into a slice that the wait begins within.
+    /// Within the slices every part is exact, unless the wait begins within a slice that includes folded kernel threads.
     #[test]
     fn a_wait_within_the_slices_is_split_as_by_the_reference(
         runs in schedules(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(),
@@ -69,7 +69,7 @@ proptest! {
         let mut ring = empty();
         let to_ns = run(&mut ring, &runs);
         let mut from_ns = begin_of(&runs, at.index(runs.len()));
-        // At the beginning of a slice.
+        // Move the beginning to that of a slice.
         let head = ring.head;
         from_ns = (1..=head).map(|number| ring.slice(number).since_ns).rfind(|since_ns| *since_ns <= from_ns).unwrap();
         let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// Over blocks every part is exact where the wait begins with one; anywhere else it is off by less than that block.
+    /// Over blocks every part is exact if the wait begins with a block; otherwise it differs by less than that block.
     #[test]
     fn a_wait_that_reaches_into_blocks_is_split_as_by_the_reference(
         runs in schedules(6, 6_000), victim in 1u64..8, at in any::<prop::sample::Index>(),
@@ -97,7 +97,7 @@ proptest! {
         let begin_ns = begins[after - 1];
         let end_ns = begins.get(after).copied().unwrap_or(to_ns);
         for (from_ns, off_ns) in [(begin_ns, 0), (anywhere_ns, end_ns - begin_ns)] {
-            // Block 0 has no beginning: nothing came before it.
+            // The beginning of block 0 is unknown: no slice came before it.
             prop_assume!(from_ns != BEGIN_NS);
             let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
             let (parts, ran) = split(&runs, victim, from_ns, to_ns);
@@ -113,7 +113,7 @@ proptest! {
         }
     }
 
-    /// However few steps there are, the parts sum up, and what is missing is unattributed.
+    /// However few steps are allowed, the parts sum to the wait, and the missing part is unattributed.
     #[test]
     fn a_walk_that_is_cut_short_still_sums_up(runs in schedules(9, 3_000), steps in 0u64..3_000) {
         prop_assume!(!runs.is_empty());
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// What folded kernel threads may move between parts in a block that is looked at in part.
+/// Time that folded kernel threads may move between parts, in a block that only partly belongs to the wait.
 const FOLDED_NS: u64 = 64 * 50_000;
 
 #[test]
@@ -140,7 +140,7 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     let mut ring = empty();
     let end_ns = run(&mut ring, &turns);
     let mut budget = Budget::default();
-    // A switch each 2 us, each of a wait behind 599 others: all that was saved is used up soon.
+    // A switch each 2 us, each after a wait behind 599 others, soon uses up all saved steps.
     let mut steps = Vec::new();
     for switch in 0..1_000 {
         let clock_ns = end_ns + switch * 2_000;
@@ -152,6 +152,6 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     assert!(steps[0] > 350, "an ordinary host looks back as far as it must: {steps:?}");
     assert!(steps[..10].iter().sum::<u64>() <= ALL_STEPS + 10 * (FREE_STEPS + 1), "{steps:?}");
     assert!(steps[100..].iter().all(|steps| *steps <= FREE_STEPS + 1), "{steps:?}");
-    // A second later all is as before.
+    // After one second all steps are saved again.
     assert_eq!(budget.steps(end_ns + 1_000_000_000), ALL_STEPS + FREE_STEPS);
 }

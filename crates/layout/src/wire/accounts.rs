@@ -1,24 +1,24 @@
-//! Where the time of a task went beside its waits.
+//! Where the time of a task goes besides waits.
 
 use crate::accounts::{BLOCKED_STATES, ByState, Stack};
 
-/// What a task's time went to, as the kernel counts it by ticks, and how long it was blocked. Kept where
+/// A task's time in user space and in the kernel, as the kernel counts it by ticks, and its time blocked. Kept if
 /// [`super::Config::accounts`] is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// `task_struct.utime`, ns: not yet scaled to the run time, guests included.
+    /// `task_struct.utime`, ns: not yet scaled to the run time; includes guests.
     pub user_ns: u64,
-    /// `task_struct.stime`, ns: as above.
+    /// `task_struct.stime`, ns: not yet scaled to the run time.
     pub system_ns: u64,
-    /// `task_struct.gtime`, ns: running a guest, part of `user_ns`.
+    /// `task_struct.gtime`, ns: time running a guest, a part of `user_ns`.
     pub guest_ns: u64,
-    /// Time off a CPU without waiting for one, that which is not over included.
+    /// Time off the CPU without waiting for one, ns, including unfinished time blocked.
     pub blocked_ns: ByState,
 }
 
 impl Accounts {
-    /// What came since `base`. Clocks of two CPUs may differ: what went backwards by that is nothing.
+    /// Returns the increase since `base`; 0 for a time that went backwards, because the clocks of two CPUs may differ.
     pub fn since(&self, base: &Self) -> Self {
         let mut blocked_ns = self.blocked_ns;
         for (now, base) in blocked_ns.iter_mut().zip(base.blocked_ns) {
@@ -32,12 +32,12 @@ impl Accounts {
         }
     }
 
-    /// Nothing.
+    /// All zero.
     pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
 }
 
 impl Gone {
-    /// What came since `base`.
+    /// Returns the increase since `base`.
     pub fn since(&self, base: &Self) -> Self {
         Self {
             user_ns: self.user_ns.saturating_sub(base.user_ns),
@@ -50,7 +50,7 @@ impl Gone {
     }
 }
 
-/// What threads of a process had done when they exited (`task_struct.signal`), told with its main thread.
+/// Sums of the exited threads of a process (`task_struct.signal`), reported with its main thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gone {
@@ -68,19 +68,20 @@ pub struct Gone {
     pub involuntary: u64,
 }
 
-/// The accounts of a task as the iterator reports them.
+/// The time of a task besides waits, as the iterator reports it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountsRecord {
-    /// Its own.
+    /// The task's own time.
     pub own: Accounts,
-    /// Of the threads of its process that have exited; 0 but in a main thread.
+    /// Sums of the exited threads of its process, only in the record of the main thread; all 0 elsewhere.
     pub gone: Gone,
-    /// A [`crate::BlockedState`] plus one: it is blocked now. 0: it is not.
+    /// Index of a [`crate::BlockedState`] plus one if the task is blocked now, else 0.
     pub state: u64,
-    /// 1: `uncounted_ns` will count for the stack that it is blocked at now. Where none follows it is the one told before.
+    /// 1: `uncounted_ns` will count for the stack at which the task is blocked now. If no stack follows, it is the one reported
+    /// before.
     pub is_due: u64,
-    /// Its time blocked for which no stack has been counted yet, that which is not over included, ns.
+    /// Time blocked that no stack has been counted for yet, including unfinished time, ns.
     pub uncounted_ns: u64,
 }
 
@@ -88,15 +89,15 @@ pub struct AccountsRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// ns of `rq->clock` when it left its CPU to sleep; 0: it did not, or that was not seen.
+    /// ns of `rq->clock` when the task left its CPU to sleep; 0: it is not asleep, or the hook did not see that moment.
     pub since_ns: u64,
     /// A [`crate::BlockedState`].
     pub state: u64,
-    /// Time blocked that is over and for which no stack has been counted yet.
+    /// Completed time blocked that no stack has been counted for yet, ns.
     pub uncounted_ns: u64,
-    /// Time blocked that is over.
+    /// Completed time blocked by state.
     pub ns: ByState,
-    /// [`Self::since_ns`] when user space was last told the stack.
+    /// The value of [`Self::since_ns`] when the stack was last reported to user space.
     pub told_since_ns: u64,
 }
 
@@ -108,7 +109,7 @@ pub struct StackKey {
     pub tid: u32,
     /// A [`crate::BlockedState`].
     pub state: u32,
-    /// Where it slept.
+    /// The kernel stack at which the task was blocked.
     pub stack: Stack,
 }
 
@@ -116,15 +117,15 @@ pub struct StackKey {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCount {
-    /// Time blocked that this stack stands for, ns.
+    /// Time blocked that counts for this stack, ns.
     pub ns: u64,
-    /// Times that the stack was taken.
+    /// Number of times that the stack was taken.
     pub count: u64,
     /// See [`super::serial`].
     pub serial: u64,
     /// Process id.
     pub tgid: u32,
-    /// No meaning.
+    /// Unused.
     pub padding: u32,
     /// NUL-padded name of the thread.
     pub comm: [u8; 16],

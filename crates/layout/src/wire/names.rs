@@ -1,4 +1,4 @@
-//! Names of the object's maps, programs and globals, for the loader.
+//! Names of the BPF object's maps, programs and globals, for the loader.
 
 /// `static`: [`super::Config`].
 pub const CONFIG: &str = "CONFIG";
@@ -8,17 +8,17 @@ pub const OFFSETS: &str = "OFFSETS";
 pub const TASKS: &str = "TASKS";
 /// Hash, cgroup id: [`super::Exited`].
 pub const EXITED: &str = "EXITED";
-/// Hash, process or thread: what is selected.
+/// Hash, process or thread: the selected ids and their bits.
 pub const SELECTED: &str = "SELECTED";
 /// Array of one: [`super::Marks`].
 pub const MARKS: &str = "MARKS";
-/// Array, CPU: [`crate::ledger::Ring`].
+/// Array, CPU: [`crate::history::Ring`].
 pub const RINGS: &str = "RINGS";
 /// Array, CPU: [`crate::ledger::Pairs`].
 pub const PAIRS: &str = "PAIRS";
-/// Array of one word: until when [`PAIRS`] has been read, ns of `rq->clock`.
+/// Array of one word: the time up to which [`PAIRS`] has been read, ns of `rq->clock`.
 pub const PAIRS_READ: &str = "PAIRS_READ";
-/// Array, CPU: the place of its node plus one, 0 where it is not known.
+/// Array, CPU: the index of its node plus one; 0 if unknown.
 pub const CPU_NODE: &str = "CPU_NODE";
 /// Array, CPU: [`super::CpuCounters`].
 pub const CPUS: &str = "CPUS";
@@ -26,31 +26,31 @@ pub const CPUS: &str = "CPUS";
 pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
 /// Hash, [`super::StackKey`]: [`super::StackCount`].
 pub const STACKS: &str = "STACKS";
-/// Array of one word: how many more values [`TASKS`] may have, signed.
+/// Array of one word: how many more values [`TASKS`] may get, signed.
 pub const ROOM: &str = "ROOM";
 /// Per-CPU array of loss counters.
 pub const LOSSES: &str = "LOSSES";
 /// Ring buffer: [`super::CgroupEvent`].
 pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
-/// The one hook.
+/// Program: the one hook.
 pub const ON_SWITCH: &str = "on_switch";
-/// A task was born.
+/// Program: a task has started.
 pub const ON_NEW_TASK: &str = "on_new_task";
-/// A task is no more, and neither is its value in [`TASKS`].
+/// Program: the kernel frees a task and its value in [`TASKS`].
 pub const ON_TASK_FREED: &str = "on_task_freed";
-/// A cgroup came.
+/// Program: a cgroup was created.
 pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
-/// A cgroup went.
+/// Program: a cgroup was removed.
 pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
-/// A cgroup has another name.
+/// Program: a cgroup was renamed.
 pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
-/// A task, or all of a process, has moved to another cgroup.
+/// Program: a task, or a whole process, has moved to another cgroup.
 pub const ON_CGROUP_ATTACH: &str = "on_cgroup_attach";
-/// A queue begins to stand in a hierarchy out of quota, where no level above it was out before.
+/// Program: a queue enters a hierarchy out of quota.
 pub const ON_THROTTLE: &str = "on_throttle";
-/// It ends.
+/// Program: a queue leaves a hierarchy out of quota.
 pub const ON_UNTHROTTLE: &str = "on_unthrottle";
-/// The reading of all tasks.
+/// Program: the iterator over all tasks.
 pub const READ_TASKS: &str = "read_tasks";
-/// The reading of [`EXITED`].
+/// Program: the iterator over [`EXITED`].
 pub const READ_EXITED: &str = "read_exited";
