@@ -160,9 +160,9 @@ cgscope_layout::named! {
     BadRequest = "bad_request";
     /// Another user than the one who connected sent the request.
     OtherUser = "other_user";
-    /// The maximum number of clients is connected.
+    /// A limit is reached: on clients, intervals, viewers that follow processes, or memory.
     TooManyClients = "too_many_clients";
-    /// Requests arrive too fast.
+    /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";
     /// A process does not exist, or the viewer may not see it.
     NoSuchProcess = "no_such_process";
