@@ -190,7 +190,7 @@ impl Shower {
             std::mem::take(&mut self.told).into_iter().partition(|(_, pair)| stays(pair));
         self.told = told;
         for pair in gone.into_values() {
-            // The kernel side has merged this pair into the rest of its victim, so add it there.
+            // The reading now counts this pair in the rest of its victim, so its sum moves there.
             if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }
