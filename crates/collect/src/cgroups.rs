@@ -63,8 +63,8 @@ impl TreeEvent {
 #[derive(Debug, Default)]
 pub struct CgroupTree {
     pub(crate) mount: PathBuf,
-    /// Whether the mount shows the whole hierarchy, so that its paths are the kernel's and a missing path does not exist. False
-    /// in a container.
+    /// Whether the mount shows the whole hierarchy, so that its paths are the kernel's and a cgroup that it lacks does not exist.
+    /// False in a container.
     pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,

@@ -154,8 +154,8 @@ impl Collector {
         Ok(sample)
     }
 
-    /// Reads the tasks again for a sample just taken. The rest of the sample took about a millisecond; a task that cgscope holds
-    /// would count as blocked by cgscope in that time.
+    /// Reads the tasks again for a sample just taken. The rest of a sample takes about a millisecond. Without this, a command
+    /// that cgscope holds before its start would count as blocked for that time.
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;

@@ -22,7 +22,7 @@ const MEASURE_EVERY: u64 = 30;
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
-    /// Keeps the kernel measuring; with the hook's time and number of runs at the start.
+    /// Keeps the kernel measuring. Holds the hook's time and number of runs at the start of the measurement.
     window: Option<(OwnedFd, (u64, u64))>,
     ns_per_run: Option<f64>,
 }

@@ -20,8 +20,8 @@ pub struct TimeSplit {
 
 struct KnownSplit {
     on_cpu_ns: u64,
-    /// `None`: the split could not be read at the task's first sample. It stays unknown, because a later value would fall into
-    /// one interval.
+    /// `None`: the split could not be read at the task's first sample. It stays unknown, because a later value would put all
+    /// earlier time into one interval.
     accounts: Option<Arc<Accounts>>,
     told_in: u64,
 }

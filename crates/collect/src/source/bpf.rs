@@ -234,7 +234,7 @@ impl BpfSource {
             access: Vec::new(),
             changes: Changes::default(),
         };
-        // From now on every selected task is followed. Keep what this reading returns: the BPF side does not return it again.
+        // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
         source.read_tasks()?;
         source.losses_at_start = source.side.losses()?;
         Ok(source)

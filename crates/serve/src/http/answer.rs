@@ -27,9 +27,8 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /metrics     figures for Prometheus\n\
                      /-/healthy   whether this server answers\n";
 
-/// Size of the pieces in which a page is handed to the connection, bytes. The pieces are slices of the page: a slow reader holds
-/// no copy, but keeps the page alive until it has taken the last piece. [`super::HttpLimits::pages`] limits the memory held this
-/// way.
+/// Size of the pieces in which the connection gets a page, bytes. The pieces are slices of the page: a slow reader holds no copy,
+/// but keeps the page alive until it has taken the last piece. [`super::HttpLimits::pages`] limits this memory.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// Answers the requests of all connections.

@@ -109,7 +109,7 @@ async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
     let (_deaf, mut sips) = (slow().await, slow().await);
     let start = Instant::now();
     let mut piece = [0; 512];
-    // What is in the client's own buffer ends soon, because none of it is left in the server's.
+    // The client's own buffer is soon empty, because the server's buffers hold nothing more.
     while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
