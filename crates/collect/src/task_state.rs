@@ -63,7 +63,7 @@ mod tests {
             (IDLE | FREEZABLE, 'I'),
             (RTLOCK_WAIT, 'D'),
             (FROZEN, 'D'),
-            // TASK_STOPPED; TASK_TRACED until 5.18 and since.
+            // TASK_STOPPED, then TASK_TRACED until 5.18 and TASK_TRACED since then.
             (STOPPED | WAKEKILL, 'T'),
             (TRACED | WAKEKILL, 't'),
             (TRACED, 't'),
