@@ -1,4 +1,4 @@
-//! Compiles the kernel side, so that it is part of the binary.
+//! Compiles the BPF side and embeds it in the binary.
 fn main() {
     bpf_build::for_build_script();
 }

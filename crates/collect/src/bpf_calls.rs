@@ -1,5 +1,5 @@
-//! Calls of `bpf(2)` that aya 0.14 does not offer: iterators over all entries of a table (`bpf_iter` of `bpf_map_elem`, Linux 5.9),
-//! and reading a whole table in a few calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+//! The `bpf(2)` calls that aya 0.14 lacks: iterators over all entries of a map (`bpf_iter` of `bpf_map_elem`, Linux 5.9), and
+//! reads of a whole map in a few calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
 
 use std::{
     fs::File,
@@ -39,7 +39,7 @@ struct IteratorAttributes {
     flags: u32,
 }
 
-/// A program attached to a table; it runs only when it is read.
+/// An iterator program attached to a map. The program runs only when the iterator is read.
 #[derive(Debug)]
 pub(crate) struct TableReading {
     link: OwnedFd,
@@ -63,7 +63,7 @@ impl TableReading {
         Ok(Self { link })
     }
 
-    /// A stream of what the program writes. Needs no privilege (Linux 5.19).
+    /// Opens a stream of the program's output. Needs no privilege (Linux 5.19).
     pub(crate) fn open(&self) -> io::Result<File> {
         let iterator = IteratorAttributes { link: self.link.as_raw_fd() as u32, flags: 0 };
         Ok(descriptor(BPF_ITER_CREATE, iterator)?.into())
@@ -71,15 +71,15 @@ impl TableReading {
 }
 
 fn descriptor<A>(command: libc::c_long, mut attributes: A) -> io::Result<OwnedFd> {
-    // SAFETY: what the attributes point to outlives the call.
+    // SAFETY: everything that the attributes point to outlives the call.
     let fd = unsafe { bpf(command, &mut attributes) }?;
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: the kernel has just created this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The system call. Pointers in `attributes` must be as the command expects them.
+/// Makes the system call. Pointers in `attributes` must be valid for the command.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel accesses as many bytes as there are.
+    // SAFETY: the kernel accesses at most `size_of::<A>()` bytes.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>() as libc::c_ulong)
     };
@@ -100,7 +100,7 @@ struct BatchAttributes {
     flags: u64,
 }
 
-/// Calls `each` with every entry of a hash table. Entries added or removed during the call may be missed.
+/// Calls `each` for every entry of a hash map. Entries added or removed during the call can be missed.
 pub(crate) fn entries<K: Plain, V: Plain>(
     map: BorrowedFd<'_>,
     mut each: impl FnMut(&K, &V),
@@ -124,7 +124,7 @@ pub(crate) fn entries<K: Plain, V: Plain>(
             elem_flags: 0,
             flags: 0,
         };
-        // SAFETY: there is room for `count` keys and values, and for the two places.
+        // SAFETY: the buffers hold `count` keys and values, and both batch positions are valid.
         let result = unsafe { bpf(BPF_MAP_LOOKUP_BATCH, &mut attributes) };
         let error = result.err().and_then(|error| error.raw_os_error());
         match error {

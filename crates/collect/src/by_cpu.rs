@@ -1,4 +1,4 @@
-//! What the hook counts by CPU and by node, under the host's numbers.
+//! The hook's counts by CPU and by node, with the host's node numbers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,12 +8,13 @@ use std::{
 use cgscope_layout::wire::{self, CpuCounters, NODES};
 use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
 
-/// The nodes that have CPUs, by place. The BPF side counts by place because node numbers may have gaps; a node keeps its place.
+/// The nodes that have CPUs, by index. The BPF side counts by index because node numbers can have gaps. A node keeps its index.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 
 impl NodePlaces {
-    /// The nodes of a host (CPU to node); none if there are more than [`NODES`], which cannot be told apart.
+    /// Creates the list for a host (CPU to node). It is empty if there are more than [`NODES`] nodes, which the BPF side cannot
+    /// count.
     pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
         let mut places = Self::default();
         places.learn(node_of_cpu);
@@ -32,7 +33,7 @@ impl NodePlaces {
         self.0.len().min(NODES)
     }
 
-    /// A node's place plus one, as in the BPF side; 0: none.
+    /// Returns a node's index plus one, as the BPF side uses it; 0 if the node has none.
     pub(crate) fn number_of(&self, node: u32) -> u32 {
         let place = self.0.iter().take(NODES).position(|known| *known == node);
         place.map_or(0, |place| place as u32 + 1)
@@ -59,7 +60,7 @@ impl NodePlaces {
     }
 }
 
-/// What was last read of each CPU: counters of the BPF side wrap at 2^32.
+/// The last counts of each CPU. They are kept because the counters of the BPF side wrap at 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 

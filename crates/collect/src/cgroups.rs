@@ -1,7 +1,7 @@
-//! Paths of cgroups by id, the inode of the cgroup's directory.
+//! Paths of cgroups by id. The id is the inode of the cgroup's directory.
 //!
-//! The BPF side reports new and removed cgroups. A walk of the tree finds the rest: those that existed before, and
-//! those of processes for which the kernel runs no tracing programs.
+//! The BPF side reports created and removed cgroups. A walk over the tree finds the others: cgroups that existed before, and
+//! cgroups of processes for which the kernel runs no tracing programs.
 
 mod walk;
 
@@ -20,21 +20,23 @@ use cgscope_model::printable;
 use crate::source::coarse::text;
 use walk::Walk;
 
-/// Shortest time between walks, a little less than the usual interval: a host may make cgroups faster than we walk.
+/// Minimum time between walks, slightly less than the usual interval. It is needed because a host can create cgroups faster than
+/// we walk them.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// How long a removed cgroup may still change: its last task may be exiting, and not all its figures may have been read.
+/// How long the figures of a removed cgroup may still change: its last task may be exiting, and not all figures may have been
+/// read.
 const LINGERS: Duration = Duration::from_secs(1);
-/// The tree is walked at twice as many cgroups as at the last walk, plus this: removals may have been missed.
+/// Walk the tree again when it has twice as many cgroups as at the last walk, plus this many: removals may have been missed.
 const MANY: usize = 1000;
-/// The id of every root: the first node that `kernfs_create_root` makes (Linux 3.14 to 6.18).
+/// The id of every hierarchy's root: the first node that `kernfs_create_root` creates (Linux 3.14 to 6.18).
 const ROOT_ID: u64 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TreeEvent {
-    /// It is new; without its path if that was too long.
+    /// A cgroup was created. The path is `None` if it was too long.
     Made(u64, Option<Arc<str>>),
     Removed(u64),
-    /// It and everything below it have another path.
+    /// A cgroup was renamed; it and everything below it have a new path.
     Renamed,
 }
 
@@ -61,33 +63,35 @@ impl TreeEvent {
 #[derive(Debug, Default)]
 pub struct CgroupTree {
     pub(crate) mount: PathBuf,
-    /// The mount shows the whole hierarchy, so its paths are the kernel's and what it lacks does not exist. False in a container.
+    /// Whether the mount shows the whole hierarchy, so that its paths are the kernel's and a cgroup that it lacks does not exist.
+    /// False in a container.
     pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,
-    /// Removed cgroups, some without a known path, and when that was noticed. A part mount also puts here what it does not show.
+    /// Removed cgroups, some without a known path, and when the removal was noticed. If the mount shows only a part of the
+    /// hierarchy, the cgroups outside that part are here, too.
     gone: HashMap<u64, Instant>,
-    /// Cgroups made while we measure, and a moment before that, ns of CLOCK_MONOTONIC.
+    /// Cgroups created since we started, each with a moment before its creation, ns of CLOCK_MONOTONIC.
     made: HashMap<u64, u64>,
     suspects: HashSet<u64>,
-    /// They exist, but not at the path as we keep it, without unprintable characters.
+    /// Cgroups that exist, but not at the path that we keep: that path lacks unprintable characters.
     unreadable: HashSet<u64>,
     /// When the tree was last walked, and how many cgroups it had.
     walked: Option<(Instant, usize)>,
     is_renamed: bool,
-    /// Events were lost: known cgroups may be removed.
+    /// Whether events were lost, so that known cgroups may have been removed.
     pub(crate) has_missed: bool,
 }
 
 impl CgroupTree {
-    /// The tree of the hierarchy mounted at `mount`.
+    /// Creates the tree of the hierarchy mounted at `mount`.
     pub fn new(mount: impl Into<PathBuf>) -> Self {
         let mut tree = Self { mount: mount.into(), ..Self::default() };
         tree.shows_all = tree.root_id() == Some(ROOT_ID);
         tree
     }
 
-    /// The id of the root.
+    /// Returns the id of the root.
     pub fn root_id(&self) -> Option<u64> {
         fs::metadata(&self.mount).ok().map(|root| root.ino())
     }
@@ -107,7 +111,7 @@ impl CgroupTree {
                 self.ids.insert(path.clone(), id);
                 self.paths.insert(id, path);
             }
-            // A walk finds it when a figure names it.
+            // A walk finds the path when a figure refers to the cgroup.
             TreeEvent::Made(_, None) => {}
             TreeEvent::Removed(id) => {
                 self.gone.entry(id).or_insert(now);
@@ -122,7 +126,8 @@ impl CgroupTree {
         }
     }
 
-    /// Learns the paths of `ids`, and checks known ones. A path is kept while figures name it, even if the cgroup is removed.
+    /// Finds the paths of `ids`, and checks known paths. A path is kept as long as figures refer to it, even if the cgroup is
+    /// removed.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
         let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.gone.contains_key(id);
         let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();
@@ -139,7 +144,7 @@ impl CgroupTree {
         let walk = Walk::over(&self.mount);
         let mut hidden = 0;
         if walk.is_whole() {
-            // Hidden cgroups are taken to exist: their end is reported, unless events were lost.
+            // Assume that hidden cgroups exist: the BPF side reports their removal, unless events were lost.
             let is_hidden = |id: &u64| self.paths.get(id).is_some_and(|path| walk.hides(path));
             for id in self.paths.keys().chain(unknown).filter(|id| !walk.found.contains_key(id)) {
                 if !self.has_missed && is_hidden(id) {
@@ -160,12 +165,12 @@ impl CgroupTree {
         self.walked = Some((now, found.len() + hidden));
         self.gone.retain(|id, _| !found.contains_key(id));
         self.paths.extend(found.iter().map(|(id, path)| (*id, path.clone())));
-        // If two have one path, the existing one counts.
+        // If two cgroups have the same path, the existing one is used.
         self.ids = self.paths.iter().map(|(id, path)| (path.clone(), *id)).collect();
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// The path under the mount, for a removed cgroup its last; `None` if it was never read.
+    /// Returns the path below the mount; for a removed cgroup, its last path. `None` if it was never read.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
         self.paths.get(&id)
     }
@@ -174,12 +179,13 @@ impl CgroupTree {
         self.gone_since(id).is_some()
     }
 
-    /// True if it was removed so long ago that no more figures are expected.
+    /// Whether the cgroup was removed so long ago that no more figures are expected.
     pub(crate) fn is_long_gone(&self, id: u64, now: Instant) -> bool {
         self.gone_since(id).is_some_and(|since| now.duration_since(since) >= LINGERS)
     }
 
-    /// A part mount may hide it: only what was once seen there counts as removed.
+    /// If the mount shows only a part of the hierarchy, it may hide the cgroup. Then only a cgroup that was once seen counts as
+    /// removed.
     fn gone_since(&self, id: u64) -> Option<Instant> {
         self.gone.get(&id).copied().filter(|_| self.shows_all || self.paths.contains_key(&id))
     }
@@ -199,7 +205,7 @@ impl CgroupTree {
         });
     }
 
-    /// A moment before it was made, ns of CLOCK_MONOTONIC; `None`: perhaps before us.
+    /// Returns a moment before the cgroup was created, ns of CLOCK_MONOTONIC; `None` if it may have existed before we started.
     pub(crate) fn made_after_ns(&self, id: u64) -> Option<u64> {
         self.made.get(&id).copied()
     }
@@ -213,26 +219,27 @@ impl CgroupTree {
         self.paths.len() + nameless.count()
     }
 
-    /// The ids of the known ancestors.
+    /// Iterates over the ids of the known ancestors.
     pub fn ancestors(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
         let path = self.paths.get(&id).map_or("", |path| path);
         let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
         ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
     }
 
-    /// True if the cgroup exists now.
+    /// Whether the cgroup exists now.
     pub fn exists(&self, path: &str) -> bool {
         self.mount.join(path.trim_start_matches('/')).is_dir()
     }
 }
 
-/// The number of the cpu controller's hierarchy, from `/proc/self/cgroup`; v2 is 0 (`cgrp_dfl_root` gets the first).
+/// Returns the number of the cpu controller's hierarchy from `/proc/self/cgroup`; v2 is 0 (`cgrp_dfl_root` gets the first
+/// number).
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
     let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
     if is_v2 { Some(0) } else { cpu() }
 }
 
-/// The last figures of cgroups removed long ago, which are freed when two Samples in a row agree.
+/// The last figures of cgroups that were removed long ago. They are freed when two samples in a row agree.
 #[derive(Debug, Default)]
 pub(crate) struct Remains(HashMap<u64, u64>);
 
@@ -247,7 +254,7 @@ impl Remains {
     }
 }
 
-/// The paths of all readable cgroups below `mount`, by id.
+/// Returns the paths of all readable cgroups below `mount`, by id.
 pub(crate) fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
     Walk::over(mount).found
 }

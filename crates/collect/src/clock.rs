@@ -2,17 +2,17 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// CLOCK_MONOTONIC.
+/// Reads CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// CLOCK_REALTIME.
+/// Reads CLOCK_REALTIME.
 pub fn unix_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// CPU time of this process.
+/// Reads the CPU time of this process.
 pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
@@ -21,10 +21,10 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Updates the clock of this CPU's run queue, which is otherwise as old as the latest tick or switch. Setting the priority that
-/// the thread already has changes nothing, but the kernel takes the time first (`__sched_setscheduler`, Linux 4.6 to 7.3).
+/// Updates the clock of this CPU's run queue, which otherwise dates from the latest tick or switch. Sets the priority that the
+/// thread already has: this changes nothing, but the kernel updates the clock first (`__sched_setscheduler`, Linux 4.6 to 7.3).
 pub(crate) fn refresh_run_queue() {
-    // SAFETY: a parameter of ours, which the first call fills in. Where one fails, the clock is a tick old at most.
+    // SAFETY: the first call fills in our parameter. If a call fails, the clock is at most one tick old.
     unsafe {
         let mut parameter: libc::sched_param = std::mem::zeroed();
         if libc::sched_getparam(0, &raw mut parameter) == 0 {
@@ -37,21 +37,21 @@ pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Converts the ticks of `/proc/PID/stat` (USER_HZ; starts count from boot) to CLOCK_MONOTONIC.
+/// Converts the ticks of `/proc/PID/stat` (USER_HZ; start times count from boot) to CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks {
     pub(crate) length_ns: u64,
-    /// How far CLOCK_BOOTTIME is ahead: the time that the host was suspended.
+    /// How far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, ns: the time that the host was suspended.
     ahead_ns: u64,
 }
 
 impl Ticks {
-    /// Ticks of `length_ns`, with CLOCK_BOOTTIME ahead by `ahead_ns`.
+    /// Creates a converter for ticks of `length_ns`, with CLOCK_BOOTTIME ahead by `ahead_ns`.
     pub fn new(length_ns: u64, ahead_ns: u64) -> Self {
         Self { length_ns, ahead_ns }
     }
 
-    /// The ticks of this host, now.
+    /// Creates a converter for this host, now.
     pub fn of_this_host() -> Self {
         let ahead_ns = nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns());
         Self::new(tick_ns(), ahead_ns)
@@ -61,22 +61,22 @@ impl Ticks {
         ticks.saturating_mul(self.length_ns)
     }
 
-    /// The start of a task that started after the last suspend.
+    /// Converts the start of a task that started after the last suspend.
     pub fn monotonic_ns(self, ticks: u64) -> u64 {
         self.ns(ticks).saturating_sub(self.ahead_ns)
     }
 
-    /// The tick of CLOCK_BOOTTIME at `monotonic_ns`.
+    /// Returns the tick of CLOCK_BOOTTIME at `monotonic_ns`.
     pub fn at(self, monotonic_ns: u64) -> u64 {
         (monotonic_ns + self.ahead_ns) / self.length_ns
     }
 
-    /// True if a task with this start began after `monotonic_ns`, by more than a tick. After a suspend it seems to start earlier.
+    /// Whether a task with this start began more than a tick after `monotonic_ns`. After a suspend a task seems to start earlier.
     pub fn is_later(self, ticks: u64, monotonic_ns: u64) -> bool {
         self.ns(ticks) > monotonic_ns.saturating_add(self.ahead_ns).saturating_add(self.length_ns)
     }
 
-    /// True if `ticks` may be the start at `monotonic_ns`.
+    /// Whether `ticks` can be the start at `monotonic_ns`.
     pub(crate) fn is_start(self, ticks: u64, monotonic_ns: u64) -> bool {
         !self.is_later(ticks, monotonic_ns) && self.ns(ticks).saturating_add(self.length_ns) >= monotonic_ns
     }

@@ -1,4 +1,4 @@
-//! The collector: takes Samples of the running host.
+//! The collector, which takes samples of the running host.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,31 +25,32 @@ use crate::{
     source::{BpfSource, CoarseSource, Source, coarse::text},
 };
 
-/// Settings of at most this many cgroups are read per Sample (about 20 ms). With 10,000 cgroups a changed quota is seen within 20
-/// Samples. Effects of quotas are read for each Sample, and the hook sees throttling in any case.
+/// Maximum number of cgroups whose settings are read per sample (about 20 ms). With 10,000 cgroups, a changed quota is seen
+/// within 20 samples. The effects of quotas are read with every sample, and the hook always sees throttling.
 const SETTINGS_AT_ONCE: u64 = 500;
-/// Most cgroups with a quota that are read although no figure names them: a few milliseconds.
+/// Maximum number of cgroups that have a quota but appear in no figure, and are still read with each sample. Takes a few
+/// milliseconds.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Which tasks.
+    /// Which tasks to follow.
     pub selection: Selection,
-    /// Count waits by CPU even where nodes do not need it.
+    /// Count waits by CPU even if the host has only one node.
     pub by_cpu: bool,
-    /// Read where the memory of the selected processes lies; for its cost see `memory.rs`.
+    /// Read the NUMA nodes of the selected processes' memory; see `memory.rs` for the cost.
     pub memory: bool,
-    /// Read where time goes beside waits.
+    /// Read how tasks spend the time besides waits.
     pub accounts: Option<Accounting>,
-    /// Viewers of several users share the readings: see [`Collector::access`] and [`Collector::follow`].
+    /// Whether viewers of several users share the readings: see [`Collector::access`] and [`Collector::follow`].
     pub shared: bool,
 }
 
-/// What to read of the time beside waits.
+/// What to read about the time besides waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
-    /// Take the stack of a task each time that it has been blocked for this long; `None`: never.
+    /// Take the stack of a task each time it has been blocked for this long; `None` takes no stacks.
     pub stack_every: Option<Duration>,
 }
 
@@ -58,15 +59,15 @@ pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// Wait time because of each cgroup's quota so far, ns.
+    /// Total wait time caused by each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
     placement: PlacementFiles,
-    /// Read all files of each cgroup, where not the whole host is selected.
+    /// Read all files of each cgroup. Set if less than the whole host is selected.
     whole_limits: bool,
     cost: OwnCost,
 }
 
-/// What is held between Samples; bounded by what exists on the host.
+/// Numbers of the items kept between samples; limited by what exists on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Cgroups with a known path.
@@ -85,7 +86,7 @@ impl Collector {
         })
     }
 
-    /// The same from `/proc` and cgroup files: [`Mode::Coarse`]. Needs no privilege.
+    /// Starts a collector that reads `/proc` and cgroup files ([`Mode::Coarse`]). Needs no privilege.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, _, nodes| {
             Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
@@ -104,7 +105,7 @@ impl Collector {
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
-        // Reading the kernel's types takes 15 MiB for a moment, which the C library would keep.
+        // Reading the kernel's types temporarily takes 15 MiB, which the C library would keep.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
@@ -118,7 +119,7 @@ impl Collector {
         })
     }
 
-    /// The mode of its readings.
+    /// Returns the mode of the readings.
     pub fn mode(&self) -> Mode {
         self.source.mode()
     }
@@ -134,7 +135,7 @@ impl Collector {
         self.placement.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
-        // After everything that may name a cgroup: its event came earlier, if at all.
+        // Read after everything that can refer to a cgroup: the event of such a cgroup is then already there, if it was not lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.tell_of_cgroups(tree, now);
@@ -153,8 +154,8 @@ impl Collector {
         Ok(sample)
     }
 
-    /// Reads the tasks again for a Sample just taken: a held task would count as blocked by us for the millisecond that the rest
-    /// took.
+    /// Reads the tasks again for a sample just taken. The rest of a sample takes about a millisecond. Without this, a command
+    /// that cgscope holds before its start would count as blocked for that time.
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
@@ -167,46 +168,47 @@ impl Collector {
         Ok(())
     }
 
-    /// Optional parts that the kernel refused, in sentences.
+    /// Returns the optional parts that the kernel refused, as sentences.
     pub fn refused(&self) -> &[String] {
         self.source.hook().map_or(&[], |hook| &hook.refused)
     }
 
-    /// The owner of each task of the latest Sample, ascending by serial; empty unless readings are [shared](Options::shared).
+    /// Returns the owner of each task of the latest sample, ascending by serial. Empty unless readings are
+    /// [shared](Options::shared).
     pub fn access(&self) -> &[Access] {
         self.source.access()
     }
 
-    /// Follows all threads of these processes, and what they start, for this viewer from the next Sample on.
+    /// Follows all threads of these processes, and what they start, for this viewer. Takes effect with the next sample.
     pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
         if let Some(changes) = self.source.changes() {
             changes.follow(follower, pids);
         }
     }
 
-    /// Follows nothing for this viewer from the next Sample on.
+    /// Stops following for this viewer. Takes effect with the next sample.
     pub fn follow_no_longer(&mut self, follower: Follower) {
         if let Some(changes) = self.source.changes() {
             changes.stop(follower);
         }
     }
 
-    /// Measures the hook over `runs`, at most for `longest`, for Samples after the privilege to measure (`CAP_SYS_ADMIN`) is
-    /// dropped.
+    /// Measures the hook over `runs`, for at most `longest`. The result is used for samples after the privilege to measure
+    /// (`CAP_SYS_ADMIN`) is dropped.
     pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
         if let Some(side) = self.source.hook() {
             self.cost.measure(side, runs, longest);
         }
     }
 
-    /// What is held now.
+    /// Counts the items that are kept now.
     pub fn held(&self) -> Held {
         let names = self.tree.as_ref().map_or(0, CgroupTree::len);
         let (places, pairs) = self.source.held();
         Held { names, places, pairs }
     }
 
-    /// A cgroup that kept tasks from running since the last Sample has a quota, whatever was read before.
+    /// Notes which cgroups kept tasks from running since the last sample: these have a quota, even if an earlier read found none.
     fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
@@ -219,8 +221,8 @@ impl Collector {
         self.limited = sums;
     }
 
-    /// Reads the limits of the cgroups in `named` and of their ancestors, which it adds to `named`. Also of other
-    /// cgroups with a quota: a task may move there, and the counters before that are then known.
+    /// Reads the limits of the cgroups in `named` and of their ancestors, and adds the ancestors to `named`. Also reads other
+    /// cgroups with a quota: if a task moves to one, the earlier counters are then known.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
@@ -269,13 +271,13 @@ fn named_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
     tasks.chain(exited).chain(pairs).filter(|id| ![KERNEL, REST].contains(id))
 }
 
-/// The name of [`REST`], if it is among the culprits. Its id is the highest.
+/// Returns the name of [`REST`] if it is among the culprits. Its id is the highest.
 fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
     let has_rest = sample.pairs.iter().any(|pair| pair.culprit == REST);
     has_rest.then(|| (REST, REST_NAME.into()))
 }
 
-/// The process of thread `tid`, if it exists.
+/// Returns the process of thread `tid`, if it exists.
 pub fn process_of(tid: u32) -> Option<u32> {
     text::process(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
 }

@@ -1,6 +1,6 @@
-//! Gathers what this host offers; [`cgscope_model::doctor::judge`] judges.
+//! Gathers facts about this host; [`cgscope_model::doctor::judge`] evaluates them.
 //!
-//! Parsers are plain functions on text. All paths are below a root, so that tests can build hosts of every shape.
+//! Parsers are plain functions on text. All paths are below a root, so that tests can build hosts of any kind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers everything but `features_off` and `trial`, which need the collector. `root` is `/` except in tests.
+/// Gathers all facts but `features_off` and `trial`, which need the collector. `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
@@ -48,7 +48,7 @@ pub fn gather(root: &Path) -> Facts {
     }
 }
 
-/// The NUMA node of each online CPU; empty without NUMA.
+/// Returns the NUMA node of each online CPU; empty without NUMA.
 pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let host = Root(root);
     let nodes = host.numa_nodes().unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
-/// The NUMA node of each present CPU, offline ones included: the kernel's link in the CPU's directory.
+/// Returns the NUMA node of each present CPU, offline ones included, from the kernel's link in the CPU's directory.
 pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let cpus = root.join("sys/devices/system/cpu");
     let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
@@ -76,7 +76,7 @@ pub(crate) fn has_no_numa(root: &Path) -> bool {
     system.join("cpu").is_dir() && !system.join("node").exists()
 }
 
-/// The number of possible CPUs: the highest number and one; at least 1.
+/// Returns the number of possible CPUs: the highest CPU number plus one, at least 1.
 pub fn possible_cpus(root: &Path) -> u32 {
     let possible = Root(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
     possible.into_iter().max().map_or(1, |last| last + 1)
@@ -89,27 +89,27 @@ pub struct CgroupMounts {
     pub cpu_v1: Option<PathBuf>,
     /// The v2 hierarchy.
     pub unified: Option<PathBuf>,
-    /// Any v1 hierarchy with a controller, not just a name as systemd's.
+    /// Whether there is a v1 hierarchy with a controller, and not only with a name, as systemd's.
     pub has_v1: bool,
 }
 
 impl CgroupMounts {
-    /// Reads those that this process sees.
+    /// Reads the mounts that this process sees.
     pub fn read(root: &Path) -> Self {
         cgroup_mounts(&mountinfo(root))
     }
 
-    /// True if the cpu controller is in v2: it is in one hierarchy at a time, in v2 unless a v1 hierarchy has it.
+    /// Whether the cpu controller is in v2. A controller is in only one hierarchy at a time: in v2, unless a v1 hierarchy has it.
     pub fn cpu_is_v2(&self) -> bool {
         self.cpu_v1.is_none() && self.unified.is_some()
     }
 
-    /// The mount of the cpu controller's hierarchy.
+    /// Returns the mount of the cpu controller's hierarchy.
     pub fn cpu(&self) -> Option<&Path> {
         self.cpu_v1.as_deref().or(self.unified.as_deref())
     }
 
-    /// Which hierarchies exist.
+    /// Returns which hierarchies exist.
     pub fn layout(&self) -> CgroupLayout {
         match (self.has_v1, self.unified.is_some()) {
             (true, true) => CgroupLayout::Hybrid,
@@ -143,7 +143,8 @@ pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     })
 }
 
-/// Of several mounts of one hierarchy (bind mounts, containers) the first that shows the root, else the first.
+/// Finds a mount point. If a hierarchy has several mounts (bind mounts, containers), takes the first that shows the root, else
+/// the first.
 fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
     let wanted = || mounts(mountinfo).filter(&is_wanted);
     wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
@@ -153,14 +154,14 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
 }
 
-/// The directory that the mount at `point` shows: `/`, or in a container perhaps its own cgroup.
+/// Returns the directory that the mount at `point` shows: `/`, or in a container perhaps the container's cgroup.
 pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
     // The last mount covers earlier ones.
     let mount = mounts(mountinfo).filter(|mount| unescape(mount.point) == point).last()?;
     unescape(mount.shows).into_os_string().into_string().ok()
 }
 
-/// True if this `/proc` may hide other users' processes (`hidepid=` other than 0).
+/// Whether this `/proc` may hide other users' processes (`hidepid=` other than 0).
 fn hides_processes(mountinfo: &str) -> bool {
     let of_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
     let line = mountinfo.lines().rfind(of_proc).unwrap_or_default();
@@ -187,7 +188,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The kernel writes space, tab, newline and backslash as three octal digits.
+/// Decodes a path: the kernel writes space, tab, newline and backslash as three octal digits.
 fn unescape(path: &str) -> PathBuf {
     let named = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
     let mut rest = path;
@@ -202,7 +203,7 @@ fn unescape(path: &str) -> PathBuf {
     (out + rest).into()
 }
 
-/// The value of `NAME:` in `/proc/self/status`.
+/// Returns the value of `NAME:` in `/proc/self/status`.
 fn status_value<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
@@ -213,12 +214,12 @@ fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     Some(held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect())
 }
 
-/// `/proc/self/schedstat` is zero without sched_info; a running process has run at least once.
+/// Whether the kernel keeps sched_info. Without it, `/proc/self/schedstat` is zero; a running process has run at least once.
 fn counts(schedstat: &str) -> bool {
     schedstat.split_whitespace().nth(2).is_some_and(|slices| slices != "0")
 }
 
-/// `none [integrity] confidentiality`: the value in brackets.
+/// Parses `none [integrity] confidentiality`: the value in brackets is active.
 fn lockdown(text: &str) -> Option<Lockdown> {
     let (_, rest) = text.split_once('[')?;
     match rest.split_once(']')?.0 {
@@ -229,7 +230,7 @@ fn lockdown(text: &str) -> Option<Lockdown> {
     }
 }
 
-/// Built in, and not switched off by the boot parameter (on by default).
+/// Whether proxy execution is built in and not disabled by the boot parameter; it is on by default.
 fn proxy_exec(config: &str, cmdline: &str) -> bool {
     let built_in = config.lines().any(|line| line == "CONFIG_SCHED_PROXY_EXEC=y");
     let last =
@@ -262,7 +263,7 @@ impl Root<'_> {
     }
 
     fn is_namespace(&self, path: &str, inode: u64) -> Option<bool> {
-        // `pid:[4026531836]`.
+        // For example `pid:[4026531836]`.
         let link = self.link(path)?;
         Some(link.split_once('[')?.1.strip_suffix(']')?.parse::<u64>().ok()? == inode)
     }
@@ -299,10 +300,10 @@ impl Root<'_> {
         self.cpu_list("sys/devices/system/node/online")
     }
 
-    /// `/sys/kernel/realtime` comes with the RT patches; not every PREEMPT_RT kernel has it.
+    /// Whether this is a PREEMPT_RT kernel. The RT patches add `/sys/kernel/realtime`; not every PREEMPT_RT kernel has it.
     fn realtime(&self) -> Option<bool> {
         let by_file = self.switch("sys/kernel/realtime");
-        // `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
+        // For example `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
         let says_so = |version: String| version.contains("PREEMPT_RT") || version.contains("PREEMPT RT");
         let version = || self.text("proc/sys/kernel/version").map(says_so);
         if by_file == Some(true) { by_file } else { version().or(by_file) }
@@ -318,7 +319,7 @@ impl Root<'_> {
         let file = ["/run/.containerenv", "/.dockerenv", "/run/systemd/container"]
             .into_iter()
             .find(|path| self.0.join(path.trim_start_matches('/')).exists());
-        // The cgroup path of PID 1 names the engine in a container without a cgroup namespace.
+        // In a container without a cgroup namespace, the cgroup path of PID 1 names the engine.
         let by_cgroup = || {
             let cgroup = self.text("proc/1/cgroup")?;
             let mut engines = ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter();

@@ -1,4 +1,4 @@
-//! Why something could not be done, in the three parts that a user needs.
+//! The reason why something could not be done, in the three parts that a user needs.
 
 use std::fmt;
 
@@ -7,37 +7,37 @@ use std::fmt;
 pub struct Failure {
     /// What is missing or failed.
     pub what: String,
-    /// What cannot be done; empty where that is plain.
+    /// What cannot be done; empty if it is obvious.
     pub effect: String,
-    /// What to do; may be empty.
+    /// What to do; can be empty.
     pub remedy: String,
-    /// Who refused.
+    /// What refused.
     pub kind: FailureKind,
 }
 
-/// Who refused: decides whether another mode is tried.
+/// What refused; decides whether another mode is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// The request cannot be met in any mode.
+    /// No mode can satisfy the request.
     Request,
-    /// The host: `cgscope doctor` may know a better sentence.
+    /// The host refused: `cgscope doctor` may have a better explanation.
     Host,
-    /// This mode; another one may do it.
+    /// This mode refused; another mode may succeed.
     Mode,
 }
 
 impl Failure {
-    /// A refused request.
+    /// Creates a refusal of a request.
     pub fn new(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), kind: FailureKind::Request }
     }
 
-    /// A refusal by the host.
+    /// Creates a refusal by the host.
     pub fn of_host(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { kind: FailureKind::Host, ..Self::new(what, effect, remedy) }
     }
 
-    /// A refusal by this mode.
+    /// Creates a refusal by this mode.
     pub fn of_mode(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { kind: FailureKind::Mode, ..Self::new(what, effect, remedy) }
     }

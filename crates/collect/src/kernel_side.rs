@@ -31,12 +31,12 @@ use crate::{
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
-/// The hook with an empty body, which `cargo xtask overhead` compares with.
+/// The hook with an empty body, for comparison by `cargo xtask overhead`.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
-/// The task iterator of `cgscope sample`, compiled.
+/// The compiled task iterator of `cgscope sample`.
 pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
 
-/// The BPF side, attached. Dropping it detaches and unloads everything.
+/// The attached BPF side. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
@@ -54,12 +54,13 @@ pub(crate) struct Plan<'a> {
 }
 
 impl KernelSide {
-    /// Loads and attaches. On return every switch runs the hook; [`read_tasks`](Self::read_tasks) begins to follow tasks.
+    /// Loads and attaches the BPF side. On return, every switch runs the hook; [`read_tasks`](Self::read_tasks) starts to follow
+    /// tasks.
     pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let Plan { config, cpus, .. } = plan;
         let globals = (Raw(plan.offsets), Raw(*config));
-        // Unused tables take no memory.
+        // Size an unused map to 1 entry, so that it takes no memory.
         let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         let mut loader = EbpfLoader::new();
         loader
@@ -72,7 +73,7 @@ impl KernelSide {
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
             .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
-            // Task storage: aya 0.14 has no type for it.
+            // Needed for task storage, for which aya 0.14 has no type.
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
@@ -110,7 +111,7 @@ impl KernelSide {
     }
 
     fn attach_throttle_clock(&mut self, btf: &Btf) -> AyaResult<()> {
-        // The end first: a clock that starts and never stops would call every wait throttled.
+        // Attach the end first: a clock that starts and never stops would attribute every wait to throttling.
         let functions =
             [(names::ON_UNTHROTTLE, "tg_unthrottle_up"), (names::ON_THROTTLE, "tg_throttle_down")];
         for (name, function) in functions {
@@ -122,7 +123,7 @@ impl KernelSide {
     }
 
     fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
-        // The last resort for exited tasks of cgroups without a place.
+        // The last resort for exited tasks of cgroups without an entry of their own.
         self.exited_table()?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
         for pid in &selection.pids {
@@ -135,7 +136,7 @@ impl KernelSide {
     }
 
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
-        // Forks before switches: a task that forks in between has its storage at its first switch.
+        // Attach forks before switches: a task forked in between gets its storage at its first switch.
         self.attach_to(&[(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")], btf)?;
         let reading: &mut Iter = program(&mut self.bpf, names::READ_TASKS)?;
         reading.load("task", btf)?;
@@ -155,13 +156,13 @@ impl KernelSide {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
     }
 
-    /// A stream of the cgroups that had a followed task, with new figures of exited tasks.
+    /// Opens a stream of the cgroups that had a followed task, with new figures of exited tasks.
     pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
         self.exited.open().map_err(failed("read the exited tasks"))
     }
 
-    /// Frees the places of removed cgroups in the table of exited tasks. No task may be counted there any more: the
-    /// kernel may reuse the memory for another place at once (`bpf_mem_alloc`, Linux 6.1).
+    /// Frees the entries of removed cgroups in the map of exited tasks. No task may be counted in them any more, because the
+    /// kernel may reuse the memory for another entry at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         step("forget cgroups that are gone", || {
             let mut exited = self.exited_table()?;
@@ -172,8 +173,8 @@ impl KernelSide {
         })
     }
 
-    /// Frees the places of existing cgroups; `each` gets what they held. Exits between its two system calls, microseconds, are
-    /// lost.
+    /// Frees the entries of existing cgroups, and passes their content to `each`. Exits between the two system calls
+    /// (microseconds) are lost.
     pub(crate) fn take_back(
         &mut self,
         cgroups: impl IntoIterator<Item = u64>,
@@ -195,7 +196,8 @@ impl KernelSide {
         step("make places for cgroups", || {
             let mut exited = self.exited_table()?;
             for id in cgroups {
-                // The kernel side may have made it. Without room, exited tasks are counted elsewhere, as a loss.
+                // The BPF side may have created the entry already. If the map is full, exited tasks are counted elsewhere, as a
+                // loss.
                 let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
             }
             Ok(())
@@ -227,7 +229,7 @@ impl KernelSide {
         })
     }
 
-    /// Sets the place of each CPU's node, plus one. CPUs that are not possible are left out.
+    /// Sets the index of each CPU's node, plus one. CPUs that are not possible are skipped.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         step("tell which node a CPU is on", || {
             let mut nodes: Array<_, u32> = Array::try_from(map_mut(&mut self.bpf, names::CPU_NODE)?)?;
@@ -244,7 +246,7 @@ impl KernelSide {
         step("read what is counted by CPU", || self.each_entry(names::CPUS, each))
     }
 
-    /// Lets the BPF side reuse the places of pairs charged until `clock_ns`, which have been read.
+    /// Lets the BPF side reuse the entries of pairs charged until `clock_ns`, because they have been read.
     pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
         step("tell that the culprits were read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
@@ -253,8 +255,8 @@ impl KernelSide {
         step("tell how many tasks may be followed", || self.set_first(names::ROOM, tasks as u64))
     }
 
-    /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these
-    /// processes. Call it with nothing after that reading: another process may get the id.
+    /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it
+    /// with empty arguments after that reading, because another process may get the same id.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
         step("tell whom to follow", || {
             let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
@@ -278,7 +280,7 @@ impl KernelSide {
         })
     }
 
-    /// Time in the hook (ns) and its runs, while [`measure`] is on.
+    /// Returns the time in the hook (ns) and its number of runs, while [`measure`] is on.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
@@ -317,7 +319,7 @@ fn table<'b>(bpf: &'b Ebpf, name: &str) -> AyaResult<BorrowedFd<'b>> {
     }
 }
 
-/// A hash table of a loaded object.
+/// Returns a hash map of a loaded object.
 pub fn hash_table<'b, K: Pod, V: Pod>(
     bpf: &'b mut Ebpf,
     name: &str,
@@ -325,7 +327,7 @@ pub fn hash_table<'b, K: Pod, V: Pod>(
     Ok(HashMap::try_from(map_mut(bpf, name)?)?)
 }
 
-/// A program of a loaded object.
+/// Returns a program of a loaded object.
 pub fn program<'b, P>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut P>
 where
     &'b mut P: TryFrom<&'b mut Program, Error = ProgramError>,
@@ -334,7 +336,7 @@ where
     Ok(program.try_into()?)
 }
 
-/// What a loaded iterator over tasks writes now.
+/// Opens a stream of what a loaded task iterator writes now.
 pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     let iterator: &mut Iter = program(bpf, name)?;
     let id = iterator.attach()?;
@@ -374,15 +376,15 @@ fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
 
 const BPF_NOEXIST: u64 = 1;
 
-/// Makes the kernel count the run time of BPF programs while the result lives (Linux 5.8).
+/// Makes the kernel measure the run time of BPF programs while the result exists (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {
     enable_stats(Stats::RunTime).ok()
 }
 
-/// Errors of aya, before they become a [`Failure`].
+/// The result of an aya call, before an error becomes a [`Failure`].
 pub type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Turns the error of a step of the kernel side into a [`Failure`].
+/// Converts the error of a step of the BPF side into a [`Failure`].
 pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let reasons = reasons(&*error.into());
@@ -407,11 +409,11 @@ fn reasons(error: &dyn std::error::Error) -> String {
     reasons
 }
 
-/// Lines of statistics that the verifier writes after its reason.
+/// Beginnings of the statistics lines that the verifier writes after its reason.
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// The first and the last lines: between them the verifier may list everything that it saw.
+/// Returns the first and the last lines: in between, the verifier can list everything that it processed.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();

@@ -1,4 +1,4 @@
-//! The tables of culprits, one per CPU, read whole and added up.
+//! Reads the culprit tables, one per CPU, and adds them up.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,13 +8,13 @@ use std::{
 use cgscope_layout::ledger::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
-/// Culprits kept per victim, twice as many as outputs name: otherwise memory grows with the square of the cgroups.
+/// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
 const TOLD_APART: usize = 32;
 
-/// Sums over all readings. In the kernel a pair may lose its place to another; its sum stays here.
+/// Sums over all readings. In the kernel another pair can take over a pair's slot; the pair's sum stays here.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// By CPU and key, the start and sum in the last reading of the table. Any increase is new.
+    /// The start and the sum of each key in the last reading of each CPU's table. Any increase is new.
     seen: HashMap<u32, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
     merged: u64,
@@ -41,7 +41,7 @@ impl Ledger {
         for pair in &table.pairs {
             let Some(key) = key(pair) else { continue };
             seen.insert(key, (pair.born_ns, pair.ns));
-            // A pair with another start lost its place and found a new one.
+            // A pair with another start lost its slot and got a new one.
             let known =
                 before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
             let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
@@ -52,7 +52,7 @@ impl Ledger {
         }
     }
 
-    /// All pairs so far, ascending by key. The pairs of a victim add up to all that it was ever charged.
+    /// Returns all pairs so far, ascending by key. A victim's pairs add up to everything that it was ever charged.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -75,7 +75,8 @@ impl Ledger {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims, and the names of removed culprits. Figures that stay in the tables are not new when read again.
+    /// Drops removed victims, and the names of removed culprits. Figures that remain in the tables do not count as new when they
+    /// are read again.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_gone(*victim));
         let gone: Vec<PairKey> =
@@ -83,7 +84,7 @@ impl Ledger {
         gone.into_iter().for_each(|key| self.merge(key));
     }
 
-    /// Keeps the culprits of each victim with the most recent time.
+    /// Limits the culprits of each victim to those with the most recent time.
     fn bound(&mut self) {
         let mut surplus: Vec<PairKey> = Vec::new();
         let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();
@@ -143,12 +144,12 @@ mod tests {
         assert_eq!(ns(&mut ledger), [140]);
         ledger.take(0, &table(&[pair(130)]));
         assert_eq!(ns(&mut ledger), [170]);
-        // Its place was taken and it came back, with less and with more.
+        // The pair lost its slot and got a new one, first with a smaller sum and then with a larger one.
         ledger.take(0, &table(&[Pair { born_ns: 1, ..pair(30) }]));
         assert_eq!(ns(&mut ledger), [200]);
         ledger.take(0, &table(&[Pair { born_ns: 2, ..pair(45) }]));
         assert_eq!(ns(&mut ledger), [245]);
-        // It was not there at one reading, so all of it is new.
+        // The pair was missing in one reading, so its whole sum is new.
         ledger.take(0, &table(&[]));
         ledger.take(0, &table(&[pair(50)]));
         assert_eq!(ns(&mut ledger), [295]);
@@ -162,15 +163,15 @@ mod tests {
         assert_eq!(ns(&mut ledger), [7]);
     }
 
-    /// Charges of one victim each; the table has room for all.
+    /// Charges as (victim, culprit, ns). The table is large enough for all.
     type Charges = Vec<(u64, u64, u64)>;
 
-    /// What a victim was charged with, and is said to have been by the pairs.
+    /// Returns the sum of a victim's pairs.
     fn sum_of(pairs: &[PairReading], victim: u64) -> u64 {
         pairs.iter().filter(|pair| pair.victim == victim).map(|pair| pair.ns).sum()
     }
 
-    /// Samples after each turn of charges, and the sums of all charges until then.
+    /// Returns the sample after each turn of charges, and the sums of all charges until then.
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
         let (mut ledger, mut charged) = (Ledger::default(), BTreeMap::new());
         let mut born_ns = 0;
@@ -180,7 +181,7 @@ mod tests {
                 *charged.entry(*victim).or_default() += ns;
                 *pairs.entry((*victim, *culprit)).or_default() += ns;
             }
-            // As if each turn began with an empty table: what counts is what came on top.
+            // Works as if each turn began with an empty table, because only the increase counts.
             born_ns += 1;
             let ran = |((victim, culprit), ns)| Pair {
                 victim,
@@ -201,7 +202,7 @@ mod tests {
     }
 
     fn turn() -> impl Strategy<Value = (Charges, Option<u64>)> {
-        // Victims are never forgotten here: their sums end with them.
+        // Victims are never removed here, because their sums would end with them.
         (vec((1..4u64, 10..200u64, 1..1_000u64), 0..150), proptest::option::of(10..200u64))
     }
 
@@ -237,7 +238,7 @@ mod tests {
         let told: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
         assert_eq!(told, (78..110).chain([REST]).collect::<Vec<_>>());
         assert_eq!((readings[32].ns, ledger.take_merged(), ledger.take_merged()), ((10..78).sum(), 68, 0));
-        // One that was summed with others comes to the fore, and what stands still gives way.
+        // A culprit that was merged with others gets active, and replaces an inactive one.
         for reading in 1..8 {
             ledger.take(0, &table(&[pair(10, 10 + 30 * reading)]));
             let readings = ledger.readings();

@@ -1,7 +1,8 @@
-//! Reads the running host: BPF, `/proc` and `/sys`.
+//! Reads the running host from BPF, `/proc` and `/sys`.
 //!
-//! [`Collector::start`] resolves the kernel's fields ([`offsets`]) and attaches the BPF side ([`kernel_side`]), or opens `/proc`
-//! instead. [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
+//! [`Collector::start`] looks up the offsets of the kernel's fields ([`offsets`]) and attaches the BPF side ([`kernel_side`]). In
+//! coarse mode it opens `/proc` instead. [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds
+//! cgscope's own cost.
 
 mod bpf_calls;
 mod by_cpu;
@@ -38,7 +39,7 @@ pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 
-/// What `cgscope-psn` and the check for hidden targets share with the [`Collector`].
+/// The parts that `cgscope-psn` and the check for hidden targets share with the [`Collector`].
 pub mod shared_parts {
     pub use crate::{
         collector::{check, process_of},

@@ -1,8 +1,8 @@
-//! The CPU limits of a cgroup and their effects, from the files of v2, v1 and both together.
+//! The CPU limits of cgroups and their effects, from the files of v2, v1 or both.
 //!
-//! Parsers are plain functions on text; anything that the kernel does not write is `None`. [`LimitFiles`] reads little:
-//! settings change seldom and are kept for several reads, and effects are read only where there is a limit. With 10,000
-//! cgroups these files would otherwise be most of the cost of a Sample.
+//! Parsers are plain functions on text; text in another form than the kernel's is `None`. [`LimitFiles`] reads as little as
+//! possible. Settings change seldom, so they are kept for several reads. Effects are read only for cgroups with a limit. With
+//! 10,000 cgroups these files would otherwise be most of the cost of a sample.
 
 use std::{
     collections::HashMap,
@@ -21,12 +21,13 @@ use crate::{
     memory::{numa_stat, numa_stat_v1},
 };
 
-/// Reads of a cgroup for which its settings are valid, at least.
+/// Minimum number of reads of a cgroup for which its settings are reused.
 const SETTINGS_EVERY: u64 = 5;
-/// The longest text here is a list of CPUs: every second one of 8192 takes 21 KB.
+/// Maximum length of a file, bytes. The longest is a list of CPUs: every second one of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;
 
-/// Quota (`None` for `max`) and period of `cpu.max`, µs; both `None` for any other form than the kernel's (`cpu_max_show`, 4.15).
+/// Parses quota (`None` for `max`) and period of `cpu.max`, µs. Both are `None` for any form but the kernel's (`cpu_max_show`,
+/// 4.15).
 pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     let Some((quota, period)) = text.trim().split_once(' ') else { return (None, None) };
     match (quota, quota.parse().ok(), period.parse().ok()) {
@@ -36,7 +37,7 @@ pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// Adds the lines of `cpu.stat`: v2 (`..._usec`) and v1 (`..._time`, ns). Unknown lines change nothing.
+/// Adds the lines of `cpu.stat` from v2 (`..._usec`) or v1 (`..._time`, ns). Unknown lines are skipped.
 pub fn cpu_stat(text: &str, into: &mut CgroupReading) {
     for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         let field = match name {
@@ -61,7 +62,7 @@ pub fn cpu_stat_local(text: &str) -> Option<u64> {
     local.throttled_ns
 }
 
-/// `some` and `full` totals of `cpu.pressure`, ns.
+/// Parses the `some` and `full` totals of `cpu.pressure`, ns.
 pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     let total = |kind: &str| {
         let mut lines = text.lines().map(|line| line.split(' '));
@@ -72,13 +73,13 @@ pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     (total("some"), total("full"))
 }
 
-/// The number of CPUs in a list like `0-3,8`; `None` also for an empty list, on which nothing can run.
+/// Counts the CPUs in a list like `0-3,8`. `None` also for an empty list, on which nothing can run.
 pub fn cpu_count(text: &str) -> Option<u32> {
     let count = parse_cpu_list(text)?.len();
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// The number in a file that holds nothing else; v1's -1 (no quota) is none.
+/// Parses a file that holds only a number. v1's -1 (no quota) is `None`.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -92,10 +93,10 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Also read where memory lies, which costs as much as everything else together: the kernel sums it over all CPUs.
+    /// Also read the memory by node. This costs as much as all other files together: the kernel sums it over all CPUs.
     pub(crate) reads_memory: bool,
-    /// Re-read the settings of at most this many cgroups (at least 1) between two calls of
-    /// [`LimitFiles::forget_unread`], in turn. Up to five times as many cgroups, that makes every fifth read.
+    /// Re-read the settings of at most this many cgroups (at least 1), in turn, between two calls of
+    /// [`LimitFiles::forget_unread`]. With up to five times as many cgroups, each is re-read at every fifth read.
     pub(crate) settings_at_once: u64,
     known: HashMap<u64, KnownCgroup>,
     turn: u64,
@@ -112,7 +113,7 @@ struct KnownCgroup {
     counters: Option<Counters>,
 }
 
-/// Figures that show a change of the quota.
+/// Counters that reveal a change of the quota.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     at: Instant,
@@ -122,7 +123,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// True if the figures until `later` do not fit that quota, or it ran out in between.
+    /// Whether the growth until `later` does not fit the quota, or the quota ran out in between.
     fn contradict(&self, later: &Self, limits: &CgroupReading) -> bool {
         let came = |before: Option<u64>, now: Option<u64>| now?.checked_sub(before?);
         if came(self.throttled, later.throttled).is_some_and(|throttled| throttled != 0) {
@@ -139,18 +140,19 @@ impl Counters {
 }
 
 impl LimitFiles {
-    /// For the hierarchies mounted now. `root` is `/` except in tests.
+    /// Creates a reader for the hierarchies that are mounted now. `root` is `/` except in tests.
     pub fn new(root: &Path) -> Self {
         Self { mounts: Mounts::read(root), settings_at_once: u64::MAX, ..Self::default() }
     }
 
-    /// Reads a cgroup by its id (the inode of its directory) and its path under the cpu controller's mount (`/a/b`).
+    /// Reads a cgroup by its id (the inode of its directory) and its path below the cpu controller's mount (`/a/b`).
     ///
-    /// Settings are read at once, again with the second to sixth read, in turn, and from then on with every fifth; see
-    /// `settings_at_once`. The rest is read every time, but only for a cgroup with a quota, or if `whole`.
+    /// Settings are read at the first read. Cgroups take turns: each re-reads its settings once in its second to sixth read, and
+    /// then at every fifth read; see `settings_at_once`. Effects are read every time, but only for a cgroup with a quota, or if
+    /// `whole` is set.
     ///
-    /// `None` if the cgroup was removed or replaced (seen late if nothing had to be read), and for a path with `..`. A cgroup
-    /// that is removed during the read lacks the rest.
+    /// Returns `None` if the cgroup was removed or replaced, and for a path with `..`. A removal is noticed late if nothing had
+    /// to be read. A cgroup removed during the read lacks the remaining figures.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
         let kept = self.kept(id);
@@ -177,14 +179,15 @@ impl LimitFiles {
         Some(reading)
     }
 
-    /// Re-reads the settings of a cgroup next time if its quota kept a task from running and none is known.
+    /// Re-reads the settings of a cgroup next time if its quota kept a task from running and no quota is known.
     pub fn was_out_of_quota(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
     }
 
-    /// Keeps the counters. True if the quota may have changed: they do not fit it, or it ran out and may have been lowered.
+    /// Keeps the counters. Returns true if the quota may have changed: the counters do not fit it, or it ran out and may have
+    /// been lowered.
     fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         let counters =
@@ -259,7 +262,7 @@ impl LimitFiles {
             return files.text("cpuset.cpus").map(list);
         }
         let mount = self.mounts.unified.as_deref()?;
-        // With cpu in v1, this cgroup may not exist in v2, whose ancestors then say nothing about it.
+        // If cpu is in v1, this cgroup may not exist in v2. Then its ancestors there say nothing about it.
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
@@ -300,7 +303,7 @@ impl LimitFiles {
     }
 }
 
-/// The path to join to a mount. Anyone may have written it to a file: `..` could lead anywhere.
+/// Returns the path to join to a mount. Any user may have written the path to a file, and `..` could lead anywhere.
 fn below_the_mount(path: &str) -> Option<&str> {
     let path = path.trim_start_matches('/');
     path.split('/').all(|name| name != "..").then_some(path)
@@ -313,7 +316,7 @@ struct Mounts {
     unified: Option<PathBuf>,
     cpuset_v1: Option<PathBuf>,
     memory_v1: Option<PathBuf>,
-    /// The same as `cpu` if mounted together.
+    /// The same as `cpu` if both controllers are mounted together.
     cpuacct_v1: Option<PathBuf>,
 }
 
@@ -339,7 +342,7 @@ impl Mounts {
     }
 }
 
-/// Reads files of directory after directory into one buffer.
+/// Reads files of one directory after another into one buffer.
 #[derive(Debug, Default)]
 struct Reader {
     path: PathBuf,
@@ -354,7 +357,7 @@ impl Reader {
         self
     }
 
-    /// `None` if it is missing, unreadable, too long or not text.
+    /// Reads a file. `None` if it is missing, unreadable, too long or not text.
     fn text(&mut self, name: &str) -> Option<&str> {
         self.path.push(name);
         let file = File::open(&self.path);
@@ -369,7 +372,7 @@ impl Reader {
     }
 }
 
-/// Reads to the end. `None` on errors, and if the buffer is full, as the text may be cut.
+/// Reads to the end. `None` on errors, and if the buffer is full, because the text may be cut.
 fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while length < buffer.len() {

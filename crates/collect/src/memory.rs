@@ -1,4 +1,4 @@
-//! Where memory lies by NUMA node: of cgroups from `memory.numa_stat`, of processes from `numa_maps`.
+//! Memory by NUMA node: of cgroups from `memory.numa_stat`, of processes from `numa_maps`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use cgscope_model::{
     sum,
 };
 
-/// The lines of v2 `memory.numa_stat` that share no byte (`memory_stats` in `mm/memcontrol.c`).
+/// The lines of v2's `memory.numa_stat` that do not overlap (`memory_stats` in `mm/memcontrol.c`).
 const DISJOINT: [&str; 6] =
     ["anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable"];
 
@@ -27,7 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// `memory.numa_stat` of v1 in bytes; the file counts pages. Before 3.17 only `total=...`, without what is below.
+/// Parses v1's `memory.numa_stat`, which counts pages; returns bytes. Before 3.17 it has only `total=...`, without descendants.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -47,8 +47,8 @@ struct Maps {
 }
 
 impl Maps {
-    /// `7f12 bind:1 anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4` (`show_numa_map` in `fs/proc/task_mmu.c`). Blanks in
-    /// file names are escaped; two policies have one in their name.
+    /// Adds a line such as `7f12 bind:1 anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4` (`show_numa_map` in `fs/proc/task_mmu.c`).
+    /// Spaces in file names are escaped; two policies have one in their name.
     fn add(&mut self, line: &str, page_bytes: u64) {
         let Some((_, rest)) = line.split_once(' ') else { return };
         let begin = ["weighted interleave", "prefer (many)"].iter().find(|name| rest.starts_with(*name));
@@ -79,14 +79,15 @@ impl Maps {
 }
 
 const POLICIES: usize = 8;
-/// Processes read: those with the most CPU time so far.
+/// Maximum number of processes to read: those with the most CPU time so far.
 const PROCESSES: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Shortest pause as a multiple of the last reading's time, which is then at most 1 %.
+/// Minimum pause as a multiple of the last reading's duration, so that readings take at most 1 % of the time.
 const PAUSES_PER_READING: u32 = 100;
 
-/// Reads where the memory of processes lies, on demand only: the kernel walks the page tables of each mapping under the process's
-/// mmap lock (for reading), milliseconds per GiB in 4 KiB pages. Meanwhile the process can fault pages but neither map nor unmap.
+/// Reads the NUMA nodes of processes' memory, only on demand. The kernel walks the page tables of each mapping while it holds the
+/// process's mmap lock for reading: milliseconds per GiB with 4 KiB pages. During that time the process can fault pages, but it
+/// can neither map nor unmap memory.
 #[derive(Debug)]
 pub(crate) struct MemoryFiles {
     root: PathBuf,
@@ -99,7 +100,7 @@ impl MemoryFiles {
         Self { root: root.into(), due: None, latest: Vec::new() }
     }
 
-    /// The processes of these tasks, ascending by id; as last read if a reading is not due.
+    /// Returns the memory of these tasks' processes, ascending by id. If no reading is due, returns the last one.
     pub(crate) fn read(&mut self, tasks: &[TaskReading], now: Instant) -> Vec<ProcessMemory> {
         let is_due = self.due.is_none_or(|due| now >= due);
         if is_due {
@@ -112,7 +113,7 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// `None` if it has exited, may not be read, has no memory (kernel threads), or the kernel has no NUMA.
+    /// `None` if the process has exited, may not be read, has no memory (kernel threads), or the kernel has no NUMA support.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;

@@ -1,4 +1,4 @@
-//! Offsets of the kernel's fields, and its features, from the running kernel's BTF.
+//! Offsets of the kernel's fields, and the kernel's features, from the running kernel's BTF.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,25 +8,25 @@ use cgscope_model::doctor::FeatureOff;
 
 use crate::Failure;
 
-/// The kernel's types (CONFIG_DEBUG_INFO_BTF).
+/// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Offsets and missing features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// For the BPF side.
+    /// The offsets, for the BPF side.
     pub offsets: Offsets,
-    /// What this kernel lacks.
+    /// The features that this kernel lacks.
     pub off: Vec<FeatureOff>,
 }
 
 impl Resolved {
-    /// True if the kernel has it.
+    /// Whether the kernel has the feature.
     pub fn has(&self, feature: Feature) -> bool {
         self.off.iter().all(|off| off.feature != feature)
     }
 
-    /// What is missing of the fields and features that every measurement needs.
+    /// Returns the missing ones of the fields and features that every measurement needs.
     pub fn missing_required(&self) -> Vec<&str> {
         let needed = self.off.iter().filter(|off| off.feature.is_needed());
         needed.flat_map(|off| &off.missing).map(String::as_str).collect()
@@ -88,7 +88,7 @@ fn has_enumerator(btf: &Btf, of: &str, name: &str) -> bool {
     })
 }
 
-/// The arguments of a tracepoint's function, as BPF sees them.
+/// Returns the number of arguments of a tracepoint's function, as BPF sees them.
 fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
     let types = btf.resolve_types_by_name(&format!("btf_trace_{tracepoint}")).ok()?;
     let typedef = types.into_iter().find_map(|ty| match ty {
@@ -103,7 +103,7 @@ fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
 }
 
 fn read(path: &Path) -> Result<Btf, Box<dyn std::error::Error>> {
-    // Mapping, where the kernel supports it, reads only what is needed; parsing all costs 30 MiB and 100 ms.
+    // If the kernel supports mapping, only the needed parts are read; parsing the whole file costs 30 MiB and 100 ms.
     match Btf::from_file_with_backend(path, Backend::Mmap) {
         Ok(btf) => Ok(btf),
         Err(_) => Ok(Btf::from_file(path)?),
@@ -126,7 +126,7 @@ fn find(btf: &Btf, field: &Field) -> Option<u32> {
         .map(Offsets::bit)
 }
 
-/// The offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as
+/// Returns the offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as
 /// the parent's.
 fn bit_offset<'a>(
     btf: &Btf,

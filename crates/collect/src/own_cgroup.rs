@@ -1,7 +1,7 @@
-//! A cgroup for a command: it holds all its processes, whatever their parents, and their CPU time.
+//! A cgroup for a command. It holds all processes of the command, whatever their parents, and counts their CPU time.
 //!
-//! It is in v2, a child of our own cgroup, and has no controller: with one it would be scheduled beside its siblings,
-//! and measuring would change the result.
+//! It is a child of our own cgroup in v2, and has no controller. With a controller it would compete with its siblings, and
+//! measuring would change the result.
 
 use std::{
     fs::{self, File},
@@ -24,19 +24,19 @@ use crate::{
 };
 
 const PREFIX: &str = "cgscope-stat-";
-/// Controllers that share out among siblings.
+/// Controllers that divide a resource among siblings.
 const WEIGHING: [&str; 2] = ["cpu", "io"];
-/// Another cgscope may remove a cgroup that is not locked yet.
+/// Maximum number of attempts: another cgscope may remove a cgroup that is not locked yet.
 const ATTEMPTS: u32 = 5;
-/// Pauses before attempts to remove it: the kernel needs a moment to release killed or moved processes.
+/// Pauses before attempts to remove the cgroup, ms: the kernel needs a moment to release killed or moved processes.
 const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
-    /// Its name.
+    /// The process name.
     pub comm: String,
 }
 
@@ -45,13 +45,13 @@ pub struct Process {
 pub struct OwnCgroup {
     directory: PathBuf,
     path: String,
-    /// Held while we live: an unlocked cgroup was left by a killed cgscope.
+    /// Held as long as this cgscope runs: an unlocked cgroup was left by a killed cgscope.
     _lock: File,
 }
 
 impl OwnCgroup {
-    /// Makes a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
-    /// writable v2 hierarchy, and where a cgroup would change how the command is scheduled.
+    /// Creates a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
+    /// writable v2 hierarchy, and if a cgroup would change how the command is scheduled.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -64,13 +64,13 @@ impl OwnCgroup {
         Err(failure(format!("a new cgroup in {} was removed at once each time", parent.display()), ""))
     }
 
-    /// `None`: another cgscope removed it.
+    /// Tries to create the cgroup. `None` if another cgscope removed it.
     fn attempt(parent: &Path, path: &str) -> io::Result<Option<Self>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = parent.join(&name);
         match fs::create_dir(&directory) {
-            // Made in a PID namespace with other ids.
+            // A cgscope in another PID namespace has the same id and created it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
         }
@@ -82,19 +82,19 @@ impl OwnCgroup {
         Ok(is_ours.then_some(Self { directory, path, _lock: lock }))
     }
 
-    /// Its path under the mount of v2.
+    /// Returns the path below the v2 mount.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Moves a process into it; its later children follow. Fails for example without write access to a common ancestor.
+    /// Moves a process into the cgroup; its later children follow. Fails for example without write access to a common ancestor.
     pub fn add(&self, pid: u32) -> Result<(), Failure> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
             failure(format!("the command could not be moved to {} ({error})", self.directory.display()), "")
         })
     }
 
-    /// The CPU time of all that is or was in it, from `cpu.stat`.
+    /// Returns the CPU time of all processes that are or were in the cgroup, from `cpu.stat`.
     pub fn stat(&self) -> CgroupReading {
         let mut reading = CgroupReading::default();
         if let Ok(text) = fs::read_to_string(self.directory.join("cpu.stat")) {
@@ -103,12 +103,13 @@ impl OwnCgroup {
         reading
     }
 
-    /// The processes in it and below it.
+    /// Returns the processes in the cgroup and below it.
     pub fn processes(&self) -> Vec<Process> {
         processes_below(&self.directory)
     }
 
-    /// Moves remaining processes to the parent cgroup and removes it. Fails with child cgroups, or processes that cannot be moved.
+    /// Moves remaining processes to the parent cgroup and removes this one. Fails if it has child cgroups, or processes that
+    /// cannot be moved.
     pub fn remove(self) -> Result<(), Failure> {
         let removed = self.take_away();
         let stays = format!("the cgroup {} could not be removed", self.directory.display());
@@ -163,17 +164,17 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     found.into_iter().filter_map(named).collect()
 }
 
-/// The name of a process; `None` once it has ended, even if not reaped.
+/// Returns the name of a process; `None` if it has exited, even if it is not reaped.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
     Some(printable(&String::from_utf8_lossy(stat.comm)).to_string())
 }
 
-/// In v1 also processes with only some of their threads in it.
+/// Returns the process ids in the cgroup. v1 also lists processes with only some of their threads in it.
 fn pids(directory: &Path) -> Vec<u32> {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    // 0 is a process outside of our namespace.
+    // 0 stands for a process outside of our namespace.
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
 }
 
@@ -187,7 +188,7 @@ fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
     })
 }
 
-/// Our own cgroup in v2 or the hierarchy of a v1 controller: its directory, and its path under the mount.
+/// Returns the directory of our own cgroup, in v2 or in the hierarchy of a v1 controller, and its path below the mount.
 pub(crate) fn own_directory(
     root: &Path,
     mountinfo: &str,
@@ -198,19 +199,20 @@ pub(crate) fn own_directory(
     let (_, ours) = text::hierarchy(&cgroups, controller)?;
     let shown = shown_at(mountinfo, mount).unwrap_or_else(|| "/".into());
     let path = below(std::str::from_utf8(ours).ok()?, &shown)?;
-    // Joining with nothing leaves a slash at the end.
+    // Joining with an empty path leaves a slash at the end.
     let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
     Some((directory, path))
 }
 
-/// A path of the hierarchy under a mount that shows `shown`.
+/// Converts a path of the hierarchy to a path below a mount that shows `shown`.
 fn below(path: &str, shown: &str) -> Option<String> {
     let rest = if shown == "/" { path } else { path.strip_prefix(shown)? };
     let is_inside = (rest.is_empty() || rest.starts_with('/')) && rest.split('/').all(|name| name != "..");
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })
 }
 
-/// An error if the parent passes on such a controller (only a root with processes can): its child would get its own share.
+/// Fails if the parent enables such a controller for its children (only a root with processes can): a child would get its own
+/// share.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
@@ -226,7 +228,7 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Removes unlocked cgroups; one with processes stays until they end.
+/// Removes unlocked cgroups. A cgroup with processes stays until they end.
 fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));

@@ -1,7 +1,7 @@
 //! The memory limit of our own cgroup, and how many more tasks fit in it.
 //!
-//! The kernel charges task storage to the memory cgroup that made the map (`bpf_map_kzalloc`, Linux 5.11), past its
-//! limit: it would kill cgscope instead of refusing, and anyone who may start threads could cause that.
+//! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond its
+//! limit. So it would kill cgscope instead of refusing an allocation, and any user who may start threads could cause that.
 
 use std::{
     fs,
@@ -17,18 +17,19 @@ use crate::{
     source::coarse::text,
 };
 
-/// Kernel memory beside a task's value: `bpf_local_storage_elem` before it, the charged cgroup after it.
+/// Kernel memory besides a task's value, bytes: `bpf_local_storage_elem` before it, the charged cgroup after it.
 const BESIDE_STORAGE: usize = 64 + size_of::<usize>();
-/// `bpf_local_storage`, one per task.
+/// Size of `bpf_local_storage`, one per task, bytes.
 const OF_TASK: usize = 256;
-/// User-space memory per task in a few Samples, and while comparing and encoding, about.
+/// User-space memory per task in a few samples, and while comparing and encoding; approximate, bytes.
 const OF_USER_SPACE: usize = 3 << 10;
 
-/// All memory per task, bytes. The kernel rounds up to a power of two.
+/// Total memory per task, bytes. The kernel rounds up to a power of two.
 const TASK: u64 =
     ((size_of::<TaskStorage>() + BESIDE_STORAGE).next_power_of_two() + OF_TASK + OF_USER_SPACE) as u64;
 
-/// This fraction of a limit stays free for other memory: with 180,000 threads and 1 GiB that was 80 MiB, at peaks 50 MiB more.
+/// This fraction of a limit stays free for other memory. With 180,000 threads and 1 GiB, that memory took 80 MiB, at peaks 50 MiB
+/// more.
 const RESERVE: u64 = 4;
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(crate) struct OwnMemory {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// Pages of files, which can be dropped, except those of `in_memory`.
+    /// Cached file pages. They can be dropped, except for those of `in_memory`.
     cached: &'static str,
     in_memory: &'static str,
 }
@@ -69,14 +70,14 @@ impl OwnMemory {
         Self { directories, files }
     }
 
-    /// How many more tasks can be followed, negative if too many are; `None`: no limit.
+    /// Returns how many more tasks can be followed; negative if too many are. `None` if there is no limit.
     pub(crate) fn room(&self) -> Option<i64> {
         self.directories.iter().filter_map(|directory| self.room_in(directory)).min()
     }
 
     fn room_in(&self, directory: &Path) -> Option<i64> {
         let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
-        // `max`, or in v1 a huge number: no limit.
+        // `max`, or in v1 a huge number, means no limit.
         let limit = number(&read(self.files.limit)?).filter(|limit| *limit < 1 << 60)?;
         let used = number(&read(self.files.used)?)?;
         let stat = read("memory.stat").unwrap_or_default();

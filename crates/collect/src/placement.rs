@@ -1,4 +1,4 @@
-//! CPUs and NUMA nodes: what they did, and which tasks are held to them.
+//! CPUs and NUMA nodes: what they did, and which tasks are restricted to them.
 //!
 //! Parsers are plain functions on text. All paths are below a root that tests choose.
 
@@ -28,15 +28,15 @@ pub(crate) struct PlacementFiles {
     tick_ns: u64,
     online: Vec<u32>,
     pub(crate) cpu_nodes: NodesOfCpus,
-    /// CPUs came or went before the last call of [`cpus`](Self::cpus).
+    /// Whether CPUs went online or offline before the last call of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,
-    /// `None` where thread ids differ from the kernel side's.
+    /// `None` if thread ids here differ from those of the BPF side.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
 }
 
 impl PlacementFiles {
-    /// `root` is `/` except in tests. `memory`: read that of processes.
+    /// Creates a reader. `root` is `/` except in tests. `memory`: also read the memory of processes.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = ids_are_ours().then(Affinities::default);
@@ -57,8 +57,8 @@ impl PlacementFiles {
         nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
-    /// The online CPUs, ascending. Reading `/proc/stat` takes about 1 ms on several hundred CPUs: the kernel sums their
-    /// interrupts.
+    /// Returns the online CPUs, ascending. Reading `/proc/stat` takes about 1 ms with several hundred CPUs, because the kernel
+    /// sums their interrupts.
     pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
@@ -74,7 +74,7 @@ impl PlacementFiles {
         cpus
     }
 
-    /// The online nodes, ascending. Memory comes and goes without CPUs.
+    /// Returns the online nodes, ascending. They are read every time, because memory can be added and removed without CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -86,7 +86,8 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Adds to tasks their node, to busy ones their scheduling and, on several nodes, what holds them to their CPUs.
+    /// Sets the node of all tasks and the scheduling of busy ones. With several nodes, also sets what restricts busy tasks to
+    /// their CPUs.
     pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
         for task in tasks.iter_mut() {
             task.node = self.cpu_nodes.get(&task.cpu).copied();
@@ -105,14 +106,14 @@ impl PlacementFiles {
         }
     }
 
-    /// The memory of these tasks' processes, ascending by id; empty unless requested.
+    /// Returns the memory of these tasks' processes, ascending by id; empty unless requested.
     pub(crate) fn memory(&mut self, tasks: &[TaskReading]) -> Vec<ProcessMemory> {
         self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
     }
 }
 
 pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
-    // What could not be read cannot be checked.
+    // If the nodes could not be read, they cannot be checked.
     if nodes.is_empty() {
         return Ok(());
     }
@@ -138,7 +139,7 @@ pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
     }
 }
 
-/// The node of each online CPU; empty where they could not be read.
+/// Returns the node of each online CPU; empty if they could not be read.
 pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
     if !has_no_numa(root) {
         return facts::cpu_to_node(root);
@@ -147,8 +148,8 @@ pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
     parse_cpu_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, 0)).collect()
 }
 
-/// The `cpuN` lines of `/proc/stat`, ascending: USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE. Only
-/// online CPUs have one. USER includes GUEST.
+/// Parses the `cpuN` lines of `/proc/stat`, ascending: USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE. Only
+/// online CPUs have a line. USER includes GUEST.
 pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
     let cpu = |line: &str| {
         let (name, times) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -160,7 +161,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
             let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
             sum.checked_mul(tick_ns)
         };
-        // 7 is STEAL: neither, as another guest ran.
+        // Field 7, STEAL, is neither: another guest ran.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
         Some(CpuReading { cpu, node: None, busy_ns, idle_ns, waits: None })
     };
@@ -170,7 +171,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
     cpus
 }
 
-/// `Node 8 MemTotal:  1000 kB`, or the same lines of `/proc/meminfo` without their node.
+/// Parses lines like `Node 8 MemTotal:  1000 kB`, or those of `/proc/meminfo`, which lack the node.
 fn node_memory(node: u32, meminfo: &str) -> NodeReading {
     let bytes = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, rest)| rest))?;

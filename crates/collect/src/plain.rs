@@ -1,4 +1,4 @@
-//! Types that the kernel's bytes may be read as.
+//! Types as which the kernel's bytes can be read.
 
 use aya::Pod;
 use cgscope_layout::{
@@ -15,12 +15,12 @@ use cgscope_layout::{
 ///
 /// # Safety
 ///
-/// Any bits are a value of the type.
+/// Any bits must be a valid value of the type.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($type:ty),*) => {$(
-        // SAFETY: made of integers and arrays of them.
+        // SAFETY: made of integers and arrays of integers.
         unsafe impl Plain for $type {}
     )*};
 }
@@ -44,10 +44,10 @@ plain!(
     ThreadsConfig
 );
 
-/// A plain type for aya, whose trait cannot be implemented for types of another crate.
+/// Wraps a plain type for aya, whose trait cannot be implemented for types of another crate.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Raw<T>(pub T);
 
-// SAFETY: as the type in it.
+// SAFETY: the same as for the wrapped type.
 unsafe impl<T: Plain + 'static> Pod for Raw<T> {}

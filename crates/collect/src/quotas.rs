@@ -1,4 +1,4 @@
-//! The quotas of all cgroups at two moments: what a command did to them, whichever cgroup it ran in.
+//! The quotas of all cgroups at two moments. They show what a command did to them, whichever cgroup it ran in.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -23,13 +23,13 @@ pub struct QuotaFiles {
 }
 
 impl QuotaFiles {
-    /// For this host.
+    /// Creates a reader for this host.
     pub fn of_this_host() -> Self {
         let host = Path::new("/");
         Self { mounts: CgroupMounts::read(host), files: LimitFiles::new(host), known: HashMap::new() }
     }
 
-    /// The hierarchy of the cpu controller is v2.
+    /// Whether the cpu controller's hierarchy is v2.
     pub fn is_v2(&self) -> bool {
         self.mounts.cpu_is_v2()
     }
@@ -43,12 +43,12 @@ impl QuotaFiles {
         new
     }
 
-    /// Reads the known cgroups; takes some tens of microseconds for each.
+    /// Reads the known cgroups. Takes some tens of microseconds for each.
     pub fn read(&mut self) -> Vec<QuotaReading> {
         self.known.iter().filter_map(|(id, path)| read(&mut self.files, *id, path)).collect()
     }
 
-    /// The processes in a cgroup of the cpu controller and below it.
+    /// Returns the processes in a cgroup of the cpu controller and below it.
     pub fn processes(&self, path: &str) -> Vec<Process> {
         let directory = self.mounts.cpu().map(|mount| mount.join(path.trim_start_matches('/')));
         directory.map_or_else(Vec::new, |directory| processes_below(&directory))

@@ -1,4 +1,4 @@
-//! From the records of the BPF side to the readings of a Sample: plain functions.
+//! Converts the records of the BPF side to the readings of a sample. All are plain functions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(crate) struct KnownTask {
     pub comm: Arc<str>,
     hist: Arc<Hist>,
     accounts: Option<Arc<Accounts>>,
-    /// Its figures when it moved to its cgroup from another.
+    /// The task's figures when it moved to its cgroup from another one.
     base: Option<Box<Base>>,
     pub stack: Option<Arc<[u64]>>,
     pub told_in: u64,
@@ -34,7 +34,7 @@ impl KnownTask {
         self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
     }
 
-    /// Where it ran, and for how long in all, ns.
+    /// Returns the task's placement, and its total run time, ns.
     pub fn placement(&self, told: &TaskTold<'_>) -> Option<(wire::Placement, u64)> {
         let ran_ns = self.totals(told.record).on_cpu_ns;
         let raw = told.placement?;
@@ -44,7 +44,7 @@ impl KnownTask {
         ))
     }
 
-    /// Updates it in reading `turn`, at `now_ns` of CLOCK_MONOTONIC. Unchanged parts stay the same in memory.
+    /// Updates the task in reading `turn`, at `now_ns` of CLOCK_MONOTONIC. Unchanged parts keep their allocation.
     pub fn update(&mut self, told: &TaskTold<'_>, turn: u64, now_ns: u64) {
         let record = told.record;
         self.told_in = turn;
@@ -67,7 +67,7 @@ impl KnownTask {
     }
 }
 
-/// The figures of a task when it moved to its cgroup; earlier ones belong to the cgroup before.
+/// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
 struct Base {
     found_ns: u64,
     told: wire::Told,
@@ -78,7 +78,7 @@ struct Base {
 impl Base {
     fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
         let placement = told.placement.copied().unwrap_or_default();
-        // Threads that have exited are not counted by cgroup.
+        // Exited threads are not counted by cgroup.
         let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
         Self { found_ns, told: base, placement, gone }
     }
@@ -88,12 +88,12 @@ impl Base {
     }
 }
 
-/// Scales ticks to `ran_ns`; nothing falls below `before`.
+/// Scales ticks to `ran_ns`. No value falls below `before`.
 fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
     let mut blocked = ByState(own.blocked_ns);
-    // Clocks of two CPUs may differ.
+    // The clocks of two CPUs can differ.
     for (now, before) in blocked.0.iter_mut().zip(before.blocked.unwrap_or_default().0) {
         *now = before.max(*now);
     }
@@ -133,14 +133,14 @@ pub(crate) fn reading(
     }
 }
 
-/// A task about to sleep sets its state while it still runs, or waits after a preemption. Being on a run queue says
-/// nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE).
+/// Returns the task's state. A task that is about to sleep sets its state while it still runs, or waits after a preemption. Being
+/// on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE).
 fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
     if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
 }
 
-/// The start of the current wait, ns.
+/// Returns the start of the current wait, ns.
 pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
         return None;
@@ -152,7 +152,7 @@ pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     }
 }
 
-/// The current wait: since its start, and what it waited on other CPUs before.
+/// Returns the current wait: the time since its start, and its earlier parts on other CPUs.
 pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let since_ns = waits_since_ns(record)?;
     // `run_delay` may lag while the task is switched in.
@@ -160,7 +160,7 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
     let mut by_cause = ByCause(record.pending);
     by_cause.add(&ByCause::only(Cause::Unattributed, booked_ns));
-    // The clock of its run queue may be a tick behind.
+    // The clock of the task's run queue can be a tick behind.
     let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
     by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
     if by_cause.total() != ns {
@@ -169,14 +169,14 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
-/// The hook updates the sum, the bucket and the causes of a wait one after the other; a reader in between must not see
-/// one without the others. The last update counts.
+/// Makes the totals consistent with each other. The hook updates the sum, the bucket and the causes of a wait one after the
+/// other, so a reader in between sees only some of them. The part that the hook updates last decides.
 fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.waits = hist.count();
     totals.wait_ns = totals.by_cause.total();
 }
 
-/// `accounts`: user, system and blocked time is counted.
+/// Converts the figures of exited tasks. `accounts`: user, system and blocked time is counted.
 pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);

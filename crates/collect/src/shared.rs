@@ -1,4 +1,4 @@
-//! Readings shared by viewers of several users: who owns a task, and for whom it is followed.
+//! Readings that viewers of several users share: who owns a task, and for whom it is followed.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) fn access(record: &TaskRecord) -> Access {
 pub(crate) struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
-    /// The marks are set in the BPF side and must be cleared after the reading.
+    /// Whether the marks are set on the BPF side and must be cleared after the reading.
     is_told: bool,
 }
 
@@ -32,7 +32,7 @@ impl Changes {
         }
     }
 
-    /// Follows nothing for this viewer from the next reading on.
+    /// Stops following for this viewer from the next reading on.
     pub(crate) fn stop(&mut self, follower: Follower) {
         self.clear |= follower.bit();
         for bits in self.bits.values_mut() {
@@ -40,7 +40,7 @@ impl Changes {
         }
     }
 
-    /// Call before a reading.
+    /// Sets the marks on the BPF side. Call before a reading.
     pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
         if self.clear == 0 && self.bits.is_empty() {
             return Ok(());
@@ -49,7 +49,7 @@ impl Changes {
         side.mark(self.clear, &self.bits)
     }
 
-    /// Call after a reading.
+    /// Clears the marks on the BPF side. Call after a reading.
     pub(crate) fn were_read(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
         if !self.is_told {
             return Ok(());

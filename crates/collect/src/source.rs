@@ -17,7 +17,8 @@ pub(crate) trait Source: Send {
     fn mode(&self) -> Mode;
     /// Reads tasks, exited tasks, pairs, stacks and the waits of CPUs, each in the order of a [`Sample`].
     fn read(&mut self) -> Result<Sample, Failure>;
-    /// Reports what it knows of cgroups. Call after [`read`](Self::read), so that it covers all cgroups named there.
+    /// Adds what the source knows of cgroups to the tree. Call after [`read`](Self::read), so that it covers all cgroups in that
+    /// reading.
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
 
@@ -33,12 +34,12 @@ pub(crate) trait Source: Send {
         None
     }
 
-    /// How many cgroups with exited tasks, and how many pairs of victim and culprit, are held.
+    /// Returns how many cgroups with exited tasks, and how many pairs of victim and culprit, are kept.
     fn held(&self) -> (usize, usize) {
         (0, 0)
     }
 
-    /// The owner of each task of the latest reading, ascending by serial; empty unless readings are shared.
+    /// Returns the owner of each task of the latest reading, ascending by serial; empty unless readings are shared.
     fn access(&self) -> &[Access] {
         &[]
     }

@@ -26,7 +26,7 @@ pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     stack: StackReading,
-    /// Blocked time that was counted by then, for whichever stack.
+    /// Blocked time counted before the current stack, with any stack, ns.
     counted_ns: u64,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWa
     Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
 }
 
-/// All stacks, ascending, each key once. Counts, read after the tasks, include the stacks of tasks that have returned since.
+/// Merges all stacks, ascending, each key once. Counts are read after the tasks, so they include tasks that have woken since.
 pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
     let mut sums: HashMap<u64, u64> = HashMap::new();
     for stack in &counted {
@@ -67,7 +67,7 @@ pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Ve
     merged
 }
 
-/// A stack ends at its first 0.
+/// Returns the frames of a stack, which ends at its first 0.
 pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
     let end = stack.iter().position(|frame| *frame == 0).unwrap_or(stack.len());
     stack[..end].into()

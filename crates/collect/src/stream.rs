@@ -1,4 +1,4 @@
-//! Parses what the iterators of the BPF side write.
+//! Parses the output of the BPF side's iterators.
 
 use std::io::{self, Read};
 
@@ -12,17 +12,17 @@ use cgscope_layout::{
 
 use crate::plain::Plain;
 
-/// Twice the kernel's buffer, so that each read takes all of it.
+/// Twice the size of the kernel's buffer, so that each read takes all of it.
 const BUFFER: usize = 64 * 1024;
 
-/// The buffer of a stream, in words, so that records can be read in place.
+/// The buffer of a stream, made of words, so that records can be read in place.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u64>);
 
 impl Buffer {
     fn bytes(&mut self) -> &mut [u8] {
         self.0.resize(BUFFER / size_of::<u64>(), 0);
-        // SAFETY: all of these words, in bytes.
+        // SAFETY: exactly the bytes of these words.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), BUFFER) }
     }
 }
@@ -32,14 +32,14 @@ impl Buffer {
 pub enum StreamEnd {
     /// Everything was read.
     Complete,
-    /// It was cut, or held something that is not a record.
+    /// The stream was cut, or contained something that is not a record.
     CutShort,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskTold<'a> {
     pub record: &'a TaskRecord,
-    /// Its figures when it moved to its cgroup, if it has just done so.
+    /// The task's figures when it moved to its cgroup, if it has just moved.
     pub base: Option<&'a Told>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
@@ -47,7 +47,7 @@ pub(crate) struct TaskTold<'a> {
     pub histogram: Option<&'a Histogram>,
 }
 
-/// Calls `each` for every record of `stream` in turn.
+/// Calls `each` for every record of `stream`.
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -76,7 +76,7 @@ pub(crate) fn read_records(
     })
 }
 
-/// Calls `each` with every cgroup id among the exited, and its figures if there may be new ones.
+/// Calls `each` with every cgroup id that has exited tasks, and with its figures if there may be new ones.
 pub(crate) fn read_exited(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -102,7 +102,7 @@ pub(crate) fn read_exited(
     })
 }
 
-/// Reads a stream to its end. `take` takes whole records and returns the bytes used, or `None` if there is no record.
+/// Reads a stream to its end. `take` consumes whole records and returns the bytes used, or `None` if the bytes are not a record.
 pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -112,7 +112,7 @@ pub fn drain(
     let mut held = 0;
     loop {
         let read = match stream.read(&mut buffer[held..]) {
-            // A whole buffer's worth of tasks could not be shown: read again.
+            // A whole buffer of tasks could not be shown: read again.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 continue;
             }
@@ -140,7 +140,7 @@ fn length(flags: u32) -> usize {
     size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
 }
 
-/// Takes a part off the front; `None` if it is incomplete.
+/// Splits a part off the front; `None` if it is incomplete.
 fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
@@ -150,7 +150,7 @@ fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
         return None;
     }
     *bytes = rest;
-    // SAFETY: aligned, of the size of the part, and any bits are valid.
+    // SAFETY: the bytes are aligned, have the size of the part, and any bits are valid.
     Some(unsafe { &*part })
 }
 
@@ -162,7 +162,7 @@ mod tests {
     const HISTOGRAM: usize = size_of::<Histogram>();
     const WORDS: u32 = (HISTOGRAM / 4) as u32;
 
-    /// What follows the record of a task, by its number.
+    /// Returns which parts follow a task's record, by the task's number.
     fn flags_of(tid: u32) -> u32 {
         let if_nth = |nth, flag| if tid.is_multiple_of(nth) { flag } else { 0 };
         if_nth(3, HAS_HISTOGRAM)
@@ -172,7 +172,7 @@ mod tests {
             | if_nth(11, HAS_BASE)
     }
 
-    /// Hands out `bytes` in pieces of `piece`.
+    /// Returns `bytes` in pieces of length `piece`.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Places of cgroups of which every third comes whole.
+    /// Encodes entries of cgroups; every third one has its figures.
     fn exited_stream(cgroups: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for cgroup_id in 0..cgroups {

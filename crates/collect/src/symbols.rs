@@ -1,7 +1,7 @@
-//! Names of the kernel's functions by address, from `/proc/kallsyms`.
+//! Names of kernel functions by address, from `/proc/kallsyms`.
 //!
-//! Our own reader: blazesym allocates a name for every symbol, variables included, and drops the module and the bounds
-//! of the scheduler, which [`KernelSymbols::wchan`] needs; procfs does not read this file.
+//! We have our own parser for two reasons. blazesym allocates a name for every symbol, including variables, and drops the module
+//! and the bounds of the scheduler, which [`KernelSymbols::wchan`] needs. procfs does not read this file.
 
 use std::{
     fs::File,
@@ -13,48 +13,51 @@ use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions, read at the first lookup: 122,000 (Linux 6.18) take 4.6 MB and 54 ms. Later modules are unknown.
+/// The kernel's functions, read at the first lookup: 122,000 (Linux 6.18) take 4.6 MB and 54 ms. Modules loaded later are
+/// unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
 }
 
 impl KernelSymbols {
-    /// Symbols that are not read yet.
+    /// Creates symbols that are not read yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Symbols from a text in the form of the file; an error if it names no function, or hides the addresses.
+    /// Parses symbols from a text in the format of the file. Fails if the text has no function, or its addresses are hidden.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols, once. Fails if the kernel has no such file, or hides the addresses from us: then all lookups are `None`.
+    /// Reads the symbols once. Fails if the kernel has no such file, or hides the addresses from us. Then all lookups return
+    /// `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
 
-    /// The function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
+    /// Returns the function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
     pub fn name(&self, addr: u64) -> Option<&str> {
         let table = self.table()?;
         Some(table.name(table.at(addr)?))
     }
 
-    /// Bytes from the start of the function at `addr`.
+    /// Returns the number of bytes from the start of the function to `addr`.
     pub fn offset(&self, addr: u64) -> Option<u64> {
         let table = self.table()?;
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// The function that made the call before a return address, which may belong to the next function if that call never returns.
+    /// Returns the function that made the call before a return address. If the call never returns, that address can be in the
+    /// next function.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
 
-    /// Where a task with this stack (innermost first) waits, as in `/proc/PID/wchan`: the first function outside of the
-    /// scheduler. `None` if there is none, or one before it is unknown.
+    /// Returns where a task with this stack (innermost first) waits, as in `/proc/PID/wchan`: the first function outside the
+    /// scheduler. `None` if there is no such function, or a function before it is unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
         // The section `__sched`.
@@ -87,21 +90,22 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Ascending. Of several functions at one address the first is kept, as the kernel does.
+    /// Ascending. If several functions have one address, the first is kept, as in the kernel.
     starts: Vec<u64>,
-    /// Start of each name in `names`, up to the end of the line. Two of these are smaller than one `Range` or `Box<str>`.
+    /// Start of each name in `names`; the name ends with its line. `starts` and `names_at` together are smaller than a `Range` or
+    /// `Box<str>`.
     names_at: Vec<u32>,
     names: String,
-    /// Lines with the address 0, as the kernel hides it.
+    /// Number of lines with the address 0, with which the kernel hides addresses.
     hidden: u64,
     scheduler_start: Option<u64>,
     scheduler_end: Option<u64>,
-    /// Where code ends: no function begins there.
+    /// Addresses where code ends. No function begins there.
     ends: Vec<u64>,
 }
 
 impl Table {
-    /// Skips lines that are not of functions.
+    /// Parses the file. Lines that are not for functions are skipped.
     fn parse(mut reader: impl BufRead) -> io::Result<Self> {
         let mut table = Self::default();
         let mut order = Vec::new();
@@ -131,7 +135,7 @@ impl Table {
             "_etext" | "_einittext" => self.ends.push(start),
             _ => {}
         }
-        // Markers, at which a function may begin.
+        // Markers, at whose address a function may begin.
         if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
@@ -169,7 +173,8 @@ impl Table {
     }
 }
 
-/// `ffffffffc0201000 t name`, for modules with a tab and `[module]`. Types are nm's: t and w are code of any visibility.
+/// Parses `ffffffffc0201000 t name`; symbols of modules also have a tab and `[module]`. Types are nm's: t and w are code of any
+/// visibility.
 fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -250,7 +255,7 @@ ffffffffc0200000 t hook\t[first_module]
         assert_eq!((table.name(0), table.name(1)), ("good", "last"), "the last has no end of line");
     }
 
-    /// Any part of a file, from any byte to any other, is read without a panic and in order.
+    /// Any part of a file is parsed without a panic and in order.
     #[test]
     fn a_file_that_is_cut_anywhere_is_still_read() {
         for from in 0..LINES.len() {

@@ -1,14 +1,15 @@
-//! From the kernel's task states to [`TaskState`].
+//! Converts the kernel's task states to [`TaskState`].
 
 use cgscope_layout::task_state::{
     DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE,
 };
 use cgscope_model::TaskState;
 
-/// The state of `__state`, by the kernel's rule for the letters (`__task_state_index`): the highest bit counts. Others
-/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how it may be woken. Two differences: the
-/// last bit that a task sets stands for `exit_state`, which is not read; a frozen task is D, as since 6.14 and until
-/// 6.0 (R between: f718faf3940e).
+/// Converts `__state` by the kernel's rule for the state letters (`__task_state_index`): the highest bit decides. Other bits
+/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how the task can be woken.
+///
+/// There are two differences from the kernel. `exit_state` is not read; the last bit that a task sets stands for it. A frozen
+/// task is D, as until 6.0 and since 6.14 (R in between: f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
     const HIGHEST_FIRST: [(u32, TaskState); 9] = [
         (DEAD, TaskState::Dead),
@@ -25,7 +26,7 @@ pub fn from_bits(state: u32) -> TaskState {
     found.map_or(TaskState::Running, |(_, state)| *state)
 }
 
-/// Field 3 of `/proc/PID/stat`; `x` is a dead task before 3.14. Other letters of old kernels are `None`.
+/// Parses field 3 of `/proc/PID/stat`. `x` is a dead task before 3.14; other letters of old kernels are `None`.
 pub(crate) fn from_stat(field: &[u8]) -> Option<TaskState> {
     match field {
         b"x" => Some(TaskState::Dead),
@@ -55,14 +56,14 @@ mod tests {
             (INTERRUPTIBLE | FREEZABLE, 'S'),
             (INTERRUPTIBLE | FREEZABLE | FREEZABLE_UNSAFE, 'S'),
             (UNINTERRUPTIBLE, 'D'),
-            // TASK_KILLABLE, as the parent of a vfork.
+            // TASK_KILLABLE, the state of the parent of a vfork.
             (UNINTERRUPTIBLE | WAKEKILL, 'D'),
             (UNINTERRUPTIBLE | WAKEKILL | FREEZABLE, 'D'),
             (IDLE, 'I'),
             (IDLE | FREEZABLE, 'I'),
             (RTLOCK_WAIT, 'D'),
             (FROZEN, 'D'),
-            // TASK_STOPPED; TASK_TRACED until 5.18 and since.
+            // TASK_STOPPED, then TASK_TRACED until 5.18 and TASK_TRACED since then.
             (STOPPED | WAKEKILL, 'T'),
             (TRACED | WAKEKILL, 't'),
             (TRACED, 't'),
@@ -73,7 +74,7 @@ mod tests {
         }
     }
 
-    /// TASK_NOLOAD alone changes nothing, and of two sleeps the deeper one is told.
+    /// TASK_NOLOAD alone changes nothing; of two sleep states the deeper one counts.
     #[test]
     fn of_several_bits_the_highest_counts() {
         assert_eq!(from_bits(NOLOAD | INTERRUPTIBLE), TaskState::Sleeping);

@@ -1,4 +1,4 @@
-//! User and system time from `/proc`, for Samples of this host that the daemon took.
+//! User and system time from `/proc`, for samples of this host that the daemon took.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::{
     source::coarse::{cpu_times, files::ProcFiles, text},
 };
 
-/// Adds the split of user and system time to Samples.
+/// Adds the split into user and system time to samples.
 pub struct TimeSplit {
     files: ProcFiles,
     ticks: Ticks,
@@ -20,20 +20,21 @@ pub struct TimeSplit {
 
 struct KnownSplit {
     on_cpu_ns: u64,
-    /// `None`: it could not be read at the task's first Sample, and later figures would all fall into one interval.
+    /// `None`: the split could not be read at the task's first sample. It stays unknown, because a later value would put all
+    /// earlier time into one interval.
     accounts: Option<Arc<Accounts>>,
     told_in: u64,
 }
 
 impl TimeSplit {
-    /// For this host; an error if `/proc` cannot be read.
+    /// Creates a reader for this host. Fails if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let files = ProcFiles::open(Path::new("/proc"))?;
         Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })
     }
 
-    /// Adds the split to every task of the Sample that `/proc` shows under the same id and start. Call it as soon as
-    /// the Sample arrives: the split is the present one, scaled to the Sample.
+    /// Adds the split to every task of the sample that `/proc` shows with the same id and start. Call it as soon as the sample
+    /// arrives: the split is read now, and scaled to the sample.
     pub fn add(&mut self, sample: &mut Sample) {
         self.number += 1;
         for task in &mut sample.tasks {
@@ -47,11 +48,11 @@ impl TimeSplit {
         let on_cpu_ns = task.totals.on_cpu_ns;
         let before = self.known.get(&task.serial).map(|known| (known.on_cpu_ns, known.accounts.clone()));
         let accounts = match before {
-            // It has not run since.
+            // The task has not run since.
             Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
             Some((_, before)) => {
                 let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
-                // Unknown, not zero, for a task that has exited by now.
+                // For a task that has exited by now, the split is unknown, not zero.
                 self.read(task, &cpu)
             }
             None => self.read(task, &CpuTimes::default()),
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use cgscope_model::Totals;
 
-    /// The thread that asks, as a Sample has it when it has run for so long.
+    /// The calling thread, as in a sample after this run time.
     fn me(on_cpu_ns: u64, serial: u64) -> Sample {
         let stat = std::fs::read("/proc/thread-self/stat").unwrap();
         let start_ticks = text::stat(&stat).unwrap().start_ticks;

@@ -16,44 +16,44 @@ use crate::{
     waits::Waits,
 };
 
-/// A container or a pod of a cgroup's path, whose names the container runtime knows.
+/// A container or a pod that a cgroup's path names, to be looked up at the container runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A container, by its id.
     Container(&'a str),
-    /// A pod, by its uid, for the cgroups around its containers.
+    /// A pod, by its uid; used for the cgroups around its containers.
     Pod(&'a str),
 }
 
-/// The container runtime's names of a container or a pod.
+/// The container runtime's names for a container or a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The container's name; `None` for a pod.
     pub container: Option<String>,
-    /// The name of its pod.
+    /// The pod's name.
     pub pod: Option<String>,
-    /// The namespace of the pod.
+    /// The pod's namespace.
     pub namespace: Option<String>,
 }
 
-/// An exported cgroup, with all below it.
+/// An exported cgroup, with everything below it.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
-    /// As under the mount.
+    /// The path below the cgroup mount point.
     pub path: Arc<str>,
-    /// Start of the first interval that it was exported in, ns since 1970.
+    /// Start of the first interval in which it was exported, ns since 1970.
     pub created_unix_ns: u64,
     pub labels: Labels,
     name: CgroupName,
     names: Option<Names>,
     pub waits: Waits,
     pub culprits: Culprits,
-    /// Sums since it is exported; `None`: never read.
+    /// Sums since it is exported; `None` if never read.
     counters: [Option<u64>; COUNTERS],
     gauges: Gauges,
 }
 
-/// Values at the end of the last interval; `None`: could not be read.
+/// Values at the end of the last interval; `None` if they could not be read.
 #[derive(Debug, Default)]
 struct Gauges {
     waiting: Option<u64>,
@@ -65,7 +65,7 @@ struct Gauges {
     effective_cores: Option<f64>,
 }
 
-/// The families with one series for each cgroup, except counters.
+/// The families with one series for each cgroup, without counters.
 const GAUGES: [Figure<Cgroup>; 7] = [
     (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
     (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),
@@ -84,8 +84,9 @@ impl Cgroup {
         cgroup
     }
 
-    /// Asks for the names of its container, or of the pod around containers. Known names stay, as the runtime may be away for a while.
-    /// The host's runtime knows no rootless containers, to which their users may give any id.
+    /// Requests the names of the cgroup's container, or of the pod around containers. Known names stay, because the runtime may
+    /// be unavailable for a while. Rootless containers are skipped: the host's runtime does not know them, and users can give
+    /// them any id.
     pub fn ask(&mut self, names: &dyn Fn(Asked) -> Option<Names>) {
         if self.name.is_rootless {
             return;
@@ -106,7 +107,7 @@ impl Cgroup {
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
     }
 
-    /// Its figure in a family with one series for each cgroup; `None`: not known.
+    /// Returns the cgroup's figure in a family with one series for each cgroup; `None` if it is unknown.
     pub fn value(&self, family: &Family) -> Option<Value> {
         let Some(counter) = family.counter else {
             let (_, gauge) = GAUGES.iter().find(|(gauge, _)| *gauge == family)?;
@@ -116,13 +117,13 @@ impl Cgroup {
         self.counters[counter as usize].map(value)
     }
 
-    /// Adds what its tasks did in an interval.
+    /// Adds what the cgroup's tasks did in an interval.
     pub fn add(&mut self, group: &Group, mode: Mode) {
         self.count(&Observed::group(group, mode));
         self.gauges.waiting = mode.exact(|| group.pending);
         self.gauges.longest_wait_ns = mode.exact(|| group.pending_max_ns);
         self.gauges.threads = group.threads;
-        // The coarse mode knows sums of waits, but no single lengths for a histogram.
+        // Coarse mode knows sums of waits, but not the lengths of single waits that a histogram needs.
         if mode == Mode::Bpf {
             self.waits.add(&group.wait);
         }
@@ -134,7 +135,7 @@ impl Cgroup {
         }
     }
 
-    /// Adds its limits and their counters in an interval; the default where they could not be read.
+    /// Adds the cgroup's limits, and the growth of their counters in an interval. Pass the default if they could not be read.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();

@@ -1,4 +1,4 @@
-//! Which cgroups are exported.
+//! Selects the cgroups to export.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -6,22 +6,22 @@ use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// An exported cgroup that still exists loses its place only to one that has waited this many times as long: series that appear
-/// and vanish all the time are of no use.
+/// How many times longer another cgroup must have waited to replace an exported cgroup that still exists. Series that constantly
+/// appear and vanish are useless.
 pub(crate) const STICKY: u64 = 2;
 
-/// The bounds of a page.
+/// Limits on the size of a page.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Most cgroups, including the root: those that waited most.
+    /// Maximum number of cgroups, including the root; those that waited most are exported.
     pub cgroups: usize,
-    /// Greatest depth below the root: `/a/b` is at 2.
+    /// Maximum depth below the root: `/a/b` is at depth 2.
     pub depth: usize,
-    /// Export only cgroups with a matching path, and the root.
+    /// Export only cgroups whose path matches, and the root.
     pub include: Option<Regex>,
-    /// Export no cgroups with a matching path, except the root.
+    /// Do not export cgroups whose path matches, except the root.
     pub exclude: Option<Regex>,
-    /// Most culprits of each cgroup that are named.
+    /// Maximum number of named culprits for each cgroup.
     pub culprits: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Most cgroups besides the root.
+    /// Returns the maximum number of cgroups besides the root.
     fn places(&self) -> usize {
         self.cgroups.saturating_sub(1)
     }
@@ -58,7 +58,7 @@ pub(crate) enum Standing {
     Excluded,
 }
 
-/// The number of cgroups in each state, in the order of the page.
+/// Counts the cgroups in each state, in the order of the page.
 pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
     let cut =
@@ -71,8 +71,8 @@ pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// The paths to export besides the root. Removed and ineligible cgroups lose their places, free places go to those that waited most,
-/// and one that has waited much longer takes the place of the one that waited least.
+/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places, and free places go to the
+/// cgroups that waited most. A cgroup that waited much longer than the exported one that waited least replaces it.
 pub(crate) fn choose<'a>(
     forest: &Forest,
     exported: impl Iterator<Item = &'a Arc<str>>,
@@ -91,7 +91,7 @@ pub(crate) fn choose<'a>(
     let all = 0..forest.nodes.len();
     let mut others: Vec<usize> =
         all.filter(|at| is_eligible(at) && forest.nodes[*at].now.has_tasks && !held.contains(at)).collect();
-    // No more can get a place: among thousands of others the order does not matter.
+    // More than this cannot get a place, so only these need to be sorted: there may be thousands of others.
     if others.len() > config.places() {
         others.select_nth_unstable_by(config.places(), most_first);
         others.truncate(config.places());

@@ -1,4 +1,4 @@
-//! The culprits of each exported cgroup: a few named, the others together.
+//! The culprits of each exported cgroup: a few are named, the others are summed.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// Culprits that are watched for each one that is named, to be named when they turn out to be worse.
+/// Number of culprits that are watched for each named one, so that they can be named if they turn out to be worse.
 const WATCHED: usize = 4;
 
-/// A culprit in an interval; a cgroup by its place in the [`Forest`].
+/// A culprit in an interval. A cgroup is given by its index in the [`Forest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Kernel,
     Cgroup(usize),
-    /// It exited before it could be named, or is a sum of several.
+    /// A cgroup that was removed before its path could be read, or the sum of several culprits.
     Unnamed,
 }
 
@@ -32,28 +32,28 @@ impl Who {
     }
 }
 
-/// How long an exported cgroup waited for a culprit, ns.
+/// How long an exported cgroup waited while a culprit ran, ns.
 pub(crate) type Part = (Who, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Culprits {
     watched: Vec<Watched>,
-    /// The sum of those that are not named.
+    /// The sum of all culprits that are not named.
     other: Option<CulpritSeries>,
 }
 
-/// A culprit that is named, or may become so.
+/// A culprit that is named, or could become named.
 #[derive(Debug)]
 struct Watched {
-    /// `None`: kernel threads.
+    /// `None` means kernel threads.
     path: Option<Arc<str>>,
-    /// How long the cgroup waited for it since it is watched, ns.
+    /// How long the cgroup has waited for this culprit since it is watched, ns.
     so_far_ns: u64,
-    /// The same in the latest interval.
+    /// How long it waited for the culprit in the latest interval, ns.
     now_ns: u64,
-    /// Its cgroup exists.
+    /// Whether the culprit's cgroup still exists.
     is_there: bool,
-    /// Its exported figures, if it is named.
+    /// The exported series, if the culprit is named.
     series: Option<CulpritSeries>,
 }
 
@@ -64,14 +64,14 @@ pub(crate) struct CulpritSeries {
 }
 
 impl Watched {
-    /// Waiting that another culprit must exceed to take its name.
+    /// Returns the wait time that another culprit must exceed to replace this one, ns.
     fn hold_ns(&self) -> u64 {
         if self.is_there { self.so_far_ns.saturating_mul(STICKY) } else { 0 }
     }
 }
 
 impl Culprits {
-    /// Each series with its label; the worst first.
+    /// Iterates over the series with their labels: the named culprits, then the sum of the others.
     pub fn series(&self) -> impl Iterator<Item = (&str, CulpritSeries)> {
         let named = self.watched.iter().filter_map(|one| {
             let label = one.path.as_deref().unwrap_or("kernel");
@@ -80,14 +80,14 @@ impl Culprits {
         named.chain(self.other.map(|series| ("other", series)))
     }
 
-    /// Names only the worst `most`. The series of the others are lost.
+    /// Keeps only the worst `most` named. The series of the others are dropped.
     pub fn limit(&mut self, most: usize) {
         self.watched.sort_by_key(|one| std::cmp::Reverse(one.so_far_ns));
         let named = self.watched.iter_mut().filter(|one| one.series.is_some());
         named.skip(most).for_each(|one| one.series = None);
     }
 
-    /// Adds the parts of an interval, one for each culprit, ascending. Each ns is added to exactly one series.
+    /// Adds an interval's parts, one for each culprit, in ascending order. Each ns is added to exactly one series.
     pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, start_unix_ns: u64) {
         self.watch(parts, forest, most);
         self.limit(most);
@@ -111,7 +111,7 @@ impl Culprits {
         });
     }
 
-    /// Updates the watched culprits, and watches the worst of the others.
+    /// Updates the watched culprits, and starts to watch the worst of the others.
     fn watch(&mut self, parts: &[Part], forest: &Forest, most: usize) {
         let mut new: Vec<Part> = parts.to_vec();
         for one in &mut self.watched {
@@ -144,10 +144,11 @@ impl Culprits {
         }));
     }
 
-    /// Names the worst of those watched: while fewer than `most` are named, and then in place of one that is gone or much less bad.
+    /// Names the worst watched culprits until `most` are named. After that, a culprit replaces one that was removed or is much
+    /// less bad.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
-        // A culprit that is gone will not get worse.
+        // A culprit whose cgroup was removed will not get worse.
         let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
         while let Some(worst) = self.watched.iter().position(is_next) {
             if named < most {
@@ -157,7 +158,7 @@ impl Culprits {
                 let holders = self.watched.iter_mut().filter(|one| one.series.is_some());
                 match holders.min_by_key(|one| one.hold_ns()) {
                     Some(least) if least.hold_ns() < worst_ns => least.series = None,
-                    // If the worst replaces nobody, no other does.
+                    // If the worst culprit replaces none, no other does.
                     _ => return,
                 }
             }
@@ -166,8 +167,8 @@ impl Culprits {
     }
 }
 
-/// The parts of all exported cgroups, each with those below it; children follow their parents. `above`: the place of the nearest
-/// exported cgroup above each.
+/// Returns the parts of all exported cgroups, each with everything below it. Parents precede their children. `above` holds the
+/// index of the nearest exported ancestor of each.
 pub(crate) fn parts(
     interval: &Interval,
     forest: &Forest,

@@ -1,23 +1,23 @@
-//! The families of a page: names, kinds, units, labels and help; those of counters are in the model's table. `docs/metrics.md` adds
-//! sources and bounds; a test holds the two together.
+//! The metric families of a page: names, kinds, units, labels and help. The model's table defines those of counters.
+//! `docs/metrics.md` adds sources and limits; a test compares the two.
 
 use std::sync::LazyLock;
 
 use cgscope_model::counters::{Counter, Counts, Info, OF_METRICS, OF_METRICS_FIRST};
 
-/// How the figures of a family behave.
+/// How the values of a family change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only rises while its series exists.
     Counter,
-    /// The value when the page is written.
+    /// The value at the time of the page.
     Gauge,
-    /// Counts by length that only rise.
+    /// Counts by length, which only rise.
     Histogram,
 }
 
 impl Kind {
-    /// As in the line `# TYPE`.
+    /// Returns the name for the line `# TYPE`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -27,35 +27,36 @@ impl Kind {
     }
 }
 
-/// Series of one name.
+/// A metric family: all series with one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The name, without the `_total` of counters. It ends in the unit, if there is one.
+    /// The name, without the suffix `_total` of counters. It ends with the unit, if there is one.
     pub name: &'static str,
-    /// Its kind.
+    /// How the values change.
     pub kind: Kind,
-    /// A base unit (`seconds`, `bytes`); `None`: a plain number.
+    /// The base unit (`seconds`, `bytes`); `None` for a plain number.
     pub unit: Option<&'static str>,
-    /// Names of its labels; [`CGROUP`] stands for all labels of a cgroup.
+    /// Names of the labels. [`CGROUP`] stands for all labels of a cgroup.
     pub labels: &'static [&'static str],
-    /// A sentence about it.
+    /// The help sentence.
     pub help: &'static str,
-    /// The model's counter that it exports, if any.
+    /// The model's counter that the family exports, if any.
     pub(crate) counter: Option<Counter>,
 }
 
 impl Family {
-    /// The name of its samples; for a histogram without `_bucket`, `_sum` and `_count`.
+    /// Returns the name of the samples. For a histogram it lacks the suffixes `_bucket`, `_sum` and `_count`.
     pub fn sample_name(&self) -> String {
         let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
         format!("{}{suffix}", self.name)
     }
 }
 
-/// In [`Family::labels`]: the known ones of [`CGROUP_LABELS`].
+/// Stands in [`Family::labels`] for those of [`CGROUP_LABELS`] that are known.
 pub const CGROUP: &str = "cg";
 
-/// The labels of a cgroup: its path, three that the path has, and three of the container runtime. Unknown ones are omitted.
+/// The labels of a cgroup: its path, three derived from the path, and three from the container runtime. Unknown labels are
+/// omitted.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 
@@ -148,7 +149,7 @@ families! {
 static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
 static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
 
-/// All families, in the order of the page; the daemon gives the last ones.
+/// All families, in the order of the page. The daemon provides the values of the last ones.
 pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
     let before = |family: &Family| match family {
         family if *family == QUOTA => &FIRST[..],

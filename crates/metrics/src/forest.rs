@@ -1,4 +1,4 @@
-//! All cgroups of the host, with what the choice of the exported ones needs.
+//! A tree of all cgroups of the host, with the data needed to select the exported ones.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,10 +6,10 @@ use cgscope_model::{Interval, selection::path_and_ancestors, sum};
 
 use crate::choice::{Config, Standing};
 
-/// The place of the root in [`Forest::nodes`].
+/// The index of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower places than their children; places are valid until [`Forest::drop_removed`].
+/// A tree of cgroups by path. Parents have lower indexes than their children. Indexes are valid until [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -18,33 +18,33 @@ pub(crate) struct Forest {
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// As under the mount.
+    /// The path below the cgroup mount point.
     pub path: Arc<str>,
-    /// The root's parent is the root.
+    /// Index of the parent. The root is its own parent.
     pub parent: usize,
     pub depth: usize,
     pub standing: Standing,
-    /// How long its tasks, with all below it, have waited since it was first seen.
+    /// Total wait of its tasks and of all tasks below it since it was first seen, ns.
     pub waited_ns: u64,
-    /// The latest interval.
+    /// The values of the latest interval.
     pub now: Now,
 }
 
-/// A cgroup in an interval, with all below it.
+/// The values of a cgroup in one interval, including everything below it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     waited_ns: u64,
     pub has_tasks: bool,
-    /// It had a task, or its files could be read.
+    /// Whether it had a task, or its files could be read.
     pub is_there: bool,
-    /// The place of its limits in [`Interval::limits`].
+    /// Index of its limits in [`Interval::limits`].
     pub limits: Option<usize>,
-    /// The place among the exported of it or the nearest exported cgroup above it.
+    /// Index, among the exported cgroups, of this cgroup or its nearest exported ancestor.
     pub home: usize,
     pub is_exported: bool,
 }
 
-/// The places in the forest of the cgroups, tasks and exited tasks of an interval, in its order.
+/// The forest indexes of an interval's cgroups, tasks and exited tasks, in the interval's order.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
@@ -52,7 +52,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The node of a cgroup by its id; `None`: its path is not known.
+    /// Returns the node of a cgroup by its id; `None` if its path is unknown.
     pub fn find(&self, interval: &Interval, id: u64) -> Option<usize> {
         let at = interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.cgroups[at])
@@ -71,13 +71,13 @@ impl Forest {
         self.by_path.get(path).copied()
     }
 
-    /// A node and those above it.
+    /// Iterates over a node and its ancestors.
     pub fn upwards(&self, at: usize) -> impl Iterator<Item = &Node> {
         let above = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].parent);
         std::iter::successors(Some(at), above).map(|at| &self.nodes[at])
     }
 
-    /// Adds the cgroups of an interval and their waiting. Tasks in cgroups without a known path count for the root.
+    /// Adds an interval's cgroups and their waits. Tasks in cgroups without a known path count for the root.
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
@@ -94,7 +94,7 @@ impl Forest {
         for (limits, reading) in interval.limits.iter().enumerate() {
             if let Some(at) = places.find(interval, reading.id) {
                 let now = &mut self.nodes[at].now;
-                // For a cgroup that was made again the later limits hold.
+                // If a cgroup was removed and created again, the later limits apply.
                 (now.limits, now.is_there) = (Some(limits), true);
             }
         }
@@ -116,7 +116,7 @@ impl Forest {
         }
     }
 
-    /// The place of a path; adds it with those above it if it is new.
+    /// Returns the index of a path, and adds the path with its ancestors if it is new.
     fn place(&mut self, path: &Arc<str>, config: &Config) -> usize {
         if let Some(at) = self.find(path) {
             return at;
@@ -148,7 +148,7 @@ impl Forest {
         }
     }
 
-    /// Sets the places of the exported cgroups; the first is the root.
+    /// Sets the indexes of the exported cgroups; the first is the root.
     pub fn settle<'a>(&mut self, exported: impl IntoIterator<Item = &'a Arc<str>>) {
         self.nodes.iter_mut().for_each(|node| node.now.is_exported = false);
         for (home, path) in exported.into_iter().enumerate() {
@@ -189,7 +189,7 @@ impl Forest {
 fn places_of(ids: impl Iterator<Item = u64>, interval: &Interval, places: &Places) -> Vec<usize> {
     let mut last = None;
     let place = |id| match last {
-        // The threads of a process come one after the other.
+        // The threads of a process are adjacent, so the last result often applies again.
         Some((same, at)) if same == id => at,
         _ => {
             let at = places.find(interval, id).unwrap_or(ROOT);

@@ -1,28 +1,28 @@
-//! The formats of a page, and which one a client asks for.
+//! The formats of a page, and which one a client requests.
 
 /// A format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0: text with units and the moments at which counters began.
+    /// OpenMetrics 1.0: text with units and the creation times of counters.
     OpenMetrics,
-    /// Prometheus' own text, version 0.0.4, for people and older collectors.
+    /// Prometheus text format, version 0.0.4, for people and older collectors.
     Text,
-    /// Messages `io.prometheus.client.MetricFamily`, each after its length, with native histograms.
+    /// Length-delimited `io.prometheus.client.MetricFamily` messages, with native histograms.
     Protobuf,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Text, Self::Protobuf];
 
-    /// The format that the header `Accept` of a request prefers, the first of equals; text if it accepts none, so that a scrape does
-    /// not fail over a header.
+    /// Returns the format that a request's `Accept` header prefers; on a tie, the first. If the header accepts none of them,
+    /// returns text, so that a scrape does not fail because of a header.
     pub fn for_accept(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',').filter_map(range);
         ranges.fold((Self::Text, 0.0), |best, range| if range.1 > best.1 { range } else { best }).0
     }
 
-    /// The header `Content-Type` of the page.
+    /// Returns the `Content-Type` header of the page.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -34,7 +34,7 @@ impl Format {
     }
 }
 
-/// The format of a media range and its `q`, 0 to 1; `None`: not available.
+/// Returns the format of a media range and its `q`, 0 to 1; `None` if the format is not available.
 fn range(range: &str) -> Option<(Format, f64)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();

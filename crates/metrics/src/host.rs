@@ -1,4 +1,4 @@
-//! Figures of the whole host: losses, the hook's cost, NUMA nodes.
+//! Host-wide figures: losses, the hook's cost, NUMA nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     value::{Labels, Value},
 };
 
-/// Sums since the first interval; `None`: never read.
+/// Sums since the first interval; `None` if never read.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     /// Start of the first interval, ns since 1970.
@@ -26,7 +26,7 @@ pub(crate) struct Host {
 struct Node {
     labels: Labels,
     created_unix_ns: u64,
-    /// Its figures in the latest interval; its counters since it was first seen.
+    /// Gauges of the latest interval, and counters since the node was first seen.
     group: NodeGroup,
 }
 
@@ -41,7 +41,7 @@ const OF_NODES: [Figure<Node>; 6] = [
 ];
 
 impl Host {
-    /// Adds an interval, and drops nodes that are not in it.
+    /// Adds an interval, and drops nodes that it lacks.
     pub fn add(&mut self, interval: &Interval) {
         self.created_unix_ns.get_or_insert(interval.start_unix_ns);
         self.losses.append(&interval.losses);
@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// Writes losses and the cost.
+    /// Writes losses and the hook's cost.
     pub fn write_cost(&self, page: &mut impl Writer) {
         let none = Labels::default();
         page.begin(&family::LOSSES);

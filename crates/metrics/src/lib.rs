@@ -1,7 +1,7 @@
-//! Pages of OpenMetrics, Prometheus text or protobuf from Intervals, without side effects.
+//! Renders metrics pages from Intervals in OpenMetrics, Prometheus text or protobuf. This crate has no side effects.
 //!
-//! [`family`] lists what a page holds, and `docs/metrics.md` explains it. Counters rise from the moment that a cgroup is exported;
-//! [`Config`] bounds the number of exported cgroups.
+//! [`family`] lists the metrics of a page, and `docs/metrics.md` explains them. A cgroup's counters start at 0 when it is first
+//! exported. [`Config`] limits the number of exported cgroups.
 
 mod cgroup;
 mod choice;

@@ -1,4 +1,4 @@
-//! Sums over Intervals, from which pages are written.
+//! Sums over Intervals; pages are rendered from them.
 
 use cgscope_model::{CgroupReading, GroupSum, Interval};
 
@@ -11,24 +11,24 @@ use crate::{
     host::Host,
 };
 
-/// What is exported of a host since the first Interval.
+/// Everything exported for a host since the first Interval.
 #[derive(Debug)]
 pub struct Metrics {
     config: Config,
     pub(crate) forest: Forest,
-    /// By path, the root first: children follow their parents.
+    /// Sorted by path, the root first: parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
 }
 
 impl Metrics {
-    /// Metrics without a figure yet.
+    /// Creates metrics without any figures.
     pub fn new(config: Config) -> Self {
         Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default() }
     }
 
-    /// Changes the configuration: cgroups that are no longer exported are dropped at once, new ones follow with the next Interval, and
-    /// the figures of all others stay.
+    /// Changes the configuration. Cgroups that are no longer exported are dropped at once, and new ones are added with the next
+    /// Interval. The figures of all others stay.
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
         self.forest.judge(&self.config);
@@ -38,7 +38,7 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds an Interval. `names` returns the container runtime's names of a container or a pod.
+    /// Adds an Interval. `names` returns the container runtime's names for a container or a pod.
     pub fn add(&mut self, interval: &Interval, names: &dyn Fn(Asked) -> Option<Names>) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval.start_unix_ns);
@@ -47,7 +47,7 @@ impl Metrics {
         self.add_limits(interval);
         let parts = culprits::parts(interval, &self.forest, &places, &above);
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
-            // The coarse mode has no such pairs.
+            // Coarse mode has no pairs with this blame.
             cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval.start_unix_ns);
             cgroup.ask(names);
         }
@@ -58,14 +58,14 @@ impl Metrics {
     fn choose(&mut self, start_unix_ns: u64) {
         let mut chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
         chosen.insert("/".into());
-        // What remains in `chosen` is new.
+        // The paths that remain in `chosen` are new.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
         self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, start_unix_ns)));
         self.cgroups.sort_unstable_by(|a, b| (*a.path != *"/", &a.path).cmp(&(*b.path != *"/", &b.path)));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// The nearest exported cgroup above each exported one; for the root itself.
+    /// Returns, for each exported cgroup, the index of its nearest exported ancestor. The root's is the root itself.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -84,7 +84,7 @@ impl Metrics {
             sums[home(at)].add_exited(exited);
         }
         for at in (0..sums.len()).rev() {
-            // The number of processes is not exported.
+            // 0 because the number of processes is not exported.
             let group = sums[at].take(0);
             self.cgroups[at].add(&group, interval.mode);
             if at != 0 {

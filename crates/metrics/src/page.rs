@@ -1,4 +1,4 @@
-//! A page: all families, in the same order in each format.
+//! A page: all families, in the same order in every format.
 
 use crate::{
     Family, Format, Kind, Metrics, choice, family,
@@ -8,50 +8,51 @@ use crate::{
     waits::WaitSeries,
 };
 
-/// A family with figures of the caller.
+/// A family whose figures the caller provides.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// A counter or a gauge that no Interval has; a histogram is omitted.
+    /// A counter or a gauge that no Interval has. A histogram is omitted.
     pub family: Family,
-    /// Its samples; a family without any is omitted.
+    /// The samples of the family. A family without samples is omitted.
     pub samples: Vec<GivenSample>,
 }
 
-/// A figure of the caller.
+/// A figure that the caller provides.
 #[derive(Clone, Debug)]
 pub struct GivenSample {
-    /// Names and values.
+    /// Label names and values.
     pub labels: Vec<(&'static str, String)>,
-    /// In the unit of the family.
+    /// The value, in the unit of the family.
     pub value: f64,
 }
 
 impl Given {
-    /// A family with one figure and no labels.
+    /// Creates a family with one figure and no labels.
     pub fn one(family: Family, value: f64) -> Self {
         Self { family, samples: vec![GivenSample { labels: Vec::new(), value }] }
     }
 }
 
-/// The last label of a series, after those that it shares with others.
+/// The last label of a series, after the labels that it shares with others.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
 
-/// A family with one series for each `T`; `None`: not known, so omitted.
+/// A family with one series for each `T`. A series is omitted if its value is `None`, which means unknown.
 pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
 
-/// Writes a page. A family without samples leaves nothing on it.
+/// Writes a page. A family without samples is omitted.
 pub(crate) trait Writer {
-    /// Samples of this family follow.
+    /// Starts a family, whose samples follow.
     fn begin(&mut self, family: &Family);
-    /// Writes a figure, for a counter with the moment it began at, ns since 1970.
+    /// Writes a figure. A counter also has its creation time, ns since 1970.
     fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>);
-    /// Writes the waits of a cgroup and cause.
+    /// Writes the waits of one cgroup for one cause.
     fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &WaitSeries, created_unix_ns: u64);
     fn finish(self) -> Vec<u8>;
 }
 
 impl Metrics {
-    /// The page of all exported figures and of `more`. The configuration bounds its length, however many cgroups the host has.
+    /// Renders a page with all exported figures and with `more`. The configuration limits its length, even on a host with many
+    /// cgroups.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),

@@ -1,5 +1,5 @@
-//! The messages of `metrics.proto` (package `io.prometheus.client`), as published with Prometheus' client_model: what we write
-//! of them.
+//! The messages of `metrics.proto` (package `io.prometheus.client`), as published with Prometheus' client_model. Only the fields
+//! that we write are declared.
 #![expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 
 use prost::Message;

@@ -1,10 +1,12 @@
-//! Pages as messages, each after its length; and the buckets that Prometheus sees, made of ours.
+//! Renders pages as length-delimited messages, and converts our histogram buckets to those of Prometheus.
 //!
-//! Classic buckets are whole rows of ours, so nothing is rounded: their edges are the doublings of a microsecond, which ours meet to
-//! 2e-6 of their length. A native bucket of schema 3 is 2^(1/8) times as long as the one before it, and none of its edges is one of
-//! ours: each of ours goes whole into the one that holds its middle. A quantile from them is off by no more than the width of ours
-//! ([`RELATIVE_ERROR`](cgscope_layout::bucket::RELATIVE_ERROR), 12.5 %) and of theirs ([`WIDTH`], 9.05 %) together; below a
-//! microsecond by one of ours, 125 ns, and 9.05 %.
+//! A classic bucket is the sum of whole rows of our buckets, so nothing is rounded. Its edges are a microsecond and its
+//! doublings, which our edges match to 2e-6 of their length.
+//!
+//! A native bucket of schema 3 is 2^(1/8) times as long as the bucket before it. None of its edges matches one of ours. The whole
+//! count of each of our buckets goes into the native bucket that contains its middle. A quantile is off by at most the width of
+//! our bucket ([`RELATIVE_ERROR`](cgscope_layout::bucket::RELATIVE_ERROR), 12.5 %) and of the native one ([`WIDTH`], 9.05 %)
+//! together. Below a microsecond it is off by at most one of our buckets, 125 ns, and 9.05 %.
 
 use std::sync::LazyLock;
 
@@ -87,25 +89,26 @@ fn timestamp(unix_ns: u64) -> Timestamp {
     Timestamp { seconds: (unix_ns / NS) as i64, nanos: (unix_ns % NS) as i32 }
 }
 
-/// Classic buckets with an upper edge: from 1 µs to 67 s.
+/// Number of classic buckets with a finite upper edge: from 1 µs to 67 s.
 pub(crate) const CLASSIC: usize = 27;
 
-/// The schema of the native buckets: 2^3 for each doubling.
+/// The schema of the native buckets: 2^3 buckets for each doubling.
 const SCHEMA: i32 = 3;
 
 /// The width of a native bucket, relative to its lower edge.
 #[cfg(test)]
 const WIDTH: f64 = 0.090_507_732_665_257_66;
 
-/// Waits up to here, 119 ns, count in the bucket of zero, which is our first.
+/// Upper edge of the native zero bucket, seconds (119 ns). It holds our first bucket.
 const ZERO_THRESHOLD: f64 = 1.0 / (1 << 23) as f64;
 
-/// The upper edge of a classic bucket, seconds.
+/// Returns the upper edge of a classic bucket, seconds.
 pub(crate) fn upper_seconds(row: usize) -> f64 {
     (1u64 << row) as f64 / 1e6
 }
 
-/// The native bucket of each of ours except the first. The native bucket `i` reaches from above 2^((i-1)/8) seconds to 2^(i/8).
+/// The native bucket of each of our buckets except the first. Native bucket `i` holds lengths above 2^((i-1)/8) and up to 2^(i/8)
+/// seconds.
 static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     std::array::from_fn(|bucket| {
         let middle = low_ns(bucket).midpoint(high_ns(bucket)) as f64 / 1e9;
@@ -113,7 +116,7 @@ static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     })
 });
 
-/// The buckets of both kinds, the count and the sum.
+/// Returns the buckets of both kinds, the count and the sum.
 fn buckets(series: &WaitSeries) -> Histogram {
     let mut histogram = Histogram {
         sample_count: Some(series.count()),
@@ -132,7 +135,7 @@ fn buckets(series: &WaitSeries) -> Histogram {
     histogram
 }
 
-/// Consecutive buckets make a span; a count is written as the difference to the one before.
+/// Adds native buckets. Consecutive buckets form a span; each count is written as the difference from the count before it.
 fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
     let counts = series.counts.iter().enumerate().skip(1).filter(|(_, count)| **count != 0);
     let mut native: Vec<(i32, u64)> = counts.map(|(bucket, count)| (INDEX[bucket], *count)).collect();

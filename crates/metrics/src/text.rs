@@ -1,4 +1,4 @@
-//! Pages as text: OpenMetrics 1.0 and Prometheus 0.0.4.
+//! Renders pages as text: OpenMetrics 1.0 and Prometheus 0.0.4.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -12,18 +12,18 @@ use crate::{
     waits::WaitSeries,
 };
 
-/// Values of `le` of the classic buckets except the last.
+/// The `le` values of the classic buckets, except the last.
 static LE: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..CLASSIC).map(|row| canonical(upper_seconds(row))).collect());
 
 pub(crate) struct Text {
     out: String,
-    /// OpenMetrics, rather than Prometheus.
+    /// Whether the format is OpenMetrics instead of Prometheus text.
     is_open: bool,
     family: Family,
-    /// The header of the family is written.
+    /// Whether the header of the family is written.
     is_begun: bool,
-    /// The labels of the current series; a buffer that is reused.
+    /// The labels of the current series, in a buffer that is reused.
     labels: String,
 }
 
@@ -37,7 +37,8 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // In Prometheus' text the family has the name of its samples; OpenMetrics adds a suffix to that of the family.
+        // In Prometheus text, the family has the name of its samples. In OpenMetrics, the samples have the family's name plus a
+        // suffix.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
         let mut escaped = String::new();
@@ -49,7 +50,7 @@ impl Text {
         }
     }
 
-    /// Writes a line of the family; `more`: a label after those that are set, which needs no escape.
+    /// Writes a line of the family. `more` is a label after the current ones, which must need no escape.
     fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);

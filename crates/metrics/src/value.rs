@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// A figure. Whole numbers stay whole on text pages; protobuf has floating point only.
+/// A figure. Integers stay exact on text pages; protobuf has only floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Count(u64),
-    /// Seconds, known in ns.
+    /// Written in seconds, but exact to a nanosecond.
     Ns(u64),
     Float(f64),
 }
@@ -18,7 +18,7 @@ impl Value {
         Self::Ns(us.saturating_mul(1_000))
     }
 
-    /// In the unit of its family.
+    /// Returns the value in the unit of its family.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Count(count) => count as f64,
@@ -27,7 +27,7 @@ impl Value {
         }
     }
 
-    /// Writes it so that parsers read it back exactly.
+    /// Writes the value so that parsers read it back exactly.
     pub fn write(self, out: &mut String) {
         // Writing to a String does not fail.
         let _ = match self {
@@ -45,7 +45,8 @@ impl Value {
     }
 }
 
-/// A number as Prometheus writes values of `le`: Go's `%g` with as many digits as needed. Another spelling would be another series.
+/// Formats a number as Prometheus formats `le`: Go's `%g` with as many digits as needed. Any other format would create a new
+/// series.
 pub(crate) fn canonical(value: f64) -> String {
     if value != 0.0 && value.abs() < 1e-4 {
         let text = format!("{value:e}");
@@ -55,11 +56,11 @@ pub(crate) fn canonical(value: f64) -> String {
     format!("{value}")
 }
 
-/// Names and values, in the order of the page.
+/// Label names and values, in the order of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     pairs: Vec<(&'static str, String)>,
-    /// As on text pages, without braces. Thousands of lines share it.
+    /// The labels as text pages show them, without braces. Thousands of lines share this text.
     pub text: String,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
     text.push('"');
 }
 
-/// Writes a backslash before what would end a value or a line.
+/// Appends a value, and escapes the characters that would end a value or a line.
 pub(crate) fn escape(text: &mut String, value: &str) {
     let mut rest = value;
     while let Some(at) = rest.find(['\\', '"', '\n']) {

@@ -1,8 +1,8 @@
-//! The waits of a cgroup by length and cause, as whole numbers that only rise.
+//! A cgroup's waits by length and cause, as integer counts that only rise.
 //!
-//! A wait may have several causes, and an [`Interval`](cgscope_model::Interval) has the part of each cause in 64ths for each doubling
-//! of length. Counters of a histogram are whole numbers, so each wait counts for one cause: in every doubling each cause gets as many
-//! waits as its parts sum to, and the next waits make up for what is rounded. The sum over all causes is exact.
+//! A wait can have several causes. An [`Interval`](cgscope_model::Interval) has the share of each cause, in 64ths of a wait, for
+//! each doubling of length. But a histogram's counters are integers, so each wait is assigned to one cause. In every doubling,
+//! each cause gets as many waits as its shares add up to. Later waits make up for rounding. The sum over all causes is exact.
 
 use cgscope_layout::{
     BUCKETS, CAUSES, Cause,
@@ -10,12 +10,12 @@ use cgscope_layout::{
 };
 use cgscope_model::{Wait, sum};
 
-/// The waits that count for one cause.
+/// The waits that are assigned to one cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitSeries {
-    /// By bucket of [`cgscope_layout::bucket`].
+    /// Counts by bucket of [`cgscope_layout::bucket`].
     pub counts: [u64; BUCKETS],
-    /// The exact sum of this cause's parts of all waits, not the sum over the waits that count here.
+    /// The exact sum of this cause's parts of all waits, ns. It is not the total length of the waits counted here.
     pub ns: u64,
 }
 
@@ -27,19 +27,21 @@ impl WaitSeries {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
-    /// In the order of [`Cause::ALL`]; `None`: none yet.
+    /// In the order of [`Cause::ALL`]; `None` if the cause has no wait yet.
     by_cause: [Option<Box<WaitSeries>>; CAUSES],
-    /// What each row owes to the causes that have shares, in units of 1/[`WHOLE`] wait. The last cause has the rest: all sum to 0.
+    /// For each row and each cause with shares: the share not yet assigned, in units of 1/[`WHOLE`] wait. The last cause has the
+    /// negative sum, so that all add up to 0.
     owed: Box<Owed>,
 }
 
 type Owed = [[i32; SHARED_CAUSES]; ROWS];
 
-/// Far beyond what a row of true counts owes: contradictory figures of a broken reading must not be carried on for ever.
+/// Limit of an unassigned share, far above any correct value. A broken reading contradicts itself, and must not have effects for
+/// ever.
 const MOST_OWED: i128 = 1 << 24;
 
 impl Waits {
-    /// The causes that had a part in a wait.
+    /// Iterates over the causes that had a part in a wait.
     pub fn series(&self) -> impl Iterator<Item = (Cause, &WaitSeries)> {
         let all = Cause::ALL.into_iter().zip(&self.by_cause);
         all.filter_map(|(cause, series)| Some((cause, series.as_deref()?)))
@@ -58,7 +60,8 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // A reading while the kernel enters a wait may have its share before its count; the share is kept until then.
+            // If a sample is read while the kernel records a wait, it can have the share without the count. The share is then
+            // kept.
             if !counts.is_empty() || *shares != [0; SHARED_CAUSES] {
                 self.add_row(row, counts, shares);
             }
@@ -91,10 +94,10 @@ impl Waits {
     }
 }
 
-/// Divides `count` of the `left` waits of a row in proportion to what causes are owed, by largest remainder.
+/// Divides `count` of a row's `left` waits in proportion to the unassigned shares, by largest remainder.
 fn hand_out(owed: &[i128; CAUSES], count: u64, left: i128) -> [u64; CAUSES] {
     let whole = left.max(1).saturating_mul(WHOLE.into());
-    // Saturating: broken figures are divided somehow, and true ones are far from the limit.
+    // Saturates, because a broken reading can exceed the range. Correct values are far below it.
     let parts = owed.map(|owed| owed.saturating_mul(count.into()));
     let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
     let mut rests: [i128; CAUSES] =
@@ -102,7 +105,7 @@ fn hand_out(owed: &[i128; CAUSES], count: u64, left: i128) -> [u64; CAUSES] {
     loop {
         let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
         let missing = i128::from(count) - sum;
-        // One at a time, except for broken figures.
+        // One at a time, except for a broken reading.
         let step = (missing.unsigned_abs() / CAUSES as u128).clamp(1, u64::MAX.into()) as u64;
         let at_rest = |at: &usize| rests[*at];
         let (at, step) = match missing {

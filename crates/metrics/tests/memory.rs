@@ -1,4 +1,4 @@
-//! What an exported cgroup takes.
+//! Memory of an exported cgroup.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 use std::{
@@ -14,11 +14,11 @@ struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is left to the system's allocator; counting allocates nothing.
+// SAFETY: all calls go to the system's allocator, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller fulfils the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes held after some intervals of this host with this many exported cgroups.
+/// Returns the bytes held after these intervals of a host, with this many exported cgroups.
 fn held(intervals: &[Interval], cgroups: usize) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     let mut metrics = Metrics::new(Config { cgroups, ..Config::default() });

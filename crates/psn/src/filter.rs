@@ -1,4 +1,4 @@
-//! Which of the threads that are read count.
+//! Selects which of the threads that are read are counted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,12 +9,12 @@ use crate::{GroupBy, ThreadNames, ThreadReading};
 /// Selects threads by name, CPU, node and cgroup.
 pub struct ThreadFilter {
     filter: SelectionFilter,
-    /// Whether a cgroup is selected, by id. Only cgroups with a known path.
+    /// Whether a cgroup is selected, by id. Contains only cgroups with a known path.
     cgroups: HashMap<u64, bool>,
 }
 
 impl ThreadFilter {
-    /// The part of a selection beside processes and threads. Fails if `comm` is not a regular expression.
+    /// Creates a filter from a selection, without its processes and threads. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, cgroups: HashMap::new() })
     }
@@ -23,7 +23,7 @@ impl ThreadFilter {
         self.filter.is_by_cgroup()
     }
 
-    /// All threads are selected.
+    /// Whether the filter selects all threads.
     pub(crate) fn is_open(&self) -> bool {
         !self.filter.is_by_cgroup() && !self.filter.is_by_task()
     }
@@ -33,7 +33,7 @@ impl ThreadFilter {
         ids.filter(|id| !self.cgroups.contains_key(id)).collect()
     }
 
-    /// A thread with an unknown cgroup, CPU or node is not selected if that matters.
+    /// Whether a thread is selected. A thread with an unknown cgroup, CPU or node is not selected if the filter depends on it.
     pub(crate) fn wants(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
         let comm = reading.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let node = reading.cpu.and_then(|cpu| names.node(cpu));

@@ -1,42 +1,42 @@
 //! The columns by which threads are grouped.
 
 cgscope_layout::named! {
-    /// A column of the table. Threads that are equal in all columns are one row.
+    /// A column of the table. Threads that are equal in all columns form one row.
     GroupBy {
-        /// Name of the thread, each run of digits as one `*`.
+        /// The thread's name, with each run of digits as one `*`.
         Comm = "comm",
-        /// Process id.
+        /// The process id.
         Tgid = "tgid",
-        /// Thread id.
+        /// The thread id.
         Tid = "tid",
-        /// What it does.
+        /// The thread's state.
         State = "state",
-        /// The system call that it is blocked in.
+        /// The system call that the thread is blocked in.
         Syscall = "syscall",
-        /// The function of the kernel that it is blocked in.
+        /// The kernel function that the thread is blocked in.
         Wchan = "wchan",
-        /// Its stack in the kernel.
+        /// The thread's kernel stack.
         Kstack = "kstack",
-        /// Its cgroup, in the hierarchy of the cpu controller.
+        /// The thread's cgroup, in the hierarchy of the cpu controller.
         Cgroup = "cgroup",
-        /// The NUMA node of its CPU.
+        /// The NUMA node of the thread's CPU.
         Node = "node",
-        /// The CPU it is on, or was on last.
+        /// The thread's current or last CPU.
         Cpu = "cpu",
-        /// Its user.
+        /// The thread's user.
         Username = "username",
-        /// The file that its process executes.
+        /// The file that the process executes.
         Exe = "exe",
-        /// The command line of its process.
+        /// The command line of the process.
         Cmdline = "cmdline",
     }
 }
 
 impl GroupBy {
-    /// The columns unless others are requested.
+    /// The default columns.
     pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
 
-    /// The column of this name, or of psn's name for it.
+    /// Returns the column with this name, or with psn's name for it.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "pid" => Some(Self::Tgid),
@@ -46,7 +46,7 @@ impl GroupBy {
         }
     }
 
-    /// Numbers are aligned to the right.
+    /// Whether the column holds numbers, which are aligned to the right.
     pub(crate) const fn is_number(self) -> bool {
         matches!(self, Self::Tgid | Self::Tid | Self::Node | Self::Cpu)
     }

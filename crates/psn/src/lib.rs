@@ -1,7 +1,8 @@
-//! `cgscope sample`: the state of every thread, read again and again, and grouped as psn does.
+//! `cgscope sample`: samples the state of every thread repeatedly, and groups the threads as psn does.
 //!
-//! A [`ThreadReader`] reads all threads of a round: by a task iterator in the kernel, or from `/proc`. [`Sampling`] does it at random
-//! moments and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. [`Rounds`] are the result: a table, or one object.
+//! A [`ThreadReader`] reads all threads of a round, with a task iterator in the kernel or from `/proc`. [`Sampling`] does this at
+//! random moments, and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. The result is [`Rounds`], printed as a
+//! table or as one JSON object.
 
 mod filter;
 mod group_by;

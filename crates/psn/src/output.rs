@@ -1,4 +1,4 @@
-//! Output: a table as psn prints it, or one object.
+//! Output: a table as psn prints it, or one JSON object.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{GroupCell, GroupRow, Rounds};
 
 impl Rounds {
-    /// Writes the table as psn prints it, and below it figures of the rounds.
+    /// Writes the table as psn prints it, and below it figures about the rounds.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.table.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
@@ -70,7 +70,7 @@ impl Rounds {
         )
     }
 
-    /// Writes one object, `cgscope.sample/1`.
+    /// Writes one JSON object with the schema `cgscope.sample/1`.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
         let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();

@@ -1,4 +1,4 @@
-//! Reads what all threads do at one moment. Nothing is hooked between two readings.
+//! Reads the state of all threads at one moment. No hook runs between two readings.
 
 mod places;
 mod proc_walk;
@@ -28,17 +28,17 @@ use places::KernelPlaces;
 use proc_walk::ProcWalk;
 use task_iterator::TaskIterator;
 
-/// What is read of a thread beside its name, state and CPU.
+/// The fields to read for a thread, besides its name, state and CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFields {
-    /// Not only active threads.
+    /// Read threads in all states, not only active threads.
     pub(crate) all_states: bool,
-    /// A bit per column.
+    /// One bit per column.
     columns: u32,
 }
 
 impl WantedFields {
-    /// What these need.
+    /// Returns the fields that the tally and the filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
         let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
         Self::of(tally.columns.iter().chain(by_filter), all_states)
@@ -54,7 +54,7 @@ impl WantedFields {
     }
 }
 
-/// Reads all threads but those of cgscope itself.
+/// Reads all threads except those of cgscope itself.
 pub struct ThreadReader {
     source: ThreadSource,
     pub(crate) mode: Mode,
@@ -71,20 +71,21 @@ enum ThreadSource {
     Walk(Box<ProcWalk>),
 }
 
-/// What one round read.
+/// The result of reading one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundRead {
-    /// Threads that were read, with those that are left out.
+    /// Number of threads that were read, including threads that do not count.
     pub threads: u64,
-    /// No selected process or thread is left.
+    /// Whether no selected process or thread is left.
     pub is_target_gone: bool,
-    /// The reading did not end early.
+    /// Whether everything was read.
     pub is_whole: bool,
 }
 
 impl ThreadReader {
-    /// [`Mode::Bpf`] reads exact states with a task iterator in the kernel. [`Mode::Coarse`] reads `/proc`: only the kernel's letters,
-    /// which say neither whether a runnable thread is on a CPU or out of quota, nor who waits for a device.
+    /// Starts a reader. [`Mode::Bpf`] reads exact states with a task iterator in the kernel. [`Mode::Coarse`] reads `/proc`,
+    /// which has only the kernel's state letters. These do not show whether a runnable thread is on a CPU or out of quota, nor
+    /// which threads wait for a device.
     pub fn start(selection: &Selection, wanted: WantedFields, mode: Mode) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
@@ -140,13 +141,13 @@ impl ThreadReader {
         }
     }
 
-    /// Why functions of the kernel have no names, if they are requested and have none.
+    /// Returns why kernel functions have no names, if names are requested and not available.
     pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         if asked { self.places.nameless() } else { None }
     }
 
-    /// Sentences on what was requested and this kernel does not report.
+    /// Returns sentences about requested fields that this kernel does not report.
     pub fn refused(&self) -> Vec<String> {
         match &self.source {
             ThreadSource::Iterator(iterator) => iterator.refused.clone(),
@@ -165,7 +166,7 @@ impl ThreadNames for ThreadReader {
             GroupBy::Username => Some(self.processes.user(reading.uid?)),
             GroupBy::Exe => self.processes.known.get(&reading.tgid)?.exe.clone(),
             GroupBy::Cmdline => self.processes.known.get(&reading.tgid)?.cmdline.clone(),
-            // Not names.
+            // These columns are not names.
             GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
                 None
             }
@@ -177,7 +178,7 @@ impl ThreadNames for ThreadReader {
     }
 }
 
-/// The name of a system call on this architecture; its number if it is newer than our table.
+/// Returns the name of a system call on this architecture, or its number if it is newer than our table.
 fn system_call(number: i32) -> Option<Arc<str>> {
     let number = usize::try_from(number).ok()?;
     Some(match syscalls::Sysno::new(number) {
@@ -186,10 +187,10 @@ fn system_call(number: i32) -> Option<Arc<str>> {
     })
 }
 
-/// How often new processes are searched, as psn does.
+/// How often to search for new processes, as psn does.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Selected processes, the processes that they start, and selected threads.
+/// The selected processes, the processes that they start, and the selected threads.
 struct ChosenProcesses {
     pub files: ProcFiles,
     pub follow: Follow,
@@ -198,7 +199,7 @@ struct ChosenProcesses {
     /// Selected threads.
     pub tids: Vec<u32>,
     looked: Option<Instant>,
-    /// No selected process or thread is left.
+    /// Whether no selected process or thread is left.
     pub is_gone: bool,
 }
 
@@ -211,7 +212,7 @@ impl ChosenProcesses {
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
     }
 
-    /// Searches new processes if it is time; true if it did.
+    /// Searches for new processes if it is time; returns whether it did.
     pub fn update(&mut self) -> io::Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(false);
@@ -226,7 +227,8 @@ impl ChosenProcesses {
     }
 }
 
-/// Names of users, and the file and the command line of processes: read when a process is first seen, as it may exit before the end.
+/// Names of users, and the executable and command line of processes. A process is read when it is first seen, because it may exit
+/// before the end.
 #[derive(Debug, Default)]
 struct ProcessNames {
     known: HashMap<u32, ProcessName>,
@@ -240,7 +242,7 @@ struct ProcessName {
 }
 
 impl ProcessNames {
-    /// Call this with every process that is seen.
+    /// Reads the names of a process if it is new. Call this with every process that is seen.
     fn meet(&mut self, tgid: u32, wanted: WantedFields) {
         self.known.entry(tgid).or_insert_with(|| ProcessName {
             exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
@@ -248,20 +250,20 @@ impl ProcessNames {
         });
     }
 
-    /// The name of a user; as in ps the number if `/etc/passwd` does not have it.
+    /// Returns the name of a user. As in ps, this is the number if `/etc/passwd` lacks the user.
     fn user(&self, uid: u32) -> Arc<str> {
         let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
         users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
     }
 }
 
-/// `None` for a kernel thread, and for a process that exited or is hidden from us.
+/// Returns a process's executable. `None` for a kernel thread, and for a process that has exited or is hidden from us.
 fn exe(tgid: u32) -> Option<Arc<str>> {
     let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
     Some(printable(&path.to_string_lossy()))
 }
 
-/// The first of several users with one number counts, as for `getpwuid`.
+/// Parses `/etc/passwd`. If several users have one number, the first counts, as for `getpwuid`.
 fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
     let mut users = HashMap::new();
     for line in passwd.lines() {

@@ -1,4 +1,4 @@
-//! Rounds: all threads are read again and again, until the time is over or the caller stops it.
+//! Rounds: all threads are read repeatedly, until the time is over or the caller stops.
 
 use std::{
     sync::mpsc,
@@ -14,12 +14,12 @@ use cgscope_model::{
 use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
-/// Reading takes at most one part in `SHARE` of the time: nothing else limits a thread under SCHED_FIFO.
+/// Reading takes at most one part in `SHARE` of the time. Nothing else limits a thread under SCHED_FIFO.
 const SHARE: u64 = 10;
-/// Longer rounds are read without SCHED_FIFO, as audio and networks would miss their deadlines.
+/// Longer rounds are read without SCHED_FIFO, because audio and networking would miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How often threads are read, and how long.
+/// How often threads are read, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     period: Duration,
@@ -27,14 +27,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `hz` rounds a second. Without a duration: until the command ends, if there is one, or the default.
+    /// Creates a schedule of `hz` rounds a second. Without a duration, it ends with the command if there is one, else after the
+    /// default.
     pub fn new(hz: f64, duration: Option<Duration>, has_command: bool) -> Self {
         let duration = duration.or((!has_command).then_some(DEFAULT_DURATION));
         Self { period: Duration::from_secs_f64(1.0 / hz), duration }
     }
 
-    /// When a round is due, since the start: at a random moment of its period. Rounds at equal distances would be in step with events
-    /// of the same rate, as quotas that are refilled every 100 ms.
+    /// Returns when a round is due, since the start: at a random moment of its period. Rounds at equal distances would be in step
+    /// with events of the same rate, such as quotas that are refilled every 100 ms.
     fn due(self, round: u64, random: f64) -> Duration {
         self.period.mul_f64(round as f64 + random)
     }
@@ -43,7 +44,7 @@ impl Schedule {
         (since_start.as_secs_f64() / self.period.as_secs_f64()) as u64
     }
 
-    /// The first round, from this one on, at which reading has taken no more than its share of the time.
+    /// Returns the first round, from this one on, at which reading has taken no more than its share of the time.
     fn affordable(self, round: u64, reading: Duration) -> u64 {
         let needed_ns = reading.as_nanos() * u128::from(SHARE);
         round.max(needed_ns.div_ceil(self.period.as_nanos().max(1)) as u64)
@@ -61,38 +62,38 @@ pub enum RoundEnd {
     Finished,
     /// No selected thread was left.
     TargetGone,
-    /// The caller stopped them.
+    /// The caller stopped the rounds.
     Stopped,
 }
 
-/// The result.
+/// The result of all rounds.
 #[derive(Debug)]
 pub struct Rounds {
     /// The threads by group.
     pub table: GroupTable,
-    /// Not only active ones.
+    /// Whether threads in all states were read, not only active threads.
     pub(crate) all_states: bool,
     pub(crate) mode: Mode,
-    /// Why they ended.
+    /// Why the rounds ended.
     pub end: RoundEnd,
     pub(crate) start_unix_ns: u64,
     pub(crate) took: Duration,
-    /// Rounds there should have been.
+    /// Number of rounds that should have been read.
     pub(crate) expected: u64,
-    /// Expected rounds that were left out so that reading stays within its share of the time.
+    /// Number of expected rounds that were skipped to keep reading within its share of the time.
     pub(crate) skipped: u64,
-    /// Threads that were read, in all rounds together.
+    /// Number of threads that were read, in all rounds together.
     pub(crate) looked_at: u64,
-    /// CPU time of cgscope from the first round to the end of the last, in the kernel and to wake included.
+    /// CPU time of cgscope from the first round to the end of the last. Includes time in the kernel and wakeups.
     pub(crate) cpu_ns: u64,
     /// What could not be read.
     pub losses: Losses,
-    /// Why functions of the kernel have no names, if they are requested.
+    /// Why kernel functions have no names, if names are requested.
     pub nameless: Option<Failure>,
 }
 
 impl Rounds {
-    /// A sentence on rounds that were left out, and what to do; `None` if none was.
+    /// Returns a sentence about skipped rounds, and what to do; `None` if none was skipped.
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
@@ -112,24 +113,25 @@ pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
     filter: ThreadFilter,
-    /// Kept for its memory.
+    /// A buffer that is reused.
     readings: Vec<ThreadReading>,
     looked_at: u64,
     /// CPU time of cgscope before the first round.
     begun_ns: u64,
-    /// Its CPU time since then, up to the end of the last round, to wake included. It must not be read when a round begins: the kernel
-    /// would then count its time up to that moment, and the thread that left the CPU for it could no longer be recognized.
+    /// CPU time of cgscope since then, up to the end of the last round, including wakeups. It must not be read when a round
+    /// begins: the kernel would then update cgscope's run time, and the thread that left the CPU for cgscope could no longer be
+    /// recognized.
     cpu_ns: u64,
 }
 
 impl Sampling {
-    /// Nothing is read yet.
+    /// Creates a sampling; nothing is read yet.
     pub fn new(reader: ThreadReader, tally: Tally, filter: ThreadFilter) -> Self {
         Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
     }
 
-    /// Reads until the time is over or `stop` receives something. Call it on a thread of its own: timers of an event loop wake on a
-    /// grid of 1 ms, in step with the kernel's ticks, and a second wakeup would change which thread is on the CPU.
+    /// Reads until the time is over or `stop` receives something. Call it on a separate thread. Timers of an event loop wake on a
+    /// grid of 1 ms, in step with the kernel's ticks. A second wakeup would also change which thread is on the CPU.
     pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
         self.begun_ns = clock::process_cpu_ns();
@@ -144,7 +146,7 @@ impl Sampling {
                 break RoundEnd::Stopped;
             }
             let before_ns = self.cpu_ns;
-            // At least one round, however short the time.
+            // Read at least one round, however short the time.
             if (!is_last || self.tally.rounds == 0) && self.read()? {
                 break RoundEnd::TargetGone;
             }
@@ -171,7 +173,7 @@ impl Sampling {
             start_unix_ns,
             took,
             expected,
-            // The last rounds that were left out may have been due after the end.
+            // The last skipped rounds may have been due after the end.
             skipped: skipped.min(expected.saturating_sub(self.tally.rounds)),
             looked_at: self.looked_at,
             cpu_ns: self.cpu_ns,
@@ -180,7 +182,7 @@ impl Sampling {
         })
     }
 
-    /// One round; true if no selected thread is left.
+    /// Reads one round. Returns whether no selected thread is left.
     fn read(&mut self) -> Result<bool, Failure> {
         self.readings.clear();
         let readings = &mut self.readings;
@@ -202,9 +204,9 @@ impl Sampling {
     }
 }
 
-/// Makes this thread run at the moment it wakes (SCHED_FIFO), if the host allows it. Otherwise it waits until the thread there blocks
-/// or has used up its time, and sees it off the CPU: on a busy host a thread that had its CPU for 55 % of the time was seen there in
-/// 45 % of the rounds.
+/// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Otherwise it waits until the thread on the CPU
+/// blocks or has used up its time slice, and then finds that thread off the CPU. On a busy host, a thread that had its CPU for 55
+/// % of the time was seen there in 45 % of the rounds.
 struct RunAtOnce {
     is_kept: bool,
 }
@@ -216,7 +218,8 @@ impl RunAtOnce {
         at_once
     }
 
-    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it; a refusal changes nothing.
+    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it. If refused, nothing
+    /// changes.
     fn keep(&mut self, is_kept: bool) {
         if self.is_kept == is_kept {
             return;
@@ -224,7 +227,7 @@ impl RunAtOnce {
         self.is_kept = is_kept;
         let (policy, priority) =
             if is_kept { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
-        // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
+        // SAFETY: zeroes are a valid value; the call is for this thread, with a structure of ours.
         unsafe {
             let mut parameters: libc::sched_param = std::mem::zeroed();
             parameters.sched_priority = priority;
@@ -260,7 +263,7 @@ mod tests {
     #[test]
     fn looking_takes_a_tenth_of_the_time_at_most() {
         let pace = Schedule::new(20.0, None, true);
-        // ms a look, and how many of 1,000 rounds are looked at: 25 ms are a tenth of five periods.
+        // Each case: ms per reading, and how many of 1,000 rounds are read. 25 ms are a tenth of five periods.
         for (look_ms, expected) in [(4, 1_000), (5, 1_000), (6, 833), (25, 200), (700, 8)] {
             let (mut round, mut looks, mut looking) = (0, 0, Duration::ZERO);
             while round < 1_000 {

@@ -4,40 +4,41 @@ use cgscope_layout::named;
 use cgscope_model::TaskState;
 
 named! {
-    /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it says why a thread in R or D is off its CPU.
+    /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it shows why a thread in R or D is off its
+    /// CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ThreadState (letter, name, words) {
-        /// The kernel's letter, as psn sees it.
+        /// The kernel's letter, as psn shows it.
         letter: char,
-        /// In objects.
+        /// The name in JSON objects.
         name: &'static str,
-        /// In tables.
+        /// The words in tables.
         words: &'static str,
     }
 
     OnCpu = 'R', "on_cpu", "Running (on CPU)";
     Runnable = 'R', "runnable", "Runnable (waiting for a CPU)";
-    /// In the coarse mode: any state in R.
+    /// Any state with letter R, in coarse mode.
     Running = 'R', "running", "Running or runnable";
     Throttled = 'R', "throttled", "Throttled (out of quota)";
     Iowait = 'D', "iowait", "Disk (uninterruptible, iowait)";
-    /// In D for another reason; in the coarse mode for any.
+    /// In D for a reason other than I/O; in coarse mode for any reason.
     Uninterruptible = 'D', "uninterruptible", "Disk (uninterruptible)";
     Stopped = 'T', "stopped", "Stopped";
     Traced = 't', "traced", "Stopped (traced)";
-    /// Ended, and about to be removed.
+    /// Exited, and about to be removed.
     Dead = 'X', "dead", "Dead";
     Sleeping = 'S', "sleeping", "Sleep (interruptible)";
     Idle = 'I', "idle", "Idle (kernel thread)";
-    /// A kernel thread that is not needed, as while its CPU is offline.
+    /// A kernel thread that is not needed, for example while its CPU is offline.
     Parked = 'P', "parked", "Parked";
-    /// Ended, and not reaped yet.
+    /// Exited, but not reaped yet.
     Zombie = 'Z', "zombie", "Zombie";
     Unknown = '?', "unknown", "Unknown";
 }
 
 impl ThreadState {
-    /// From the kernel's letter alone.
+    /// Returns the state for the kernel's letter alone.
     pub const fn of_letter(state: Option<TaskState>) -> Self {
         match state {
             Some(TaskState::Running) => Self::Running,
@@ -53,12 +54,12 @@ impl ThreadState {
         }
     }
 
-    /// It does something, or is kept from it: the states that psn shows by default.
+    /// Whether the thread does something, or is kept from it: the states that psn shows by default.
     pub const fn is_active(self) -> bool {
         !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
     }
 
-    /// It waits in the kernel, so it has a place and a system call.
+    /// Whether the thread waits in the kernel, so that it has a place and a system call.
     pub const fn is_blocked(self) -> bool {
         !matches!(self.letter(), 'R' | 'Z' | 'X' | '?')
     }
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(ThreadState::of_letter(None), ThreadState::Unknown);
     }
 
-    /// `not(state_id IN ('S', 'Z', 'I', 'P'))`
+    /// psn's condition: `not(state_id IN ('S', 'Z', 'I', 'P'))`.
     #[test]
     fn active_is_what_psn_calls_active() {
         for state in ThreadState::ALL {

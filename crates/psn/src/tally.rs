@@ -1,4 +1,4 @@
-//! Readings of threads, counted by group.
+//! Counts thread readings by group.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,23 +14,23 @@ use crate::{GroupBy, ThreadState};
 pub struct ThreadReading {
     pub tid: u32,
     pub tgid: u32,
-    /// NUL-padded.
+    /// The name, padded with NUL.
     pub comm: [u8; 16],
     pub state: ThreadState,
-    /// The CPU it is on, or was on last.
+    /// The current or last CPU.
     pub cpu: Option<u32>,
     pub cgroup_id: Option<u64>,
-    /// Real.
+    /// The real user id.
     pub uid: Option<u32>,
-    /// The number of the system call that it is blocked in.
+    /// The number of the system call that the thread is blocked in.
     pub syscall: Option<i32>,
-    /// The reader's number for where it is in the kernel; 0: not known.
+    /// The reader's number for the thread's place in the kernel; 0 if unknown.
     pub place: u32,
 }
 
-/// Names for the numbers in readings. `None`: not known.
+/// Looks up names for the numbers in readings. `None` means unknown.
 pub trait ThreadNames {
-    /// The name of a reading's system call, place, cgroup, user or process, by column.
+    /// Returns the name of a reading's system call, place, cgroup, user or process, by column.
     fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>>;
     fn node(&self, cpu: u32) -> Option<u32>;
 }
@@ -38,7 +38,7 @@ pub trait ThreadNames {
 /// Counts readings in groups.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Each once.
+    /// The columns, each once.
     pub(crate) columns: Vec<GroupBy>,
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
@@ -49,22 +49,22 @@ pub struct Tally {
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupTable {
     pub columns: Vec<GroupBy>,
-    /// Those with the most samples first.
+    /// The rows, those with the most samples first.
     pub rows: Vec<GroupRow>,
-    /// Times that all threads were read.
+    /// Number of times that all threads were read.
     pub rounds: u64,
-    /// Different threads among the samples.
+    /// Number of different threads among the samples.
     pub threads: usize,
-    /// Different processes among the samples.
+    /// Number of different processes among the samples.
     pub processes: usize,
 }
 
-/// Threads that are equal in all columns.
+/// A group of threads that are equal in all columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRow {
-    /// Times that one of them was seen.
+    /// Number of times that a thread of the group was seen.
     pub samples: u64,
-    /// By column; `None`: not known, or no such thing.
+    /// The values by column; `None` if unknown or absent.
     pub cells: Vec<Option<GroupCell>>,
 }
 
@@ -76,14 +76,14 @@ pub enum GroupCell {
 }
 
 impl GroupTable {
-    /// The average of a sum over all rounds.
+    /// Returns the average of a sum over all rounds.
     pub fn per_round(&self, sum: u64) -> f64 {
         if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }
 }
 
 impl Tally {
-    /// Groups by these columns, each once.
+    /// Creates a tally that groups by these columns. Repeated columns count once.
     pub fn new(columns: &[GroupBy]) -> Self {
         let mut unique = Vec::new();
         for column in columns {
@@ -105,7 +105,8 @@ impl Tally {
         self.rounds += 1;
     }
 
-    /// The reading without columns that are not requested. The state stays: without it the place would mean nothing.
+    /// Clears the fields of columns that are not requested. The state is always kept, because the place is meaningless without
+    /// it.
     fn group(&self, reading: &ThreadReading) -> ThreadReading {
         use GroupBy::*;
         let has = |columns: &[GroupBy]| columns.iter().any(|column| self.columns.contains(column));
@@ -123,7 +124,7 @@ impl Tally {
         }
     }
 
-    /// The counts so far. Groups with different numbers but the same names become one row.
+    /// Returns the counts so far. Groups with different numbers but the same names become one row.
     pub(crate) fn table(&self, names: &impl ThreadNames) -> GroupTable {
         let mut groups: BTreeMap<Vec<Option<GroupCell>>, u64> = BTreeMap::new();
         for (reading, samples) in &self.counts {
@@ -157,7 +158,7 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
     }
 }
 
-/// A NUL-padded name with each run of digits as one `*`, as psn prints it, so that threads of a pool are one row.
+/// Returns a NUL-padded name with each run of digits as one `*`, as psn prints it, so that the threads of a pool form one row.
 fn folded(comm: [u8; 16]) -> [u8; 16] {
     let mut folded = [0; 16];
     let mut length = 0;

@@ -74,7 +74,7 @@ fn that_nothing_was_seen_is_said() {
     assert!(all.starts_with("=== Threads ===") && all.contains("no thread was seen\n"), "{all}");
 }
 
-/// CPU 3 is on node 1; cgroup 5 is `/a/b`, 6 `/c`.
+/// CPU 3 is on node 1. Cgroup 5 is `/a/b`, and cgroup 6 is `/c`.
 struct Host;
 
 impl ThreadNames for Host {

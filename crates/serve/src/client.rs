@@ -1,4 +1,4 @@
-//! The other end: a viewer's connection to the daemon. It blocks: it belongs on a thread of its own.
+//! A viewer's connection to the daemon. It blocks, so it needs a thread of its own.
 
 use std::{
     fmt,
@@ -15,19 +15,19 @@ use crate::protocol::{Refusal, Request, Word};
 /// The default socket of the daemon.
 pub const SOCKET: &str = "/run/cgscope.sock";
 
-/// The longest wait for the first answer, for which the daemon takes a Sample.
+/// Maximum wait for the first answer. The daemon takes a sample before it answers.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Why there is no connection to the daemon.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// No socket, or no daemon behind it.
+    /// The socket does not exist, or no daemon listens on it.
     NobodyThere(PathBuf, io::Error),
-    /// The socket does not let this user in.
+    /// This user has no permission to connect to the socket.
     NotAllowed(PathBuf),
-    /// The daemon refuses.
+    /// The daemon refused the request.
     Refused(Word),
-    /// What answers is no daemon, or one of another version.
+    /// The peer is not a cgscope daemon, or has another version.
     NoDaemon(PathBuf, ReadError),
     /// The connection failed.
     Io(PathBuf, io::Error),
@@ -73,24 +73,24 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// What the daemon sends. The daemon may be hostile: anyone can serve a socket that the user names.
+/// Receives what the daemon sends. The daemon may be hostile: a user can name a socket that anyone serves.
 #[derive(Debug)]
 pub struct Connection<R = BufReader<UnixStream>> {
     incoming: Incoming<R>,
     skip: u32,
 }
 
-/// Sends requests, from any thread.
+/// Sends requests. It can be used from any thread.
 #[derive(Debug)]
 pub struct Sender(UnixStream);
 
 impl Sender {
-    /// Sends another request.
+    /// Sends a request, which replaces the request before it.
     pub fn ask(&mut self, request: &Request) -> io::Result<()> {
         self.0.write_all(&request.line())
     }
 
-    /// Ends the connection, and with it the wait for the next message.
+    /// Closes the connection. This also ends a wait for the next message.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
@@ -109,7 +109,7 @@ impl Connection {
         })?;
         let mut sender = Sender(socket.try_clone().map_err(io)?);
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
-        // A daemon that refuses may have hung up already: its word can still be read.
+        // A daemon that refuses may have closed the connection already. Its refusal can still be read.
         let asked = sender.ask(request);
         let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
             Ok(Ok(connection)) => connection,
@@ -126,18 +126,19 @@ impl Connection {
 }
 
 impl<R: Read> Connection<R> {
-    /// Reads the opening. The outer error: this is no daemon. The inner error: the daemon's refusal.
+    /// Reads the header. The outer error means that the peer is not a daemon; the inner error is the daemon's refusal.
     pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
     }
 
-    /// Describes the host.
+    /// Returns the description of the host.
     pub fn header(&self) -> &Header {
         self.incoming.header()
     }
 
-    /// Waits for the next message; `None`: the daemon hung up without a word. After that, and after a refusal, none comes.
+    /// Waits for the next message. Returns `None` if the daemon closed the connection without a message. No message follows a
+    /// `None` or a refusal.
     pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {

@@ -1,4 +1,4 @@
-//! The one thread that takes Samples for all viewers, and what ended between them.
+//! The one thread that takes samples for all viewers, and the record of what ended between samples.
 
 use std::{
     io, iter,
@@ -16,44 +16,45 @@ use crate::{
     shown::Reading,
 };
 
-/// Takes Samples: the collector, or one that makes them up in tests.
+/// Takes samples: the collector, or a fake in tests.
 pub trait Collect: Send + 'static {
-    /// Takes a Sample. An error: why no other can be taken, in a sentence.
+    /// Takes a sample. The error says in a sentence why there can be no further samples.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// From the next Sample on, follows these processes and what they start for a viewer; without any, nothing any longer.
+    /// Sets the processes to follow for a viewer, from the next sample on. Processes that these start are followed too. An empty
+    /// list ends it.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
 }
 
-/// A Sample with what is known about taking it.
+/// A sample, with facts about when and how it was taken.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// What was read.
     pub reading: Arc<Reading>,
-    /// What this Sample no longer has.
+    /// What ended since the sample before.
     pub ended: Arc<Ended>,
-    /// When it was due, ns after the beginning.
+    /// When the sample was due, ns after the start.
     pub at_ns: u64,
-    /// It was due at a point of the grid; otherwise it was requested at once.
+    /// Whether the sample was due at a point of a grid; if not, it was an immediate one.
     pub is_on_grid: bool,
-    /// Counts from 1.
+    /// Number of the sample, from 1.
     pub number: u64,
-    /// When it was complete.
+    /// When the sample was complete.
     pub at: Instant,
-    /// The time that all Samples took so far.
+    /// Total time that all samples so far took.
     pub took: Duration,
-    /// Calls of [`Collection::follow`] that were in force.
+    /// Number of calls of [`Collection::follow`] that had taken effect.
     pub changes: u64,
 }
 
-/// The latest Sample, if there is one; an error: why there are no more.
+/// The latest sample, if there is one. The error says why there are no more samples.
 pub type Latest = Result<Option<Taken>, String>;
 
 /// The running collection. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Collection {
-    /// When Samples are taken.
+    /// Decides when samples are taken.
     pub pace: Arc<Pace>,
-    /// Receives the latest Sample.
+    /// Receives the latest sample.
     pub latest: watch::Receiver<Latest>,
     changes: mpsc::Sender<(Follower, Vec<u32>)>,
     sent: u64,
@@ -61,7 +62,7 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// Starts the thread; the first Sample is taken at once.
+    /// Starts the thread, which takes the first sample at once.
     pub fn start(collector: impl Collect) -> io::Result<Self> {
         let pace = Arc::new(Pace::default());
         pace.now();
@@ -75,8 +76,8 @@ impl Collection {
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
     }
 
-    /// Follows these processes for a viewer, or nothing any longer, from the first Sample on that has at least the returned number
-    /// of [`Taken::changes`].
+    /// Sets the processes to follow for a viewer; an empty list ends it. It takes effect in the first sample whose
+    /// [`Taken::changes`] is at least the returned number.
     pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
         // If the thread has ended, `latest` says why.
         let _ = self.changes.send((follower, pids));
@@ -89,7 +90,7 @@ impl Drop for Collection {
     fn drop(&mut self) {
         self.pace.end();
         if let Some(thread) = self.thread.take() {
-            // It panicked: the message has been printed.
+            // An error means that the thread panicked, and a panic has already printed its message.
             let _ = thread.join();
         }
     }
@@ -105,7 +106,7 @@ fn run(
     let mut took = Duration::ZERO;
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
-        // Also before the first Sample: from then on `Pace::busy_for` knows how long it takes.
+        // The first sample goes through `wait` too, so that `Pace::busy_for` covers it.
         let (at_ns, is_on_grid) = match pace.wait(last_ns) {
             Due::Never => return,
             Due::Now => (pace.since_ns(), false),
@@ -147,21 +148,21 @@ fn run(
     }
 }
 
-/// What a Sample no longer has of the Sample before. Each links to that of the next Sample, for those who skip Samples.
+/// The rows that the sample before had and this sample lacks. Each `Ended` links to the next one, for viewers who skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// [`Taken::number`].
+    /// The number of the sample that lacks the rows ([`Taken::number`]).
     pub number: u64,
-    /// Rows of the Sample before, with the access to its tasks.
+    /// The rows, as the sample before had them, with the access to its tasks.
     pub reading: Reading,
     next: OnceLock<Arc<Self>>,
 }
 
 impl Ended {
-    /// Appends what ended from one Sample to the next.
+    /// Appends what ended between two samples.
     pub fn then(&self, number: u64, before: &Reading, now: &Reading) -> Arc<Self> {
         let cut_short = |reading: &Reading| reading.sample.losses.get(Loss::ReadingCutShort);
-        // Tasks that could not be read have not ended.
+        // After a reading that was cut short, a missing task has not necessarily ended.
         let sample = match cut_short(now) == cut_short(before) {
             true => skipped::ended(&before.sample, &now.sample),
             false => Sample::default(),
@@ -171,7 +172,7 @@ impl Ended {
         self.next.get_or_init(|| next).clone()
     }
 
-    /// All after this one, up to this number.
+    /// Iterates over all later ones, up to this number.
     pub fn until(&self, number: u64) -> impl Iterator<Item = &Self> {
         let first = self.next.get();
         let all = iter::successors(first, |ended| ended.next.get()).map(Arc::as_ref);
@@ -179,7 +180,7 @@ impl Ended {
     }
 }
 
-/// Drops one after the other: nested, a long list would overflow the stack.
+/// Drops the list in a loop: recursion would overflow the stack on a long list.
 impl Drop for Ended {
     fn drop(&mut self) {
         let mut next = self.next.take();
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use cgscope_model::Sample;
 
-    /// Makes up Samples that are numbered, until there are no more.
+    /// Makes numbered samples until none are left.
     struct Made {
         left: u64,
         followed: u64,
@@ -251,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Never has one.
+    /// Never returns a sample.
     struct Stuck(mpsc::Receiver<()>);
 
     impl Collect for Stuck {
@@ -266,7 +267,7 @@ mod tests {
     fn a_first_sample_that_never_comes_is_seen_to_be_taken() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Stuck(ended)).expect("a thread");
-        // Goes before the collection, which waits for its thread.
+        // Dropped before the collection, whose drop waits for its thread.
         let end = end;
         let begun = Instant::now();
         while collection.pace.busy_for() < Some(Duration::from_millis(20)) {

@@ -1,4 +1,4 @@
-//! The daemon's configuration: TOML, in which every key may be missing.
+//! The daemon's configuration: a TOML file in which every key is optional.
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
@@ -8,98 +8,98 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::http::HttpLimits;
 
-/// The default file.
+/// The default configuration file.
 pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 
 /// The whole configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The user that the daemon becomes once it has loaded BPF, if it was started as root; `None`: it does not change.
+    /// User that the daemon switches to after loading BPF, if it was started as root. `None`: the daemon keeps its user.
     pub user: Option<String>,
-    /// How Samples are taken.
+    /// How samples are taken.
     pub collect: CollectConfig,
-    /// The socket of viewers.
+    /// The socket for viewers.
     pub socket: SocketConfig,
-    /// The server of metrics.
+    /// The HTTP server for metrics.
     pub http: HttpConfig,
-    /// Which metrics.
+    /// Which metrics are exported.
     pub metrics: MetricsConfig,
-    /// Names of containers.
+    /// Where the names of containers come from.
     pub containers: ContainersConfig,
 }
 
-/// `[collect]`
+/// The section `[collect]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectConfig {
-    /// From one Sample to the next where nobody asks for more, ns.
+    /// Time between samples if no viewer requests a shorter one, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
 }
 
-/// `[socket]`
+/// The section `[socket]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SocketConfig {
-    /// Empty: no socket.
+    /// Path of the socket; empty means no socket.
     pub path: PathBuf,
-    /// Name or number.
+    /// Owner of the socket, by name or number.
     pub owner: Account,
-    /// Name or number: who may connect.
+    /// Group of the socket, by name or number: its members may connect.
     pub group: Account,
     /// Groups whose members may see everything, by name or number.
     pub admin_groups: Vec<Account>,
-    /// The shortest interval of a viewer, ns.
+    /// Shortest interval that a viewer gets, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub shortest_interval: u64,
-    /// Viewers at a time.
+    /// Maximum number of viewers at a time.
     pub clients: usize,
-    /// Viewers of one user at a time.
+    /// Maximum number of viewers of one user at a time.
     pub clients_per_user: usize,
 }
 
-/// `[http]`
+/// The section `[http]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// `None`, written as an empty string: no server.
+    /// Address to listen on. `None`, written as an empty string, means no server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// PEM: the certificate with those that lead to its root; together with `tls_key`.
+    /// PEM file with the certificate and its chain up to the root; needs `tls_key`.
     pub tls_certificate: Option<PathBuf>,
-    /// PEM.
+    /// PEM file with the private key; needs `tls_certificate`.
     pub tls_key: Option<PathBuf>,
-    /// Lines `NAME:BCRYPT` as `htpasswd -B` writes them; `None`: everyone may read.
+    /// File with lines `NAME:BCRYPT`, as `htpasswd -B` writes them. `None`: everyone may read.
     pub users: Option<PathBuf>,
-    /// What a client may take; not in the file.
+    /// Limits of each client; cannot be set in the file.
     #[serde(skip)]
     pub limits: HttpLimits,
 }
 
-/// `[metrics]`
+/// The section `[metrics]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
-    /// How many cgroups are exported.
+    /// Maximum number of exported cgroups.
     pub cgroups: usize,
-    /// How deep below the root.
+    /// Maximum depth of exported cgroups below the root.
     pub depth: usize,
-    /// On the path: the others are left out.
+    /// Export only cgroups whose path matches.
     #[serde(deserialize_with = "expression")]
     pub include: Option<Regex>,
-    /// On the path: these are left out.
+    /// Do not export cgroups whose path matches.
     #[serde(deserialize_with = "expression")]
     pub exclude: Option<Regex>,
-    /// Culprits of each cgroup.
+    /// Maximum number of culprits for each cgroup.
     pub culprits: usize,
 }
 
-/// `[containers]`
+/// The section `[containers]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainersConfig {
-    /// `auto`, the path of a CRI socket, or empty: none.
+    /// `auto`, the path of a CRI socket, or empty for none.
     pub runtime: String,
 }
 
@@ -107,9 +107,9 @@ pub struct ContainersConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Account {
-    /// By its number.
+    /// Given by number.
     Id(u32),
-    /// By its name.
+    /// Given by name.
     Name(String),
 }
 
@@ -163,7 +163,7 @@ impl Default for ContainersConfig {
 }
 
 impl Config {
-    /// Parses the text of a file. An error names the line and what could stand there.
+    /// Parses the text of a configuration file. An error names the line and what is allowed there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self =
             toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;

@@ -1,9 +1,9 @@
-//! The daemon's servers, without aya and without `/proc`: viewers over a socket, each with what their user may see; pages by HTTP;
-//! and the names that container runtimes have for their containers.
+//! The daemon's servers: a socket for viewers, an HTTP server for pages, and a client for container runtimes. This crate does not
+//! use aya and does not read `/proc`.
 //!
-//! [`collection`] is the one thread that takes Samples, at the [`pace`] that all viewers together request. [`shown`] filters a
-//! reading to what a user may see, `streams` writes it once for all viewers who see the same, [`socket`] sends it, and [`client`] is
-//! the other end. [`http`] and [`cri`] are independent of these.
+//! [`collection`] is the one thread that takes samples, at the [`pace`] that all viewers together request. [`shown`] filters a
+//! sample to what a user may see. `streams` encodes the result once for all viewers with the same view. [`socket`] sends it, and
+//! [`client`] receives it. [`http`] serves pages and [`cri`] gets the names of containers; neither depends on the other modules.
 
 pub mod client;
 pub mod collection;
@@ -18,7 +18,7 @@ mod streams;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks also after a panic elsewhere: our locks never guard data that is half changed.
+/// Locks a mutex, even one that a panic has poisoned: no lock here ever guards half-changed data.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
-//! When Samples are taken: on a grid of each requested interval, so that viewers with the same interval share them. All grids lie on
-//! a grid of the shortest interval allowed: whatever intervals are requested, Samples on them are never closer together.
+//! Decides when samples are taken. Each requested interval has a grid of points in time, so viewers with the same interval share
+//! samples. All points are multiples of a common step, the shortest interval allowed. So samples on grids are never closer than
+//! that step, whatever intervals are requested.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +10,7 @@ use std::{
 
 use crate::lock;
 
-/// The intervals that viewers and scrapers request. Shared with the thread that takes Samples.
+/// The intervals that viewers and scrapers request, shared with the thread that takes samples.
 #[derive(Debug)]
 pub struct Pace {
     began: Instant,
@@ -19,13 +20,13 @@ pub struct Pace {
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// Points are multiples of this, ns; 0 counts as 1.
+    /// All points are multiples of this step, ns; 0 counts as 1.
     step: u64,
-    /// Requests by interval, ns.
+    /// Number of requests for each interval (ns).
     intervals: BTreeMap<u64, u32>,
-    /// A Sample beside the grid is requested.
+    /// A sample outside the grids is requested.
     now: bool,
-    /// When the Sample that is being taken was begun.
+    /// When the sample that is being taken now was begun.
     busy_since: Option<Instant>,
     over: bool,
 }
@@ -33,16 +34,16 @@ struct Asked {
 /// Why [`Pace::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A point of the grid has come.
+    /// A point of a grid is reached.
     At {
-        /// The point, ns after the beginning.
+        /// The point, ns after the start.
         at_ns: u64,
-        /// Points missed.
+        /// Number of points that were missed.
         late: u64,
     },
-    /// A Sample was requested at once.
+    /// An immediate sample was requested.
     Now,
-    /// No other is wanted.
+    /// No further sample is wanted.
     Never,
 }
 
@@ -53,13 +54,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Requests Samples at this interval.
+    /// Requests samples at this interval.
     pub fn ask(&self, interval_ns: u64) {
         *lock(&self.asked).intervals.entry(interval_ns.max(1)).or_default() += 1;
         self.changed.notify_one();
     }
 
-    /// Takes back one request.
+    /// Withdraws one request for this interval.
     pub fn ask_no_longer(&self, interval_ns: u64) {
         let mut asked = lock(&self.asked);
         if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
@@ -71,19 +72,19 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    /// Sets the step of all grids, ns.
+    /// Sets the common step of all grids, ns.
     pub fn set_step(&self, step_ns: u64) {
         lock(&self.asked).step = step_ns;
         self.changed.notify_one();
     }
 
-    /// Requests a Sample at once.
+    /// Requests an immediate sample.
     pub fn now(&self) {
         lock(&self.asked).now = true;
         self.changed.notify_one();
     }
 
-    /// Ends the waiting: no other Sample is taken.
+    /// Ends the wait; no further sample is taken.
     pub fn end(&self) {
         lock(&self.asked).over = true;
         self.changed.notify_one();
@@ -94,12 +95,12 @@ impl Pace {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// For how long a Sample is being taken; `None`: none is.
+    /// How long the current sample has been in progress; `None` if none is being taken.
     pub fn busy_for(&self) -> Option<Duration> {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
-    /// Waits until a Sample is due, which counts as being taken from then on. `last_ns`: the point of the last one.
+    /// Waits until a sample is due, and marks it as in progress. `last_ns` is the point of the sample before.
     pub fn wait(&self, last_ns: u64) -> Due {
         lock(&self.asked).busy_since = None;
         let due = self.wait_for_due(last_ns);
@@ -134,19 +135,19 @@ impl Pace {
 }
 
 impl Asked {
-    /// The first point after `last_ns` of any grid.
+    /// Returns the first point of any grid after `last_ns`.
     fn next_ns(&self, last_ns: u64) -> Option<u64> {
         self.intervals.keys().map(|interval| self.next_of(*interval, last_ns)).min()
     }
 
-    /// The first point of one grid, moved to the next point of the common grid.
+    /// Returns the first point of one grid after `last_ns`, rounded up to a multiple of the common step.
     fn next_of(&self, interval: u64, last_ns: u64) -> u64 {
         let next = (last_ns / interval + 1).saturating_mul(interval);
         next.div_ceil(self.step()).saturating_mul(self.step())
     }
 
-    /// The last point that has passed, and how many points of the shortest interval were missed before it. A point that is late by
-    /// less than half of its interval is not missed.
+    /// Returns the last point that has passed, and how many points of the shortest interval were missed before it. A point less
+    /// than half an interval late is not missed.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
         let shortest = shortest.div_ceil(self.step()).saturating_mul(self.step());

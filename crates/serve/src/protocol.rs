@@ -1,50 +1,50 @@
-//! Requests of viewers over the socket, and the daemon's words beside Samples.
+//! The socket protocol: viewers' requests, and the daemon's messages other than samples.
 //!
-//! A request is one line of JSON; a later one on the same connection replaces it. The answer is what `crates/record` calls a
-//! connection: a header, Samples, words.
+//! A request is one line of JSON. A later request on the same connection replaces it. The daemon answers with a connection of
+//! `crates/record`: a header, then samples and words.
 
 use cgscope_model::printable;
 use serde::{Deserialize, Serialize};
 
-/// Version of the requests.
+/// Version of the request format.
 pub const VERSION: u32 = 1;
-/// Bytes of the longest request, its line end left out.
+/// Maximum length of a request, bytes, without its line end.
 pub const LONGEST: usize = 16 << 10;
-/// The most processes in one request.
+/// Maximum number of processes in one request.
 pub const MOST_PIDS: usize = 1_024;
-/// The longest interval, ns: a day.
+/// Maximum interval, ns: one day.
 pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
 
-/// A request of a viewer.
+/// A viewer's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// [`VERSION`].
     pub version: u32,
-    /// From one Sample to the next, ns.
+    /// Time between samples, ns.
     pub interval_ns: u64,
-    /// Processes, with what they start from now on; none: all that the viewer may see.
+    /// Processes to show, with those that they start from now on; empty means all that the viewer may see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
-    /// One more Sample, now, and then the end.
+    /// Send one more sample now, then close the connection.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
 }
 
 impl Request {
-    /// A request for Samples at this interval.
+    /// Creates a request for samples at this interval.
     pub fn every(interval_ns: u64) -> Self {
         Self { version: VERSION, interval_ns, pids: Vec::new(), last: false }
     }
 
-    /// The request as a line.
+    /// Encodes the request as a line.
     pub fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// Parses a line without its end. An error: why it cannot be answered.
+    /// Parses a line without its line end. The error is the refusal to send.
     pub fn parse(line: &[u8]) -> Result<Self, Word> {
         let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("this is no request: {why}"));
         #[derive(Deserialize)]
@@ -76,16 +76,16 @@ impl Request {
     }
 }
 
-/// The requests of a client, assembled from the bytes that arrive.
+/// Assembles a client's requests from the bytes that arrive.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// The request that is not complete yet.
+    /// The bytes of a request that is not complete yet.
     begun: Vec<u8>,
 }
 
 impl Requests {
-    /// Takes bytes up to the end of a request; `None`: its end has not come, and all bytes are taken. A request that is too long is an
-    /// error before its end: what comes after that is no request.
+    /// Consumes bytes up to the end of a request. Returns `None` if all bytes are consumed and the request is not complete. A
+    /// request that is too long is an error before its end arrives, and so are the bytes after it.
     pub fn take(&mut self, came: &mut &[u8]) -> Result<Option<Request>, Word> {
         let end = came.iter().position(|byte| *byte == b'\n');
         let (part, rest) = came.split_at(end.unwrap_or(came.len()));
@@ -98,19 +98,19 @@ impl Requests {
     }
 }
 
-/// A message of the daemon beside Samples.
+/// A message of the daemon other than a sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// Why nothing more comes; `None`: more comes.
+    /// Why the daemon sends nothing more; `None` if it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// The number of next Samples that only serve to decode later ones: they are older, or another viewer's.
+    /// Number of samples that follow and only serve to decode later ones: they are too old, or were taken for another viewer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// The request is answered: with everything (true), or with the viewer's own processes.
+    /// The request is accepted, and shows everything (`true`) or only the viewer's own processes (`false`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
-    /// A sentence for people, or empty.
+    /// A sentence for people; can be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
 }
@@ -120,57 +120,57 @@ fn is_none(number: &u32) -> bool {
 }
 
 impl Word {
-    /// The last word: nothing more comes.
+    /// Creates the last message, after which the daemon sends nothing more.
     pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
         Self { refused: Some(refused), ..Self::said(sentence) }
     }
 
-    /// A sentence, after which more comes.
+    /// Creates a message with a sentence; the daemon continues.
     pub fn said(sentence: impl Into<String>) -> Self {
         Self { refused: None, skip: 0, shows_all: None, sentence: sentence.into() }
     }
 
-    /// The answer begins.
+    /// Creates the message that a request is accepted.
     pub fn answered(shows_all: bool) -> Self {
         Self { shows_all: Some(shows_all), ..Self::said("") }
     }
 
-    /// With a sentence that is safe to print: anyone may serve a socket.
+    /// Makes the sentence safe to print: anyone can serve a socket.
     #[must_use]
     pub fn printable(self) -> Self {
         Self { sentence: printable(&self.sentence).to_string(), ..self }
     }
 
-    /// The next Samples only serve to decode later ones.
+    /// Creates the message that the next samples only serve to decode later ones.
     pub fn skip(samples: u32) -> Self {
         Self { skip: samples, ..Self::said("") }
     }
 }
 
 cgscope_layout::named! {
-    /// Why a viewer is not served.
+    /// Why the daemon does not serve a viewer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Refusal (name,) {
-        /// Its name in answers and metrics.
+        /// Its name in messages and metrics.
         name: &'static str,
     }
 
-    /// It makes no sense, or is too long.
+    /// The request is malformed or too long.
     BadRequest = "bad_request";
-    /// Another user than the one who connected has sent it.
+    /// Another user than the one who connected sent the request.
     OtherUser = "other_user";
-    /// There are as many clients as there may be.
+    /// A limit is reached: on clients, intervals, viewers that follow processes, or memory.
     TooManyClients = "too_many_clients";
-    /// They come too fast.
+    /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";
-    /// A process is not there, or may not be seen.
+    /// A process does not exist, or the viewer may not see it.
     NoSuchProcess = "no_such_process";
-    /// Nothing was asked, or nothing read, for too long.
+    /// The client sent no request, or read nothing, for too long.
     TooSlow = "too_slow";
-    /// The daemon cannot collect any more.
+    /// The daemon can no longer take samples.
     Failed = "failed";
-    /// The daemon ends.
+    /// The daemon is shutting down.
     Ending = "ending";
 }
 

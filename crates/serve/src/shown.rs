@@ -1,10 +1,12 @@
-//! What a viewer is shown of a Sample: a user sees their own processes.
+//! Filters samples to what a viewer may see: users see their own processes.
 //!
-//! A process is a user's if the kernel would let the user look into it: its real, effective and saved user id are theirs. A user
-//! sees the cgroups of their processes with all ancestors, and the limits and sums that the kernel publishes of any cgroup
-//! (`cpu.max`, `cpu.stat`, `cpu.pressure` are readable by all). Exited tasks are known by cgroup alone: a user sees them if the
-//! cgroup itself is theirs. Culprits are known by cgroup, too: they are shown of cgroups in which all tasks are the user's, and
-//! cgroups of others have no name there.
+//! A process belongs to a user if its real, effective and saved user id are the user's. The kernel uses the same rule for
+//! inspecting a process. A user sees the cgroups of their processes with all ancestors. A user also sees the limits and totals
+//! that the kernel publishes to everyone for those cgroups (`cpu.max`, `cpu.stat` and `cpu.pressure` are world-readable).
+//!
+//! Exited tasks are known only by cgroup: a user sees them if they own the cgroup's directory. Culprits are known only by cgroup,
+//! too. A user sees the culprits of a cgroup if all tasks in it are the user's. Culprits that are other users' cgroups have no
+//! name there.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,7 +21,7 @@ use cgscope_model::{
     selection::path_and_ancestors,
 };
 
-/// The id for all cgroups that a viewer does not see. No cgroup has it: the kernel counts up from 1.
+/// The id that stands for all cgroups that a viewer may not see. No cgroup has this id: the kernel counts up from 1.
 const OTHERS: u64 = u64::MAX - 1;
 const OTHERS_NAME: &str = "(cgroups of other users)";
 
@@ -28,7 +30,7 @@ const OTHERS_NAME: &str = "(cgroups of other users)";
 pub struct Reading {
     /// What was read.
     pub sample: Sample,
-    /// Who may see each task, ascending by serial.
+    /// Who may see each task, in ascending order of serial.
     pub access: Vec<Access>,
 }
 
@@ -39,12 +41,12 @@ impl Reading {
     }
 }
 
-/// The part of a Sample that a viewer sees.
+/// A viewer's permission and choice: which part of a sample they see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct View {
-    /// `None`: a user who may see everything.
+    /// The user whose processes are shown; `None` shows everything.
     pub user: Option<u32>,
-    /// Only processes that are followed for this viewer.
+    /// Show only processes that are followed for this viewer.
     pub follower: Option<Follower>,
 }
 
@@ -57,18 +59,18 @@ impl View {
     }
 }
 
-/// Whether a cgroup's directory is a user's.
+/// Tells whether a cgroup's directory belongs to a user.
 pub(crate) type IsOwned<'a> = &'a mut dyn FnMut(&str, u32) -> bool;
 
-/// Makes one view out of reading after reading.
+/// Filters successive readings for one view.
 #[derive(Debug)]
 pub(crate) struct Shower {
     view: View,
-    /// The cgroups with culprits in the last Sample, and their pairs as they were read then.
+    /// The cgroups whose culprits were shown in the last sample, and the pairs read for them.
     victims: HashSet<u64>,
     read: Vec<PairReading>,
-    /// The growth of each pair since its cgroup is shown, under the culprit's name for this viewer. These sums are kept here because
-    /// the cgroups that share a name change, and a sum of what was read would fall and rise with them.
+    /// The growth of each pair since its cgroup is shown, under the culprit's name for this viewer. The sums are accumulated here
+    /// because the set of cgroups behind one name changes: a plain sum of the readings would rise and fall with that set.
     told: BTreeMap<PairKey, PairReading>,
 }
 
@@ -81,7 +83,7 @@ impl Shower {
         self.view == View::ALL
     }
 
-    /// The part of a reading that is shown; `None`: all of it.
+    /// Returns the part of a reading that is shown; `None` means all of it.
     pub fn show(&mut self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;
@@ -94,7 +96,7 @@ impl Shower {
         let of_exited = exited.iter().map(|exited| exited.cgroup_id);
         let victims = self.victims_in(&own, sample, access);
         let theirs = own.iter().copied().chain(of_exited);
-        // Viewers that may see everything get the names of all culprits.
+        // Viewers who may see everything get the names of all culprits.
         let culprits =
             sample.pairs.iter().filter(|pair| self.view.user.is_none() && victims.contains(&pair.victim));
         let shown = with_ancestors(theirs.chain(culprits.map(|pair| pair.culprit)), &paths);
@@ -126,7 +128,7 @@ impl Shower {
         })
     }
 
-    /// The part of what [ended](cgscope_model::skipped::ended) that is shown; `None`: all of it.
+    /// Returns the shown part of what [ended](cgscope_model::skipped::ended); `None` means all of it.
     pub fn ended(&self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;
@@ -154,7 +156,7 @@ impl Shower {
         }
     }
 
-    /// Cgroups whose culprits are shown: those of which all tasks are shown.
+    /// Returns the cgroups whose culprits are shown: those of which all tasks are shown.
     fn victims_in(&self, own: &HashSet<u64>, sample: &Sample, access: &[Access]) -> HashSet<u64> {
         let mut victims = own.clone();
         for (task, access) in with_access(sample, access) {
@@ -168,7 +170,7 @@ impl Shower {
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample, shown: &HashSet<u64>) -> Vec<PairReading> {
         let read: Vec<PairReading> =
             sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
-        // Waits before a cgroup's culprits were shown are left out.
+        // Leave out waits from before the cgroup's culprits were shown.
         let were_told = read.iter().filter(|pair| self.victims.contains(&pair.victim));
         let came = between(&self.read, were_told);
         let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
@@ -188,7 +190,7 @@ impl Shower {
             std::mem::take(&mut self.told).into_iter().partition(|(_, pair)| stays(pair));
         self.told = told;
         for pair in gone.into_values() {
-            // The reading has it in that sum now, too.
+            // The reading now counts this pair in the rest of its victim, so its sum moves there.
             if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }
@@ -202,7 +204,7 @@ fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {
     sample.cgroups.iter().map(|(id, path)| (*id, path)).collect()
 }
 
-/// The processes in a view.
+/// Returns the processes in a view.
 pub(crate) fn seen(reading: &Reading, view: &View) -> HashSet<u32> {
     let all = with_access(&reading.sample, &reading.access);
     all.filter(|(_, access)| access.is_some_and(|access| view.shows(access)))
@@ -216,7 +218,7 @@ fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<TaskReading> {
     tasks.map(|(task, _)| task.clone()).collect()
 }
 
-/// Tasks with their access; both are ascending by serial.
+/// Pairs tasks with their access. Both inputs ascend by serial.
 fn with_access<'a>(
     sample: &'a Sample,
     access: &'a [Access],

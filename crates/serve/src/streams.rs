@@ -1,5 +1,5 @@
-//! Streams of Samples to viewers. Viewers with the same view and interval share a stream: a Sample is filtered and written once for
-//! all of them, and each reads at their own speed.
+//! Streams of samples to viewers. Viewers with the same view and interval share a stream: each sample is filtered and encoded
+//! once for all of them, and each viewer reads at their own speed.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Entry},
@@ -16,7 +16,7 @@ use crate::{
     shown::{IsOwned, Reading, Shower, View},
 };
 
-/// A frame, shared by all who are still to read it.
+/// An encoded frame, shared by all readers that have not read it yet.
 pub type Frame = Arc<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,35 +25,35 @@ pub struct StreamKind {
     pub interval_ns: u64,
 }
 
-/// Frames after which a new reader causes a key frame: new readers read everything since the last one.
+/// Number of frames after which a new reader causes a key frame. A new reader reads everything since the last key frame.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames, bytes: mostly the compressor's.
+/// Memory of a stream besides its rows and frames, bytes. Most of it is the compressor's.
 const STREAM_BYTES: usize = 1 << 20;
 
-/// Where a reader is in a stream.
+/// A reader's position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub kind: StreamKind,
     next: u64,
 }
 
-/// A Sample as it is sent.
+/// A sample as it is sent.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub frame: Frame,
     /// [`Taken::number`].
     pub number: u64,
-    /// Taken between two points of the grid for one reader; the others skip it.
+    /// Whether the sample was taken outside the grid for one reader; the other readers skip it.
     pub is_beside: bool,
 }
 
-/// All streams that somebody reads.
+/// All streams that have a reader.
 #[derive(Debug, Default)]
 pub struct Streams {
     pub(crate) streams: BTreeMap<StreamKind, Stream>,
     made: u64,
-    /// Streams have skipped or shown what ended up to here.
+    /// The last `Ended` that all streams have processed.
     ended: Arc<Ended>,
 }
 
@@ -61,20 +61,20 @@ pub struct Streams {
 pub struct StreamMemory {
     pub kind: StreamKind,
     pub bytes: usize,
-    /// The number of the stream, in the order in which they were made.
+    /// Number of the stream, in the order of creation.
     pub made: u64,
 }
 
-/// The Sample that was shown last.
+/// The sample that was shown last.
 #[derive(Debug)]
 enum Sent {
     Nothing,
     Whole(Arc<Reading>),
-    /// For a viewer who does not see everything.
+    /// Shown to a viewer who does not see everything.
     Part(Reported),
 }
 
-/// Totals of tasks, ascending by serial, at a moment of CLOCK_MONOTONIC.
+/// Totals of tasks in ascending order of serial, at a moment of CLOCK_MONOTONIC.
 #[derive(Debug)]
 struct Reported {
     mono_ns: u64,
@@ -97,58 +97,59 @@ impl Reported {
 pub(crate) struct Stream {
     outgoing: Outgoing,
     shower: Shower,
-    /// The last key frame and all after it; `first` is the position of that key frame.
+    /// The last key frame and all frames after it. `first` is the position of that key frame.
     frames: VecDeque<Shown>,
     first: u64,
     readers: usize,
-    /// Nothing is shown before a Sample with this many [`Taken::changes`].
+    /// Show no sample whose [`Taken::changes`] is below this number.
     since_changes: u64,
-    /// A reader wants one more Sample, now.
+    /// A reader wants an immediate sample.
     wants_one: bool,
-    /// A reader joined that begins at a key frame.
+    /// A new reader waits to read from a key frame on.
     has_new: bool,
     /// The point of the stream's own grid that was shown last.
     point: Option<u64>,
-    /// The number of `sent`.
+    /// The number of the sample in `sent`.
     number: u64,
     sent: Sent,
-    /// What ended in Samples that were not shown.
+    /// What ended in samples that were not shown.
     skipped: Skipped,
     made: u64,
     ended: Option<Word>,
 }
 
 impl Streams {
-    /// The number of streams of these users, without those of followers.
+    /// Returns the number of streams of these users, without streams that follow processes.
     pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
         let views = self.streams.keys().map(|kind| kind.view);
         views.filter(|view| view.user.is_some_and(&is_one) && view.follower.is_none()).count()
     }
 
-    /// The memory of each stream that has not ended.
+    /// Iterates over the memory of each stream that has not ended.
     pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
         let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
         going_on.map(|(kind, stream)| StreamMemory { kind: *kind, bytes: stream.bytes(), made: stream.made })
     }
 
-    /// Why a reader receives nothing more.
+    /// Returns why a reader receives nothing more.
     pub fn ended(&self, cursor: &Cursor) -> Option<&Word> {
         self.streams.get(&cursor.kind)?.ended.as_ref()
     }
 
-    /// Ends a stream: its readers receive the word.
+    /// Ends a stream; its readers receive the word.
     pub fn end(&mut self, kind: &StreamKind, word: Word) {
         if let Some(stream) = self.streams.get_mut(kind) {
             stream.end(word);
         }
     }
 
-    /// A viewer is shown exited tasks of its own cgroups.
+    /// Whether any viewer is shown the exited tasks of their own cgroups.
     pub fn show_users(&self) -> bool {
         self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
     }
 
-    /// Adds a reader, from the last key frame on. A new stream shows nothing before a Sample with this many [`Taken::changes`].
+    /// Adds a reader, who starts at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
+    /// `since_changes`.
     pub fn join(&mut self, kind: StreamKind, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -162,13 +163,13 @@ impl Streams {
         Ok(Cursor { kind, next: stream.first })
     }
 
-    /// The number of Samples that a reader has not read.
+    /// Returns the number of samples that a reader has not read.
     pub fn behind(&self, cursor: &Cursor) -> usize {
         let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
         stream.frames.len().saturating_sub(cursor.next.saturating_sub(stream.first) as usize)
     }
 
-    /// Requests one more Sample for a reader: the first with a greater number than the returned one.
+    /// Requests an immediate sample for a reader: the first whose number is greater than the returned one.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
         let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
@@ -192,13 +193,13 @@ impl Streams {
         self.streams.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
     }
 
-    /// The next frame for a reader, if there is one. A reader that has fallen behind the last key frame goes on there.
+    /// Returns the next frame for a reader, if there is one. A reader that fell behind the last key frame continues there.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
         let stream = self.streams.get_mut(&cursor.kind)?;
         cursor.next = cursor.next.max(stream.first);
         let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
-        // A follower has one reader, and nobody else ever begins at its frames.
+        // A stream that follows processes has a single reader, so frames that were read are not needed again.
         if cursor.kind.view.follower.is_some() {
             stream.frames.drain(..(cursor.next - stream.first) as usize);
             stream.first = cursor.next;
@@ -206,7 +207,7 @@ impl Streams {
         Some(shown)
     }
 
-    /// Adds what ended in Samples that streams skip. Must be called with each Sample, before it is [shown](Self::show).
+    /// Adds what ended in samples that streams skip. Must be called for each sample, before [`show`](Self::show).
     pub fn skip(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
@@ -216,7 +217,7 @@ impl Streams {
         self.ended = taken.ended.clone();
     }
 
-    /// Shows a Sample in all streams where it is due. A stream for which it cannot be written, a fault of cgscope, ends.
+    /// Shows a sample in all streams where it is due. If a sample cannot be encoded (a bug in cgscope), the stream ends.
     pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
@@ -258,7 +259,7 @@ impl Stream {
         })
     }
 
-    /// Frames that were not read are dropped.
+    /// Ends the stream. Frames that were not read are dropped.
     fn end(&mut self, word: Word) {
         self.first += self.frames.len() as u64;
         self.frames.clear();
@@ -270,7 +271,7 @@ impl Stream {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
         let sent = match &self.sent {
             Sent::Part(reported) => size_of_val(&*reported.tasks),
-            // Held for all who see everything.
+            // Shared with the other viewers who see everything.
             Sent::Nothing | Sent::Whole(_) => 0,
         };
         STREAM_BYTES + self.outgoing.memory_bytes() + sent + frames
@@ -292,13 +293,13 @@ impl Stream {
         }
     }
 
-    /// Whether the Sample lies beside the grid; `None`: it is not shown.
+    /// Whether the sample lies outside the grid; `None` means that it is not shown.
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        // The first Sample is always shown: readers have nothing yet.
+        // The first sample is always shown: readers have nothing yet.
         let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);

@@ -1,4 +1,4 @@
-//! Every input that the fuzzer of the protocol has found worth keeping is heard as it hears it.
+//! Checks that every saved input of the protocol fuzzer is received as the fuzzer expects.
 
 #[path = "../../../fuzz/src/conversation.rs"]
 mod conversation;
@@ -7,7 +7,7 @@ mod frames;
 
 use std::{fs, path::Path};
 
-// As they are named where the fuzzer is built.
+// The names that the fuzzer's build uses.
 use cgscope_serve::{client, protocol};
 use conversation::Said;
 

@@ -1,13 +1,13 @@
-//! A million requests that are none, or nearly: each is refused in words or understood, and nothing of them stays.
+//! A million malformed or nearly valid requests: each is refused with a sentence or parsed, and none leaks memory.
 
 use cgscope_serve::protocol::{LONGEST, Refusal, Request, Requests};
 use oorandom::Rand32;
 
 const COUNT: u32 = 1_000_000;
-/// Of so many, one is longer than a request may be.
+/// One request in this many is too long.
 const OVERSIZED_EVERY: u32 = 1_000;
 
-/// Words that mean something to a parser.
+/// Words that have a meaning for the parser.
 const WORDS: [&[u8]; 14] = [
     b"{",
     b"[[[[[[[[[[[[[[[[",
@@ -25,7 +25,7 @@ const WORDS: [&[u8]; 14] = [
     b",\"version\":1",
 ];
 
-/// A right request with some bytes changed, cut out or put in.
+/// Returns a valid request with some bytes changed, removed or inserted.
 fn spoilt(random: &mut Rand32, right: &[Vec<u8>]) -> Vec<u8> {
     let mut below = |end: usize| random.rand_u32() as usize % end.max(1);
     let mut line = right[below(right.len())].clone();
@@ -76,7 +76,7 @@ fn a_million_spoilt_and_oversized_requests_are_refused_in_words_and_leave_nothin
                     assert_eq!(word.refused, Some(Refusal::BadRequest));
                     assert!(!word.sentence.is_empty() && word.sentence.len() < 1_000, "{}", word.sentence);
                     refused += 1;
-                    // The client is sent away: what else it said is not heard.
+                    // The client is disconnected, so the rest of its bytes is not read.
                     (came, requests) = (&[], Requests::default());
                 }
             }

@@ -15,7 +15,7 @@ fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
     assert_eq!(tree.ancestors(root).count(), 0);
     assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
 
-    // In this order: a disk, unlike a hierarchy of cgroups, gives a number that is free to the next directory.
+    // This order is needed because a disk, unlike cgroupfs, reuses a free inode number for the next directory.
     fs::create_dir(mount.join("c")).unwrap();
     let c = inode("c");
     fs::remove_dir(mount.join("a/b")).unwrap();
@@ -52,7 +52,7 @@ fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
     assert!(tree.is_gone(8) && !tree.is_gone(7));
     assert!(!tree.is_long_gone(8, start) && tree.is_long_gone(8, start + LINGERS));
 
-    // Another of the same name, before the first is forgotten.
+    // Another cgroup of the same name is created before the first one is dropped.
     tree.hear(made(9, "/a/b"), start);
     tree.forget(|_| false, start);
     assert!(tree.path(8).is_some(), "what names it may not have been read yet");
@@ -96,7 +96,7 @@ fn a_rename_and_lost_events_make_it_walk() {
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "it is there all the same: no more walks for it");
 
-    // Made before the others go: one made later may get the number of one of them.
+    // Created before the others are removed, because a later one could get one of their inode numbers.
     let anew = mount.with_extension("anew");
     fs::create_dir(&anew).unwrap();
     fs::remove_dir_all(&mount).unwrap();
@@ -162,7 +162,7 @@ fn what_is_left_is_given_back_once_it_was_read_twice_unchanged() {
     assert!(settled(&[(1, 11)]).is_empty(), "begins anew");
 }
 
-/// Gives up the right to look into directories that others have closed, for this thread.
+/// Drops this thread's right to read directories that others have closed.
 fn be_nobody_special() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     let mut sets = capabilities(None).unwrap();
@@ -214,7 +214,7 @@ fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
     fs::remove_dir_all(&mount).unwrap();
 }
 
-/// Makes a directory for each level, in the one before. Longer than any path that the kernel opens.
+/// Creates one directory for each level inside the one before. The path is longer than the kernel opens.
 fn make_deep(mount: &Path, name: &str, levels: usize) -> u64 {
     use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;

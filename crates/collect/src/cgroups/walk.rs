@@ -1,4 +1,4 @@
-//! The walk over the directories of a hierarchy.
+//! A walk over the directories of a hierarchy.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,17 +14,18 @@ use rustix::{
     io::Errno,
 };
 
-/// Deepest level: each holds a directory open. Deeper cgroups are hidden.
+/// Maximum depth: each level holds a directory open. Deeper cgroups are hidden.
 const DEEPEST: usize = 256;
-/// Longest path that the kernel opens. Longer ones are hidden: an owner of a subtree could make us keep a megabyte per cgroup.
+/// Maximum length of a path: the longest that the kernel opens. Longer paths are hidden, because the owner of a subtree could
+/// make us keep a megabyte per cgroup.
 const LONGEST_PATH: usize = libc::PATH_MAX as usize;
 
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     pub(super) found: HashMap<u64, Arc<str>>,
-    /// Directories that never show what is below: unreadable, or too deep.
+    /// Directories whose children can never be seen: unreadable, or too deep.
     pub(super) hidden: HashSet<Arc<str>>,
-    /// Something else than the hidden parts may be missing.
+    /// Whether something besides the hidden parts may be missing.
     is_cut_short: bool,
 }
 
@@ -38,7 +39,7 @@ impl Walk {
         walk
     }
 
-    /// All but the hidden parts was found. Without its root the hierarchy is not mounted any more.
+    /// Whether everything but the hidden parts was found. A missing root means that the hierarchy is no longer mounted.
     pub(super) fn is_whole(&self) -> bool {
         !self.is_cut_short && !self.found.is_empty()
     }
@@ -86,7 +87,7 @@ impl Walk {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Collected at once, so that a deep walk does not hold a buffer for each level.
+/// Collects the entries at once, so that a deep walk does not hold a buffer for each level.
 fn subdirectories(directory: &OwnedFd) -> Result<Vec<(u64, CString)>, Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -102,7 +103,7 @@ fn subdirectories(directory: &OwnedFd) -> Result<Vec<(u64, CString)>, Errno> {
     Ok(found)
 }
 
-/// An error that stays.
+/// Whether the error is permanent.
 fn is_refused(error: Errno) -> bool {
     matches!(error, Errno::ACCESS | Errno::PERM)
 }

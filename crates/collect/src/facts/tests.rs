@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A host put together in a directory of this test's own, gone with it.
+/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {
@@ -157,7 +157,7 @@ fn this_host_can_be_read() {
     assert!(facts.initial_pid_namespace.is_some() && facts.initial_user_namespace.is_some());
     assert!(facts.cpus_online.is_some_and(|cpus| !cpus.is_empty()));
     let nodes = facts.numa_nodes.unwrap_or_default();
-    // Who is offline has a node, too.
+    // Offline CPUs have a node, too.
     let present = present_cpu_to_node(Path::new("/"));
     assert!(cpu_to_node(Path::new("/")).iter().all(|(cpu, node)| present.get(cpu) == Some(node)));
     assert!(cpu_to_node(Path::new("/")).values().all(|node| nodes.contains(node)));

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// A host put together in a directory of this test's own, gone with it.
+/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {
@@ -19,7 +19,7 @@ impl Fake {
         self
     }
 
-    /// Of each file its name and text.
+    /// Adds files, each with its name and text.
     fn files(self, directory: &str, files: &[(&str, &str)]) -> Self {
         files.iter().fold(self, |host, (name, text)| host.file(&format!("{directory}/{name}"), text))
     }
@@ -183,7 +183,7 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
         ..Default::default()
     };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected.clone()));
-    // 6.6 brought the file to v1, too.
+    // 6.6 added the file to v1, too.
     let host = host.file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat.local", "throttled_time 31\n");
     let expected = CgroupReading { local_throttled_ns: Some(31), ..expected };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected));
@@ -215,7 +215,7 @@ fn on_a_hybrid_host_the_v1_hierarchy_of_cpu_counts() {
     assert_eq!((whole.usage_ns, whole.user_ns), (Some(900_123), None));
     assert_eq!((whole.throttled_ns, whole.pressure_some_ns), (Some(70_001), None));
 
-    // What v2 does not have says nothing by its ancestors.
+    // If the cgroup is missing in v2, its ancestors there say nothing about it.
     fs::remove_dir_all(host.0.join("sys/fs/cgroup/unified/a")).unwrap();
     assert_eq!(host.limits().read(id, "/a", false).unwrap().cpus, None);
 }
@@ -393,7 +393,7 @@ fn lines_are_read_one_by_one() {
     );
 }
 
-/// Texts made of what the files are made of and of what they are not, the same ones in every run (xorshift64).
+/// Texts made of valid and invalid parts of these files, the same in every run (xorshift64).
 fn arbitrary_texts() -> impl Iterator<Item = String> {
     const PARTS: &str = "max| |\n|-|,|=|0|7|100000|18446744073709551615|4294967295|65535|+|.|some|full|total=|\
         usage_usec|throttled_usec|throttled_time|nr_periods|\0|ß|\u{fffd}";
@@ -437,15 +437,15 @@ fn a_quota_that_was_changed_is_read_as_soon_as_its_counters_show_it() {
         limits.read(id, "/a", false).unwrap().quota_us
     };
     assert_eq!(quota(None, "usage_usec 0\nnr_periods 10\nnr_throttled 0\n"), Some(50_000));
-    // Less: it runs out.
+    // A lower quota: it runs out.
     let less = quota(Some("20000 100000\n"), "usage_usec 20000\nnr_periods 11\nnr_throttled 1\n");
     assert_eq!(less, Some(20_000));
-    // More: more is used than it would allow.
+    // A higher quota: more time is used than the old quota allows.
     let more = quota(Some("400000 100000\n"), "usage_usec 900000\nnr_periods 13\nnr_throttled 1\n");
     assert_eq!(more, Some(400_000));
-    // None at all any more.
+    // The quota is removed.
     assert_eq!(quota(Some("max 100000\n"), "usage_usec 9000000\nnr_periods 13\nnr_throttled 1\n"), None);
-    // And again one: it is told by who waits for it.
+    // A new quota: the tasks that wait for it reveal it.
     host.write("sys/fs/cgroup/a/cpu.max", "30000 100000\n");
     limits.was_out_of_quota(id);
     assert_eq!(limits.read(id, "/a", false).unwrap().quota_us, Some(30_000));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A host in a directory; gone with its value.
+/// A fake host in a directory, which is removed with this value.
 struct Host(PathBuf);
 
 const V2: &str = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";

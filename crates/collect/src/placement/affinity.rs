@@ -1,4 +1,4 @@
-//! Policies of tasks, and what holds them to some CPUs: affinity masks and cpusets.
+//! Scheduling policies of tasks, and what restricts tasks to some CPUs: affinity masks and cpusets.
 
 use std::{
     collections::HashMap,
@@ -14,14 +14,14 @@ use crate::{
     source::coarse::text,
 };
 
-/// Tasks that ran or waited less since the last Sample are skipped, percent: they do not load a node.
+/// Tasks that ran or waited less than this since the last sample are skipped, percent: they put no load on a node.
 const BUSY_PERCENT: u64 = 1;
-/// Most tasks read per Sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs each,
-/// files of bound tasks about 20 µs: at most 5 ms, and only every fifth Sample.
+/// Maximum number of tasks read per sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs
+/// each, and the files of a bound task about 20 µs. That is at most 5 ms, and only in every fifth sample.
 const TASKS: usize = 256;
-/// Samples for which a task's mask is valid.
+/// Number of samples for which a task's mask is valid.
 const GOOD_FOR: u64 = 5;
-/// Above the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer one.
+/// More than the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer one.
 const MOST_CPUS: usize = 8192;
 /// A flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
@@ -39,13 +39,13 @@ pub(super) struct Affinities {
 struct Task {
     active_ns: u64,
     seen: u64,
-    /// The Sample of the latest look, and its result.
+    /// The number of the sample that last read the task, and the result.
     look: Option<(u64, Look)>,
 }
 
 #[derive(Clone, Debug)]
 struct Look {
-    /// Only on several nodes.
+    /// Set only on hosts with several nodes.
     cpus_allowed: Option<Arc<str>>,
     cpuset: Option<Arc<Cpuset>>,
     scheduling: Option<Scheduling>,
@@ -75,7 +75,7 @@ impl Affinities {
         self.tasks.retain(|_, task| task.seen == sample);
         for task in tasks {
             let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
-            // Valid for longer than a mask: policies hardly ever change, and earlier waits are judged by them.
+            // Used for longer than a mask: policies hardly ever change, and earlier waits are judged by them.
             task.scheduling = look.scheduling;
             if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
                 let placement = Arc::make_mut(task.placement.get_or_insert_default());
@@ -85,7 +85,7 @@ impl Affinities {
         }
     }
 
-    /// Run and wait time since the last Sample, ns, pending waits included.
+    /// Returns run and wait time since the last sample, ns, including the current wait.
     fn active_since(&mut self, task: &TaskReading) -> u64 {
         let known = self.tasks.entry(task.serial).or_default();
         let active_ns = task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
@@ -99,7 +99,7 @@ pub(super) struct CpusetFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) online: &'a [u32],
     pub(super) has_several_nodes: bool,
-    /// The mount, and whether it is v2; found for the first bound task.
+    /// The mount point, and whether it is v2. Looked up for the first bound task.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
     pub(super) masks: HashMap<String, Arc<str>>,
@@ -136,7 +136,7 @@ impl CpusetFiles<'_> {
 
 fn affinity(tid: u32) -> Option<Vec<u32>> {
     let mut mask = [0u64; MOST_CPUS / 64];
-    // SAFETY: the kernel writes at most the length that it is given.
+    // SAFETY: the kernel writes at most the given length.
     let length = unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(&mask), mask.as_mut_ptr().cast::<u8>())
     };
@@ -147,13 +147,13 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
 }
 
 fn policy(tid: u32) -> Option<u32> {
-    // Not through the C library: musl refuses.
+    // Not called through the C library, because musl refuses.
     // SAFETY: no pointers.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }
 
-/// Read from the thread's `stat`: that of a process sums over threads.
+/// Whether the thread's affinity cannot be set. Reads the thread's own `stat`: a process's `stat` sums over threads.
 fn is_bound(root: &Path, tid: u32) -> Option<bool> {
     let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
     Some(text::stat(&stat)?.flags & PF_NO_SETAFFINITY != 0)
@@ -166,14 +166,14 @@ fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
     Some((facts::below(root, &mount), is_v2))
 }
 
-/// The path of a task's cpuset in `/proc/PID/cgroup`; in v2 its cgroup.
+/// Returns the path of a task's cpuset in `/proc/PID/cgroup`; in v2 this is the task's cgroup.
 pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
     let (_, path) = text::hierarchy(cgroups.as_bytes(), (!is_v2).then_some("cpuset"))?;
     let path = std::str::from_utf8(path).ok()?;
     (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
 }
 
-/// The cpuset at `path` if it lacks online CPUs, named after the highest cgroup with the same CPUs.
+/// Returns the cpuset at `path` if it lacks online CPUs. It is named after the highest cgroup with the same CPUs.
 pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -> Option<Arc<Cpuset>> {
     let names: &[&str] =
         if is_v2 { &["cpuset.cpus.effective"] } else { &["cpuset.effective_cpus", "cpuset.cpus"] };

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// A host put together in a directory of this test's own, gone with it.
+/// A fake host in a temporary directory, which is removed with this value.
 struct Fake(PathBuf);
 
 impl Fake {
@@ -28,7 +28,7 @@ impl Fake {
         fs::write(path, text).unwrap();
     }
 
-    /// The CPUs of each node that is online, each CPU busy for 2 and idle for 3 of the units.
+    /// Adds online nodes with their CPUs. Each CPU is busy for 2 units and idle for 3.
     fn nodes(self, nodes: &[(u32, &str)]) -> Self {
         let numbers: Vec<u32> = nodes.iter().map(|(node, _)| *node).collect();
         self.write("sys/devices/system/node/online", &format!("{}\n", cpu_list(&numbers)));
@@ -212,7 +212,7 @@ fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
 
 #[test]
 fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
-    // Two nodes that have all the CPUs there can be, so that no mask is one of all.
+    // The two nodes have all possible CPUs, so that no mask contains all.
     let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
     let mut files = host.files();
     files.cpus();
@@ -239,7 +239,8 @@ fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
 fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    // PF_NO_SETAFFINITY, PF_KTHREAD and others, after a name with a bracket. CPUs beyond any mask make every mask a narrow one.
+    // PF_NO_SETAFFINITY, PF_KTHREAD and others, after a name with a bracket. The node's CPUs exceed any mask, so every mask is
+    // narrow.
     let stat = format!(
         "{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );
@@ -257,7 +258,7 @@ fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
     look(1, 1_000);
     assert_eq!(look(2, 2_000), None, "it idles");
     let batch = libc::sched_param { sched_priority: 0 };
-    // SAFETY: a structure of ours; 0 is this thread. Nobody is refused SCHED_BATCH.
+    // SAFETY: the structure is ours; 0 is this thread. Every thread may set SCHED_BATCH.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
     let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
     assert_eq!(look(3, 500_000_000), busy);

@@ -33,16 +33,16 @@ use crate::{
 };
 
 const HOST: &str = "/";
-/// Longer than a start takes, and shorter than the time until an id is reused.
+/// Longer than a start takes, and shorter than the time until an id is reused, ns.
 const STARTING_NS: u64 = 2_000_000_000;
 
-/// The BPF side and what is kept between readings. Dropping it detaches and unloads.
+/// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
 pub(crate) struct BpfSource {
     side: KernelSide,
     memory: OwnMemory,
     nodes: BTreeMap<u32, u32>,
     node_places: NodePlaces,
-    /// `None` where waits are not counted by CPU.
+    /// `None` if waits are not counted by CPU.
     cpu_counts: Option<CpuCounts>,
     known: HashMap<u64, KnownTask>,
     turn: u64,
@@ -50,18 +50,18 @@ pub(crate) struct BpfSource {
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
     remains: Remains,
-    /// The places of cgroups among the exited, as last read.
+    /// The entries of cgroups with exited tasks, as last read.
     places: HashMap<u64, ExitedPlace>,
-    /// Places of existing cgroups were freed after the latest reading.
+    /// Whether entries of existing cgroups were freed after the latest reading.
     has_given_back: bool,
-    /// The figures of freed places: the kernel counts from 0 if it makes such a place again.
+    /// The figures of freed entries. They are kept because the kernel counts from 0 if it creates such an entry again.
     given_back: ExitedSums,
     config: Config,
     /// Losses of the BPF side before the first reading, while tasks were added one by one.
     losses_at_start: Losses,
-    /// Cgroup events lost until the last reading.
+    /// Number of cgroup events lost until the last reading.
     events_lost: u64,
-    /// All cgroup events until then have been read, ns.
+    /// When cgroup events were last read, ns. All earlier events have been read.
     events_told_ns: u64,
     own_losses: Losses,
     buffer: Buffer,
@@ -74,7 +74,7 @@ pub(crate) struct BpfSource {
 
 struct ExitedPlace {
     reading: ExitedReading,
-    /// The number of the latest task reading when the place was last read.
+    /// The number of the latest task reading when this entry was read.
     told_in: u64,
     is_quiet: bool,
 }
@@ -116,7 +116,7 @@ impl Source for BpfSource {
                 tree.hear_since(event, told_ns, now);
             }
         });
-        // If they cannot be read now, they are at the next Sample.
+        // If the losses cannot be read now, they are read with the next sample.
         let lost = self.side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
@@ -130,7 +130,8 @@ impl Source for BpfSource {
         Ok(losses)
     }
 
-    /// Frees what is held for removed cgroups once figures stand still: an exiting task may switch after its cgroup was removed.
+    /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
+    /// removed.
     fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
@@ -198,7 +199,7 @@ impl BpfSource {
             ..config(options, mounts, tree, &resolved)
         };
         let memory = OwnMemory::new(Path::new(HOST));
-        // Offline CPUs too: a task may move to one that has just come online.
+        // Includes offline CPUs: a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
         let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
         let side = KernelSide::start(&Plan {
@@ -233,7 +234,7 @@ impl BpfSource {
             access: Vec::new(),
             changes: Changes::default(),
         };
-        // From here on every selected task is followed. What this reading returns is not returned again: it is kept.
+        // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
         source.read_tasks()?;
         source.losses_at_start = source.side.losses()?;
         Ok(source)
@@ -248,7 +249,7 @@ impl BpfSource {
         self.side.make_places(missing)
     }
 
-    /// Tasks ascending by serial, and the stacks of blocked ones.
+    /// Reads tasks, ascending by serial, and the stacks of blocked ones.
     fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
@@ -256,7 +257,7 @@ impl BpfSource {
         self.turn += 1;
         let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
         let mut waiting: Vec<(usize, TaskRecord)> = Vec::new();
-        // The clock of an idle CPU stands still: the latest clock is the best "now".
+        // The clock of an idle CPU stands still, so the latest clock is the best "now".
         let mut now_ns = 0;
         let mut stacks = Vec::new();
         let (owners, is_shared) = (&mut self.access, self.config.shared != 0);
@@ -288,7 +289,7 @@ impl BpfSource {
         for (at, record) in &waiting {
             tasks[*at].pending = pending(record, now_ns);
         }
-        // The kernel shows a task again if its record did not fit; the later record is whole.
+        // The kernel shows a task again if its record did not fit; the later record is complete.
         keep_last(&mut tasks, |task| task.serial);
         keep_last(&mut self.access, |access| access.serial);
         Ok((tasks, stacks))
@@ -305,7 +306,8 @@ impl BpfSource {
         Ok(cpus)
     }
 
-    /// The counted stacks. Removes those of tasks that had exited at the reading before: they have been reported.
+    /// Reads the counted stacks. Removes those of tasks that had already exited at the reading before, because they have been
+    /// reported.
     fn read_stacks(&mut self) -> Result<Vec<StackReading>, Failure> {
         let (mut counted, mut over, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
         let (known, before) = (&self.known, &self.gone);
@@ -396,7 +398,7 @@ fn config(
     }
 }
 
-/// The hierarchy to report events of; `u64::MAX`: none, where they would be of no use.
+/// Returns the hierarchy whose events are reported, or `u64::MAX` for none if events would be useless.
 fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;
@@ -407,7 +409,7 @@ fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
 
 /// Sorts by key and keeps the last item of each key.
 fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
-    // Items are mostly in order already, and may be large.
+    // A stable sort, because items are mostly in order already, and may be large.
     all.sort_by_key(&key);
     all.dedup_by(|later, kept| {
         let is_same = key(later) == key(kept);
@@ -418,7 +420,7 @@ fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
     });
 }
 
-/// Idle places to free when most are taken: otherwise a user who makes many cgroups could take all places.
+/// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
 fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
@@ -429,7 +431,7 @@ fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u
     idle.take(places.len() - EXITED_CGROUPS / 2).collect()
 }
 
-/// A checksum that changes whenever a task is added.
+/// Returns a checksum that changes whenever a task is added.
 fn motion(place: &ExitedReading) -> u64 {
     let totals = &place.totals;
     [

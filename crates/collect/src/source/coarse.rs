@@ -1,7 +1,7 @@
-//! `/proc` as a source: sums of waits, where BPF is not available.
+//! `/proc` as a source: sums of waits, for hosts where BPF is not available.
 //!
-//! One small file of each thread is always read, `schedstat`. If it has not changed, the thread neither ran nor waited,
-//! and its other files are skipped.
+//! For each thread only one small file is always read, `schedstat`. If it has not changed, the thread neither ran nor waited, and
+//! its other files are skipped.
 
 pub(crate) mod cgroup_ids;
 pub(crate) mod files;
@@ -37,7 +37,7 @@ use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
 
-/// An idle task may move to another cgroup: its cgroup is read again every this many readings.
+/// How many readings pass before the cgroup of an idle task is read again: an idle task can be moved to another cgroup.
 const CGROUP_EVERY: u64 = 16;
 
 struct KnownThread {
@@ -60,7 +60,7 @@ pub(crate) struct CoarseSource {
     accounts: bool,
     number: u64,
     read_ns: Option<u64>,
-    /// Forks can be counted: `/proc` shows every task that [`text::forks`] counts.
+    /// Whether forks can be counted: `/proc` shows every task that [`text::forks`] counts.
     counts_births: bool,
     births: Births,
     losses: Losses,
@@ -95,7 +95,7 @@ impl Source for CoarseSource {
         }
         self.read_ns = Some(now_ns);
         let number = self.number;
-        // A task that has ended is shown once more with what it did last.
+        // A task that has ended is shown once more, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
@@ -160,7 +160,7 @@ impl CoarseSource {
         self.tids = tids;
     }
 
-    /// True if it is known and has not run since: nothing but its cgroup can have changed.
+    /// Whether the thread is known and has not run since. Then only its cgroup can have changed.
     fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
         let is_as_it_was =
             |known: &&mut KnownThread| known.schedstat == schedstat && known.reading.tgid == pid;
@@ -194,7 +194,7 @@ impl CoarseSource {
             tgid: pid,
             comm,
             start_ns,
-            // The last known cgroup if it was removed while the task exited.
+            // Use the last known cgroup if the cgroup was removed while the task exited.
             cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
             cpu,
             node: self.nodes.get(&cpu).copied(),
@@ -218,7 +218,8 @@ impl CoarseSource {
         }
     }
 
-    /// Ticks are coarse: a task that is new in this reading did not start before the last one.
+    /// Returns the start of a task. Ticks are coarse, so the result is corrected: a task that is new now did not start before the
+    /// last reading.
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
@@ -237,14 +238,16 @@ impl CoarseSource {
     }
 }
 
-/// Time in user space and in the kernel, no less than `before`. `/proc` has it in ticks, which are scaled to the exact run time.
+/// Returns time in user space and in the kernel, no less than `before`. `/proc` has it in ticks, which are scaled to the exact
+/// run time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
 }
 
-/// `/proc` does not show what blocked a task, nor what it did between the last reading and its end.
+/// Returns the time besides waits. `/proc` does not show what blocked a task, nor what it did between the last reading and its
+/// end.
 fn accounts(
     stat: &text::Stat<'_>,
     schedstat: Schedstat,
@@ -288,16 +291,16 @@ fn cgroup_id(
 
 #[derive(Debug, Default)]
 struct Births {
-    /// Forks on this host until the last reading.
+    /// Number of forks on this host until the last reading.
     forks: Option<u64>,
-    /// New tasks in this reading.
+    /// Number of new tasks in this reading.
     born: u64,
-    /// New tasks that were seen before their fork was counted, as it happened during the reading.
+    /// Number of new tasks whose fork happened during the reading and is not counted yet.
     early: u64,
 }
 
 impl Births {
-    /// Unseen tasks since the last reading; `forks` was read before the tasks of this one.
+    /// Returns the number of unseen tasks since the last reading. `forks` was read before the tasks of this reading.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
         let seen = std::mem::take(&mut self.born) + self.early;
         let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
@@ -310,7 +313,7 @@ impl Births {
     }
 }
 
-/// Opens `/proc`; an error where it cannot be read, or the kernel keeps no sums.
+/// Opens `/proc`. Fails if it cannot be read, or the kernel keeps no sums.
 fn opened(root: &Path, facts: &Facts) -> Result<ProcFiles, Failure> {
     if facts.sched_info == Some(false) {
         return Err(Failure::of_mode(

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use cgscope_layout::cause::CELLS;
 
-/// Waits of an interval: (bucket, parts in 64ths of five causes of which some is left for the last).
+/// Waits of an interval: (bucket, shares of five causes in 64ths). The remainder is the last cause's.
 type Made = Vec<(usize, [u32; SHARED_CAUSES])>;
 
 fn made() -> impl Strategy<Value = Made> {
@@ -38,7 +38,7 @@ fn counts(waits: &Waits) -> [[u64; BUCKETS]; CAUSES] {
     counts
 }
 
-/// In 64ths, what a cause has had in a row.
+/// Returns what was assigned to a cause in a row, in 64ths.
 fn of_row(counts: &[u64; BUCKETS], row: usize) -> i64 {
     (counts[row * 8..][..8].iter().sum::<u64>() * u64::from(WHOLE)) as i64
 }

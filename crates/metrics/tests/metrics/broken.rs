@@ -1,4 +1,4 @@
-//! Samples that hold anything: a daemon does not end over them.
+//! Arbitrary samples: the daemon must not crash on any.
 
 use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::Interval;

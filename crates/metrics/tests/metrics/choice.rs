@@ -16,7 +16,7 @@ fn id(path: &str) -> u64 {
     1 + PATHS.iter().position(|at| *at == path).expect("a path") as u64
 }
 
-/// A second in which a task of each of these cgroups waited so many ms.
+/// An interval of a second in which one task of each of these cgroups waited for that many ms.
 fn interval(waited_ms: &[(&str, u64)]) -> Interval {
     let task = |(path, ms): &(&str, u64)| TaskInterval {
         reading: TaskReading { cgroup_id: id(path), ..TaskReading::default() },
@@ -39,7 +39,7 @@ fn read(path: &str) -> CgroupReading {
     CgroupReading { id: id(path), ..CgroupReading::default() }
 }
 
-/// All values of a family of cgroups, by path and last label.
+/// Returns all values of a family of cgroups, by path and last label.
 fn family(metrics: &Metrics, name: &str) -> BTreeMap<(String, String), f64> {
     let samples = parsed::samples(&parsed::text(&metrics.page(Format::Text, &[]), false));
     let of_family = samples.into_iter().filter(|((found, _), _)| found == name);
@@ -173,7 +173,7 @@ fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
     metrics.add(&Interval { pairs, ..interval(&everybody) }, &|_| None);
 }
 
-/// Of all victims and culprits, ms.
+/// Returns the waits of all victims and culprits, ms.
 fn all_culprits(metrics: &Metrics) -> BTreeMap<(String, String), f64> {
     let mut all = family(metrics, "cgscope_culprit_wait_seconds_total");
     all.values_mut().for_each(|seconds| *seconds = (*seconds * 1e3).round());

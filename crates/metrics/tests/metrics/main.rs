@@ -1,4 +1,4 @@
-//! The crate from outside: pages, who is on them, and what is told of them.
+//! Tests of the public interface: pages, which cgroups are on them, and their documentation.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 #[path = "../../../model/tests/any/mod.rs"]

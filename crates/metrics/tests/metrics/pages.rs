@@ -1,4 +1,4 @@
-//! Pages, whole.
+//! Tests of whole pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,7 +166,8 @@ fn a_page_is_as_long_as_the_configuration_lets_it_be() {
         let metrics =
             metrics(config.clone(), &[interval(2 * cgroups, cgroups, 1), interval(2 * cgroups, cgroups, 2)]);
         let samples = samples(&metrics);
-        // Of a cgroup: a histogram for each cause of 28 buckets, sum and count; 14 figures; culprits and others.
+        // For each cgroup: for each cause a histogram of 28 buckets, sum and count; 14 gauges and counters; named culprits and
+        // `other`.
         let bound = 30 * (6 * 30 + 15 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
         assert!(samples.len() <= bound, "{} {bound}", samples.len());
         let states = ["exported", "over_limit", "too_deep", "excluded"]
@@ -238,7 +239,7 @@ fn any_path_is_read_back_as_it_is_and_names_of_the_runtime_come_beside_it() {
         let names = Names { container: Some("web".into()), pod: None, namespace: Some("shop\"".into()) };
         (asked == Asked::Container(&id)).then_some(names)
     });
-    // It has gone for a while: what it said holds.
+    // The runtime is unavailable for a while: the known names stay.
     metrics.add(&interval, &nobody);
     let samples = samples(&metrics);
     let pod = "0123456789abcdef".repeat(2);
@@ -273,7 +274,7 @@ fn a_pod_is_named_on_the_cgroups_around_its_containers() {
         Asked::Pod(asked) if asked == uid => Some(of(None)),
         other => panic!("{other:?}"),
     });
-    // It has gone for a while: what it said holds.
+    // The runtime is unavailable for a while: the known names stay.
     metrics.add(&interval, &nobody);
     let samples = samples(&metrics);
     let names = [("pod_uid", uid), ("pod", "web-0"), ("namespace", "shop")];

@@ -1,11 +1,11 @@
-//! A page as a strict reader takes it: whatever is not as the format has it is a panic with the line.
+//! A strict parser of pages: it panics on anything that violates the format, and shows the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_metrics::proto::{LabelPair, MetricFamily, MetricType};
 use prost::Message;
 
-/// A sample: its name and its labels, in order.
+/// Identifies a sample: its name and its labels, in order.
 pub type Key = (String, Vec<(String, String)>);
 
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Family {
     pub samples: Vec<(Key, f64)>,
 }
 
-/// The families of a text page, in order.
+/// Parses a text page into its families, in order.
 pub fn text(page: &[u8], is_open: bool) -> Vec<Family> {
     let page = std::str::from_utf8(page).expect("UTF-8");
     let body = match is_open {
@@ -108,7 +108,7 @@ fn value<'a>(rest: &'a str, line: &str) -> (String, &'a str) {
     panic!("a value without end: {line}")
 }
 
-/// What holds for a whole page.
+/// Checks what must hold for a whole page.
 fn check(families: &[Family]) {
     let names: BTreeSet<&str> = families.iter().map(|family| family.name.as_str()).collect();
     assert_eq!(names.len(), families.len(), "a family stands twice");
@@ -144,18 +144,18 @@ fn check_histogram(family: &Family) {
     }
 }
 
-/// All samples of a page by name and labels.
+/// Returns all samples of a page by name and labels.
 pub fn samples(families: &[Family]) -> BTreeMap<Key, f64> {
     families.iter().flat_map(|family| family.samples.iter().cloned()).collect()
 }
 
-/// Of counters and histograms: what must not fall.
+/// Returns the samples of counters and histograms, which must not fall.
 pub fn cumulative(families: &[Family]) -> BTreeMap<Key, f64> {
     let rises = |family: &&Family| family.kind.as_deref() != Some("gauge");
     samples(&families.iter().filter(rises).cloned().collect::<Vec<_>>())
 }
 
-/// The families of a protobuf page.
+/// Parses a protobuf page into its families.
 pub fn messages(mut page: &[u8]) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     while !page.is_empty() {
@@ -164,7 +164,7 @@ pub fn messages(mut page: &[u8]) -> Vec<MetricFamily> {
     families
 }
 
-/// The same as a text page without moments of creation has.
+/// Converts messages to the samples of a text page without creation times.
 pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
     let mut samples = BTreeMap::new();
     for family in families {
@@ -202,7 +202,7 @@ pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
     samples
 }
 
-/// As Prometheus writes the edge of a bucket.
+/// Formats the edge of a bucket as Prometheus does.
 fn cgscope_le(le: f64) -> String {
     if le >= 1e-4 {
         return le.to_string();

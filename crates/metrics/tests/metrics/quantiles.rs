@@ -1,4 +1,4 @@
-//! What Prometheus computes from our buckets, beside what cgscope says itself.
+//! Compares the quantiles that Prometheus computes from our buckets with cgscope's own.
 
 use cgscope_layout::bucket::{LAST_LOW_NS, RELATIVE_ERROR};
 use cgscope_metrics::{Config, Format, Metrics, proto::Histogram};
@@ -7,10 +7,10 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::parsed;
 
-/// Of the native buckets of schema 3.
+/// Relative error of the native buckets of schema 3.
 const NATIVE_ERROR: f64 = 0.0906;
 
-/// The histogram of the root as the page has it, and what was put in.
+/// Returns the root's histogram on the page, and the histogram of the input.
 fn exported(waits_ns: &[u64]) -> (Histogram, Hist) {
     let hist = Hist::from_waits_ns(waits_ns.iter().copied());
     let wait = Wait { count: hist.count(), hist: hist.clone(), ..Wait::default() };
@@ -21,7 +21,7 @@ fn exported(waits_ns: &[u64]) -> (Histogram, Hist) {
     (families[0].metric[0].histogram.clone().expect("a histogram"), hist)
 }
 
-/// (lower edge, upper edge, count) of the native buckets, seconds.
+/// Returns (lower edge, upper edge, count) of each native bucket; edges in seconds.
 fn native(histogram: &Histogram) -> Vec<(f64, f64, f64)> {
     let mut buckets = vec![(0.0, histogram.zero_threshold(), histogram.zero_count() as f64)];
     let (mut index, mut count, mut deltas) = (0, 0, histogram.positive_delta.iter());
@@ -38,7 +38,7 @@ fn native(histogram: &Histogram) -> Vec<(f64, f64, f64)> {
     buckets
 }
 
-/// As `histogram_quantile` of Prometheus 2: a line through the bucket.
+/// Computes a quantile as `histogram_quantile` of Prometheus 2 does: by linear interpolation in the bucket.
 fn quantile(buckets: &[(f64, f64, f64)], q: f64) -> f64 {
     let total: f64 = buckets.iter().map(|(_, _, count)| count).sum();
     let (rank, mut seen) = (q * total, 0.0);
@@ -73,7 +73,7 @@ proptest! {
         let sum: f64 = native(&histogram).iter().map(|(_, _, count)| count).sum();
         prop_assert_eq!((histogram.sample_count(), sum), (hist.count(), hist.count() as f64));
         for bucket in &histogram.bucket {
-            // Edges meet to 2e-6.
+            // Edges match to 2e-6.
             let edge = bucket.upper_bound() * 1e9;
             let below = |edge: f64| waits.iter().filter(|ns| **ns as f64 <= edge).count() as u64;
             let count = bucket.cumulative_count();

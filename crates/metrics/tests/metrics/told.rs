@@ -1,10 +1,10 @@
-//! What is written about the metrics holds.
+//! Checks that `docs/metrics.md` matches the metrics.
 
 use cgscope_metrics::family::{ALL, CGROUP, CGROUP_LABELS};
 
 const DOC: &str = include_str!("../../../../docs/metrics.md");
 
-/// Cells of the rows below a header that begins so.
+/// Returns the cells of the table whose header begins with this text.
 fn table(header: &str) -> Vec<Vec<String>> {
     let lines = DOC.lines().skip_while(|line| !line.starts_with(header)).skip(2);
     let rows = lines.take_while(|line| line.starts_with('|'));

@@ -1,4 +1,4 @@
-//! Where threads are in the kernel: each place once, by number. Names are looked up for output only.
+//! Places where threads are in the kernel. Each place is stored once, with a number. Names are looked up only for output.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use cgscope_model::printable;
 
 use cgscope_collect::{Failure, KernelSymbols};
 
-/// Places by number, from 1 on.
+/// The places by number, from 1 on.
 #[derive(Debug, Default)]
 pub(super) struct KernelPlaces {
     by_addresses: HashMap<Box<[u64]>, u32>,
@@ -15,7 +15,7 @@ pub(super) struct KernelPlaces {
     symbols: KernelSymbols,
 }
 
-/// `/proc/PID/wchan` and `/proc/PID/stack`; empty if not read.
+/// The text of `/proc/PID/wchan` and `/proc/PID/stack`; empty if not read.
 type ProcText = (Box<[u8]>, Box<[u8]>);
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ enum KernelPlace {
 }
 
 impl KernelPlaces {
-    /// The number of a stack; 0 for none.
+    /// Returns the number of a stack; 0 if the stack is empty.
     pub fn of_addresses(&mut self, addresses: &[u64]) -> u32 {
         if addresses.is_empty() {
             return 0;
@@ -39,7 +39,7 @@ impl KernelPlaces {
         number
     }
 
-    /// The number of a place in `/proc`; 0 for none.
+    /// Returns the number of a place read from `/proc`; 0 if there is none.
     pub fn of_text(&mut self, wchan: &[u8], stack: &[u8]) -> u32 {
         // A thread that is not blocked has the wchan `0`.
         let wchan = if wchan == b"0" { b"" } else { wchan };
@@ -64,7 +64,7 @@ impl KernelPlaces {
         self.places.get(number.checked_sub(1)? as usize)
     }
 
-    /// The function that a thread at this place is blocked in.
+    /// Returns the function that a thread at this place is blocked in.
     pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
         match self.get(number)? {
             KernelPlace::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
@@ -73,7 +73,7 @@ impl KernelPlaces {
         }
     }
 
-    /// The functions from the outermost to the innermost, as psn prints them; `?` without a name.
+    /// Returns the functions from the outermost to the innermost, as psn prints them. A function without a name is `?`.
     pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
         let functions: Vec<String> = match self.get(number)? {
             KernelPlace::Addresses(stack) => {
@@ -89,13 +89,13 @@ impl KernelPlaces {
         (!functions.is_empty()).then(|| printable(&functions.join("->")))
     }
 
-    /// Why addresses have no names, if there are addresses.
+    /// Returns why addresses have no names, if there are addresses.
     pub fn nameless(&self) -> Option<Failure> {
         if self.by_addresses.is_empty() { None } else { self.symbols.load().err() }
     }
 }
 
-/// The functions in `/proc/PID/stack`, whose lines are `[<0>] futex_wait_queue+0x61/0x90 [module]`.
+/// Parses the functions in `/proc/PID/stack`, whose lines are `[<0>] futex_wait_queue+0x61/0x90 [module]`.
 fn functions(stack: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(stack);
     let line = |line: &str| {

@@ -1,4 +1,4 @@
-//! `/proc` as a source: `stat` of each thread, and further files if they are requested.
+//! `/proc` as a source: `stat` of each thread, and further files if requested.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -20,7 +20,7 @@ pub(super) struct ProcWalk {
     pub cgroups: Option<CgroupIds>,
     wanted: WantedFields,
     tids: Vec<u32>,
-    /// Kept for its memory.
+    /// A buffer that is reused.
     wchan: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl ProcWalk {
             cgroups.begin();
         }
         let is_all = matches!(self.chosen.follow, Follow::All);
-        // The list of all processes is read for each round, which costs little beside their files.
+        // The list of all processes is read in each round: this costs little compared with their files.
         let listed = if is_all {
             self.chosen.files.processes(&mut self.chosen.pids)
         } else {
@@ -95,7 +95,7 @@ impl ProcWalk {
         looked_at
     }
 
-    /// `None` if it exited, or is in a state that is not requested.
+    /// Reads a thread. `None` if it has exited, or is in a state that is not requested.
     fn read_thread(
         &mut self,
         threads: BorrowedFd<'_>,
@@ -141,7 +141,8 @@ impl ProcWalk {
     }
 }
 
-/// The name as the kernel side has it: at most 15 bytes, without what `/proc` adds to a kworker (`wq_worker_comm`).
+/// Returns the name as the BPF side has it: at most 15 bytes, without the suffix that `/proc` adds to a kworker
+/// (`wq_worker_comm`).
 fn comm(name: &[u8]) -> [u8; 16] {
     let is_worker = name.starts_with(b"kworker/") && !name.starts_with(b"kworker/R");
     let end = if is_worker { name.iter().position(|byte| b"-+".contains(byte)) } else { None };
@@ -151,8 +152,8 @@ fn comm(name: &[u8]) -> [u8; 16] {
     comm
 }
 
-/// `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, or `running`. All are 0 for a kernel
-/// thread, the stack pointer at the end included, which a program has.
+/// Parses `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, or `running`. For a kernel
+/// thread all values are 0, even the stack pointer near the end; a user process has one.
 fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
@@ -161,7 +162,7 @@ fn syscall(text: &[u8]) -> Option<i32> {
     (number >= 0 && has_user_space).then_some(number)
 }
 
-/// The real user id in `/proc/PID/status`.
+/// Parses the real user id in `/proc/PID/status`.
 fn uid(status: &[u8]) -> Option<u32> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()

@@ -30,8 +30,8 @@ use cgscope_collect::{
     },
 };
 
-/// Addresses that say where a thread is blocked. The stack of a task that is off its CPU leaves out the scheduler
-/// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first one is enough.
+/// Number of addresses needed to show where a thread is blocked. The stack of a task that is off its CPU leaves out the scheduler
+/// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first address is enough.
 const FRAMES_OF_WCHAN: usize = 1;
 
 /// The loaded iterator. It is attached only while it is read.
@@ -41,7 +41,7 @@ pub(super) struct TaskIterator {
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    /// Sentences on what this kernel does not report.
+    /// Sentences about fields that this kernel does not report.
     pub refused: Vec<String>,
     buffer: Buffer,
 }
@@ -78,7 +78,7 @@ impl TaskIterator {
         let chosen = (!selection.follows_all()).then(|| ChosenProcesses::new(selection)).transpose();
         let chosen = chosen.map_err(failed("read /proc"))?;
         let bpf = load(&resolved, &config, &threads).map_err(failed("load the task iterator"))?;
-        // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
+        // Reading the kernel's types temporarily takes 15 MiB, which the C library would keep.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         let refused = refused(&resolved, wanted);
@@ -103,7 +103,7 @@ impl TaskIterator {
         Ok(RoundRead { threads, is_target_gone, is_whole })
     }
 
-    /// Updates the map of selected processes and threads; true if none of them is left.
+    /// Updates the map of selected processes and threads. Returns whether none of them is left.
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
@@ -150,7 +150,7 @@ fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Fa
     Ok(())
 }
 
-/// Fewer than the hook needs: neither storage of tasks nor loops.
+/// Checks the features that the iterator needs. These are fewer than for the hook: neither task storage nor loops.
 fn check_features(resolved: &Resolved) -> Result<(), Failure> {
     let needed = [Feature::RunQueues, Feature::SchedInfo, Feature::TaskIterator];
     let off = resolved.off.iter().filter(|off| needed.contains(&off.feature));
@@ -192,7 +192,7 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
         cpu: Some(record.cpu),
         cgroup_id: wanted.has(GroupBy::Cgroup).then_some(record.cgroup_id),
         uid: has_users.then_some(record.uid),
-        // A thread that has just been woken leaves it.
+        // A thread that has just been woken is leaving its system call.
         syscall: syscall(record).filter(|_| state.is_blocked()),
         place,
     }
@@ -200,12 +200,12 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
 
 const RECORD: usize = size_of::<ThreadRecord>();
 
-// `task_struct.exit_state` (include/linux/sched.h), in all versions.
+// `task_struct.exit_state` (include/linux/sched.h), the same in all versions.
 const EXIT_DEAD: u32 = 0x10;
 const EXIT_ZOMBIE: u32 = 0x20;
 
-/// Calls `each` with every thread and its addresses; returns the number of threads that the kernel went over, `None` if the stream
-/// is cut short.
+/// Calls `each` with every thread and its addresses. Returns the number of threads that the kernel visited, or `None` if the
+/// stream is cut short.
 fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -216,7 +216,7 @@ fn read_records(
     Ok(looked_at.filter(|_| end == StreamEnd::Complete))
 }
 
-/// Parses whole records; returns the bytes used, or `None` for what is no record.
+/// Parses whole records. Returns the bytes used, or `None` if the bytes are not a record.
 fn take_records(
     bytes: &[u8],
     each: &mut impl FnMut(&ThreadRecord, &[u64]),
@@ -225,7 +225,7 @@ fn take_records(
     let mut used = 0;
     let mut addresses = [0; FRAMES];
     while let Some(head) = bytes[used..].first_chunk::<RECORD>() {
-        // SAFETY: integers alone, of the size of the chunk; any bits are valid.
+        // SAFETY: the record contains only integers and has the size of the chunk; any bits are valid.
         let record: ThreadRecord = unsafe { head.as_ptr().cast::<ThreadRecord>().read_unaligned() };
         let frames = record.frames as usize;
         let length = RECORD + frames.checked_mul(size_of::<u64>())?;
@@ -246,8 +246,8 @@ fn take_records(
     Some(used)
 }
 
-/// What a thread does. Being on a run queue says nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE). A thread that was
-/// preempted on its way to sleep is reported as asleep.
+/// Returns a thread's state. Being on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE). A
+/// thread that was preempted on its way to sleep is reported as asleep.
 fn state(record: &ThreadRecord) -> ThreadState {
     let has = |flag: u32| record.flags & flag != 0;
     if has(ON_CPU | DISPLACED) {
@@ -260,7 +260,7 @@ fn state(record: &ThreadRecord) -> ThreadState {
         return ThreadState::Dead;
     }
     match task_state_from_bits(record.state) {
-        // Also a thread that is just woken and not on a queue yet.
+        // This includes a thread that has just been woken and is not on a run queue yet.
         TaskState::Running if has(THROTTLED) => ThreadState::Throttled,
         TaskState::Running => ThreadState::Runnable,
         TaskState::DiskSleep if has(IOWAIT) => ThreadState::Iowait,
@@ -283,7 +283,7 @@ mod tests {
         head.iter().copied().chain(addresses.iter().flat_map(|address| address.to_ne_bytes())).collect()
     }
 
-    /// Threads with 0 to 4 addresses each, and the end.
+    /// Encodes threads with 0 to 4 addresses each, and the end record.
     fn stream(threads: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for tid in 0..threads {

@@ -20,7 +20,7 @@ fn reading(tid: u32, name: &str, state: ThreadState) -> ThreadReading {
     }
 }
 
-/// Numbers in words; odd places are one function.
+/// Turns numbers into names; all odd places are in one function.
 struct Said;
 
 impl ThreadNames for Said {

@@ -1,5 +1,5 @@
-//! One unary call of gRPC over a Unix socket: h2, and a frame of five bytes before the message. Each call has its own connection:
-//! the runtime may have restarted since the last one.
+//! One unary gRPC call over a Unix socket: HTTP/2 by `h2`, and a header of five bytes before the message. Each call opens its own
+//! connection: the runtime may have restarted since the last call.
 
 use std::{io, path::Path, pin::pin, time::Duration};
 
@@ -15,26 +15,26 @@ use super::{
     shortened,
 };
 
-/// The longest answer that is accepted, bytes.
+/// Maximum length of a reply, bytes.
 const REPLY_BYTES: usize = 16 << 20;
 
-/// What the runtime may send before it must wait for us to read it, bytes.
+/// How much the runtime may send before we have read it, bytes.
 const WINDOW_BYTES: u32 = 1 << 20;
 
-/// The longest headers that are accepted, bytes.
+/// Maximum length of the reply's headers, bytes.
 const HEADER_BYTES: u32 = 16 << 10;
 
-/// The longest part of its reason for a refusal that is shown, bytes.
+/// Maximum length of the runtime's error message that is shown, bytes.
 const MESSAGE_BYTES: usize = 200;
 
-/// Codes of gRPC.
+/// gRPC status codes.
 const OK: u32 = 0;
 const UNIMPLEMENTED: u32 = 12;
 
-/// The frame of gRPC: one byte for compression, four for the length.
+/// Length of the header before a gRPC message: one byte for compression, four for the length.
 const FRAME: usize = 5;
 
-/// The encoded answer. The runtime is asked to give up after `limit`, and need not obey.
+/// Returns the encoded reply. The runtime is requested to stop after `limit`, but need not obey.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
@@ -48,7 +48,7 @@ pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<By
     tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled for the frames that it passes on. What arrived before the runtime closes it can still be read.
+        // Polled to drive the connection. What arrived before the runtime closes it can still be read.
         _ = connection => reply.await,
     }
 }
@@ -58,7 +58,7 @@ async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Byt
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
     body.send_data(framed(&running()), true)?;
     let (head, mut body) = response.await?.into_parts();
-    // A status in the headers is a refusal without a body.
+    // A status in the headers means a refusal without a body.
     if head.headers.contains_key("grpc-status") {
         check_status(&head.headers)?;
     }
@@ -122,24 +122,24 @@ fn unframed(mut reply: Bytes) -> Result<Bytes, Failure> {
     }
 }
 
-/// Why a runtime gave no names. All but `Absent` concern one socket.
+/// Why a runtime returned no names. All variants but `Absent` concern one socket.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// None of the sockets exists.
     Absent,
-    /// The socket exists, but nobody accepts the connection.
+    /// The socket exists, but nothing accepts the connection.
     Connect(io::Error),
-    /// No answer within this time.
+    /// No reply within this time.
     Late(Duration),
-    /// The connection broke, or what answers does not speak gRPC: what happened.
+    /// The connection broke, or the peer does not speak gRPC. Holds a description.
     Broken(String),
-    /// It does not know the call: no CRI, or one from before version 1.
+    /// The runtime does not know the call: it has no CRI, or one older than version 1.
     Unknown,
-    /// It knows the call and refused it: the code of gRPC, and the reason in printable characters.
+    /// The runtime refused the call. Holds the gRPC code, and the reason in printable characters.
     Refused(u32, String),
-    /// The answer is longer than this many bytes.
+    /// The reply is longer than this many bytes.
     TooLarge(usize),
-    /// The answer is no list of containers.
+    /// The reply is not a list of containers.
     Garbage,
 }
 
@@ -150,7 +150,7 @@ impl From<h2::Error> for Failure {
 }
 
 impl Failure {
-    /// The sentence for the log.
+    /// Returns the sentence for the log.
     pub(super) fn sentence(&self, socket: &Path) -> String {
         let (socket, why) = (socket.display(), self.why());
         let what = match self {

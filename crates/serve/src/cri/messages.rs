@@ -1,16 +1,16 @@
-//! The messages of `runtime/v1/api.proto` (package `runtime.v1`) that are sent, and the fields of the answer that are read.
+//! The messages of `runtime/v1/api.proto` (package `runtime.v1`) that we send, and the fields of the reply that we read.
 
 use std::collections::HashMap;
 
 use prost::{Message, decode_length_delimiter};
 
-/// The call. Every server of gRPC accepts the name `localhost` on a Unix socket.
+/// The URL of the call. Every gRPC server accepts the name `localhost` on a Unix socket.
 pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
 /// `CONTAINER_RUNNING` of the enum `ContainerState`.
 const RUNNING: i32 = 1;
 
-/// Bytes that are no message.
+/// The bytes are not a valid message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotAMessage;
 
@@ -48,20 +48,20 @@ pub(super) struct ContainerMetadata {
     pub(super) name: String,
 }
 
-/// The request for containers that run: those that have a cgroup.
+/// Creates a request for running containers: only these have a cgroup.
 pub(super) fn running() -> ListContainersRequest {
     let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
     ListContainersRequest { filter: Some(filter) }
 }
 
-/// The containers of a `ListContainersResponse`, each still encoded. Not by prost: a list of a million empty containers is two
-/// million bytes here and would be some hundred million there.
+/// Iterates over the containers of a `ListContainersResponse`, each still encoded. Decoding the list by prost would need too much
+/// memory: a list of a million empty containers is two million bytes encoded, and several hundred million decoded.
 pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8], NotAMessage>> {
     std::iter::from_fn(move || {
         while !reply.is_empty() {
             match field(&mut reply) {
                 Some((1, Some(container))) => return Some(Ok(container)),
-                // A field that a later version adds.
+                // A field that a later version of the CRI adds.
                 Some(_) => {}
                 None => {
                     reply = &[];
@@ -73,9 +73,9 @@ pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8],
     })
 }
 
-/// The number of the next field, and its bytes if it has a length. `rest` is what comes after it.
+/// Returns the number of the next field, and the field's bytes if it has a length. Advances `rest` past the field.
 fn field<'a>(rest: &mut &'a [u8]) -> Option<(usize, Option<&'a [u8]>)> {
-    // A key and a number are encoded as lengths are.
+    // Keys and varint values have the same encoding as lengths.
     let key = decode_length_delimiter(&mut *rest).ok()?;
     let bytes = match key & 7 {
         0 => decode_length_delimiter(&mut *rest).ok().map(|_| None)?,
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// As prost would have it, with a field that we do not know in between.
+    /// The whole message as prost decodes it, with unknown fields in between.
     #[derive(Clone, PartialEq, Message)]
     struct Whole {
         #[prost(message, repeated, tag = "1")]

@@ -1,7 +1,7 @@
-//! Names of containers, from the CRI socket that the kubelet of this node uses, and never from an API server.
+//! Names of containers, from the CRI socket that this node's kubelet uses. An API server is never contacted.
 //!
-//! The path of a cgroup has the container's id and the pod's uid. Only the runtime knows the names that people use. What is kept of
-//! its answer is printable, and bounded in number and length.
+//! A cgroup's path contains the container's id and the pod's uid. Only the runtime knows the names that people use. The names
+//! that are kept are printable, and limited in number and length.
 
 mod call;
 mod messages;
@@ -30,14 +30,14 @@ pub const SOCKETS: [&str; 5] = [
     "/run/k0s/containerd.sock",
 ];
 
-/// Time limit of an answer, and the pauses after failures.
+/// Time limit of a refresh, and the pauses after failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPace {
-    /// For one [`Runtime::refresh`].
+    /// Maximum duration of one [`Runtime::refresh`].
     pub deadline: Duration,
-    /// After the first failure; doubled after every further one.
+    /// Pause after the first failure. It doubles after each further failure.
     pub first_retry: Duration,
-    /// The longest pause.
+    /// Maximum pause.
     pub longest_retry: Duration,
 }
 
@@ -51,9 +51,9 @@ impl Default for RetryPace {
     }
 }
 
-/// A container runtime, which may stop and restart at any time.
+/// A client of the container runtime, which can stop and restart at any time.
 pub struct Runtime {
-    /// In the order in which they are tried.
+    /// Sockets in the order in which they are tried.
     sockets: Vec<PathBuf>,
     pace: RetryPace,
     names: RuntimeNames,
@@ -67,7 +67,8 @@ struct Trouble {
 }
 
 impl Runtime {
-    /// From the configuration's `runtime`: `auto`, the path of a socket (also with `unix://` before it), or nothing.
+    /// Creates a client from the configuration's `runtime`: `auto`, the path of a socket (optionally after `unix://`), or empty
+    /// for none.
     pub fn new(config: &str) -> Result<Self, String> {
         let sockets = match config {
             "" => Vec::new(),
@@ -86,18 +87,18 @@ impl Runtime {
         Ok(Self::any_of(sockets, RetryPace::default()))
     }
 
-    /// The first of these sockets that is there and answers.
+    /// Creates a client that uses the first of these sockets that exists and answers.
     pub fn any_of(sockets: Vec<PathBuf>, pace: RetryPace) -> Self {
         Self { sockets, pace, names: RuntimeNames::default(), trouble: None }
     }
 
-    /// The sockets that are tried.
+    /// Returns the sockets that are tried.
     pub fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
 
-    /// Asks the runtime for its containers, for at most [`RetryPace::deadline`]. After a failure the known names stay, and calls return
-    /// at once until the pause is over. Returns a sentence for the log when the state changes.
+    /// Requests the list of containers, for at most [`RetryPace::deadline`]. After a failure the known names stay, and calls
+    /// return at once until the pause is over. Returns a sentence for the log when the state changes.
     pub async fn refresh(&mut self) -> Option<String> {
         let now = Instant::now();
         if self.sockets.is_empty() || self.trouble.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
@@ -112,39 +113,39 @@ impl Runtime {
         }
     }
 
-    /// The names of a container by its id, as in the path of its cgroup: 64 hexadecimal digits.
+    /// Returns the names of a container by its id, as in its cgroup's path: 64 hexadecimal digits.
     pub fn names(&self, container_id: &str) -> Option<&ContainerNames> {
         self.names.by_container.get(container_id)
     }
 
-    /// The names of a pod by its uid, with dashes: for the cgroup around a pod's containers.
+    /// Returns the names of a pod by its uid, with dashes. Used for the cgroup around a pod's containers.
     pub fn pod(&self, pod_uid: &str) -> Option<&ContainerNames> {
         self.names.by_pod.get(pod_uid)
     }
 
-    /// The number of named containers in the last answer.
+    /// Returns the number of named containers in the last reply.
     pub fn named(&self) -> usize {
         self.names.by_container.len()
     }
 
-    /// The number of containers of the last answer without names, because there were too many or their fields were too long.
+    /// Returns the number of containers in the last reply that were dropped: there were too many, or their fields were too long.
     pub fn left_out(&self) -> u64 {
         self.names.left_out
     }
 
-    /// The names, or the first failure with its socket.
+    /// Returns the names, or the first failure and its socket.
     async fn ask(&mut self) -> Result<RuntimeNames, (PathBuf, Failure)> {
         let existing: Vec<usize> = (0..self.sockets.len()).filter(|at| self.sockets[*at].exists()).collect();
         let mut first = None;
         for at in existing.iter().copied() {
             let socket = &self.sockets[at];
-            // A runtime that hangs leaves the others their share of the time.
+            // The time is divided between the sockets, so that a runtime that hangs does not use up the time of the others.
             let limit = self.pace.deadline / existing.len() as u32;
             let reply = timeout(limit, call::list_containers(socket, limit)).await;
             let reply = reply.unwrap_or(Err(Failure::Late(limit)));
             match reply.and_then(|reply| RuntimeNames::from_reply(&reply).map_err(|_| Failure::Garbage)) {
                 Ok(names) => {
-                    // Next time this socket is tried first.
+                    // Try this socket first next time.
                     self.sockets[..=at].rotate_right(1);
                     return Ok(names);
                 }
@@ -159,7 +160,7 @@ impl Runtime {
         let retry = before.as_ref().map_or(self.pace.first_retry, |trouble| trouble.retry * 2);
         let retry = retry.min(self.pace.longest_retry);
         let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
-        // Most hosts have no Kubernetes: an absent socket that nobody named is not worth a line.
+        // Most hosts have no Kubernetes: do not log that none of the default sockets exists.
         let is_expected = matches!(failure, Failure::Absent) && self.sockets.len() > 1;
         let sentence = (is_new && !is_expected).then(|| failure.sentence(socket));
         self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
@@ -172,38 +173,38 @@ impl Runtime {
     }
 }
 
-/// The most containers that are kept: some ten times what a large node has.
+/// Maximum number of containers that are kept: about ten times the number on a large node.
 const CONTAINERS: usize = 10_000;
 
-/// The most bytes of one container in an answer. The kubelet writes a few thousand.
+/// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand.
 const CONTAINER_BYTES: usize = 1 << 20;
 
-/// The most bytes of a name: as long as Kubernetes lets one be.
+/// Maximum length of a name, bytes: the limit of Kubernetes.
 const NAME_BYTES: usize = 253;
 
-/// The most bytes of an id. Those in the paths of cgroups have 64.
+/// Maximum length of a container id, bytes. Ids in cgroup paths have 64.
 const ID_BYTES: usize = 128;
 
-/// The names of a container or a pod. `None`: the runtime does not name it, as outside of Kubernetes.
+/// The names of a container or a pod. A field is `None` if the runtime does not report it, as outside of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerNames {
-    /// The container in its pod; `None` for a pod.
+    /// The container's name in its pod; `None` for a pod.
     pub container: Option<Arc<str>>,
-    /// The pod.
+    /// The pod's name.
     pub pod: Option<Arc<str>>,
     /// The pod's namespace.
     pub namespace: Option<Arc<str>>,
-    /// The pod's uid, as the kubelet has it.
+    /// The pod's uid, as the kubelet assigned it.
     pub pod_uid: Option<Arc<str>>,
 }
 
-/// The names in one answer.
+/// The names in one reply.
 #[derive(Default)]
 struct RuntimeNames {
     by_container: HashMap<String, ContainerNames>,
-    /// By the pod's uid; without the container.
+    /// Names by the pod's uid, without the container's name.
     by_pod: HashMap<Arc<str>, ContainerNames>,
-    /// Containers that are not named, because there are too many or they are too long.
+    /// Number of containers that were dropped, because there were too many or their fields were too long.
     left_out: u64,
 }
 
@@ -241,12 +242,12 @@ impl RuntimeNames {
     }
 }
 
-/// A name as it may be shown. None: it is empty.
+/// Returns a printable name of limited length, or `None` if the text is empty.
 fn name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| printable(shortened(text, NAME_BYTES)))
 }
 
-/// The text, cut to at most this many bytes.
+/// Returns the text, cut to at most `most` bytes.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
@@ -256,7 +257,7 @@ fn shortened(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// A field 1 with this content.
+    /// Encodes a reply: each container is a field 1.
     fn reply(containers: &[Container]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for container in containers {

@@ -1,4 +1,4 @@
-//! A request to its answer.
+//! Answers one request.
 
 use std::{
     convert::Infallible,
@@ -27,18 +27,18 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /metrics     figures for Prometheus\n\
                      /-/healthy   whether this server answers\n";
 
-/// A page is handed to the connection in pieces of this many bytes, which are parts of it: a slow reader holds no copy, but the page
-/// until it has taken the last piece. [`super::HttpLimits::pages`] bounds what is held so.
+/// Size of the pieces in which the connection gets a page, bytes. The pieces are slices of the page: a slow reader holds no copy,
+/// but keeps the page alive until it has taken the last piece. [`super::HttpLimits::pages`] limits this memory.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Answers all connections.
+/// Answers the requests of all connections.
 pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Login,
     pub(super) pages: Arc<SharedPages<P>>,
 }
 
-/// A page, or a refusal, with its headers.
+/// A page, or a refusal, with extra headers.
 struct Answer {
     page: Page,
     refusal: Option<HttpRefusal>,
@@ -46,7 +46,7 @@ struct Answer {
 }
 
 impl<P: Pages> Answers<P> {
-    /// The body of a request is ignored: no request that is answered has one.
+    /// Answers a request. Its body is ignored: no supported request has one.
     pub(super) async fn answer(
         &self,
         request: hyper::Request<Incoming>,
@@ -70,7 +70,7 @@ impl<P: Pages> Answers<P> {
             );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
-        // For probes without a password. It reveals nothing about the host.
+        // For health probes, so it needs no password. It reveals nothing about the host.
         if path == "/-/healthy" {
             return Answer::of(Page::text(200, "cgscope serves.\n"));
         }
@@ -84,7 +84,7 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    /// The answer to who may not read.
+    /// Returns the refusal for a client that may not read.
     async fn stopped(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
         let refusal = self.login.check(&users, headers, peer).await.err()?;
@@ -138,7 +138,7 @@ impl Answer {
         headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("text/plain")));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // A refused client reconnects: places are for clients that get what they ask for.
+        // Close the connection: a refused client reconnects, and places are for clients that get what they request.
         if self.refusal.is_some() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -149,13 +149,13 @@ impl Answer {
     }
 }
 
-/// All headers `Accept`, joined with commas.
+/// Returns all `Accept` headers, joined with commas.
 fn accept(headers: &HeaderMap) -> Option<String> {
     let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
     values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
 }
 
-/// A body in pieces, without copies. Reports to the [`Watch`] that hyper took the last one.
+/// A body that is sent in pieces without copying. It reports to the [`Watch`] when hyper has taken the last piece.
 pub(super) struct Pieces {
     body: Bytes,
     watch: Arc<Watch>,
@@ -184,7 +184,7 @@ impl Body for Pieces {
 }
 
 impl Drop for Pieces {
-    // And not with the last piece: a client that asks with HEAD takes none.
+    // Reported here and not with the last piece, because a HEAD request takes no pieces.
     fn drop(&mut self) {
         self.watch.handed();
     }

@@ -1,4 +1,4 @@
-//! Errors of the HTTP server, and its files: what is wrong, what that prevents, what to do.
+//! Errors of the HTTP server and its files: what failed, what that prevents, what to do.
 
 use std::{borrow::Cow, fmt, fs, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
-    /// What was read before stays in use; otherwise nothing is served by HTTP.
+    /// Whether the earlier settings stay in use. If not, nothing is served by HTTP.
     pub is_kept: bool,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The content of a file that the configuration names under this key.
+/// Reads a file that the configuration names under this key.
 pub(super) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|error| {
         let what = format!("{} could not be read ({error})", path.display());
@@ -43,7 +43,7 @@ pub(super) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// TLS 1.2 and 1.3 with this certificate.
+/// Creates a configuration for TLS 1.2 and 1.3 with this certificate.
 pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, Error> {
     let no_certificate = || {
         Error::new(
@@ -72,7 +72,7 @@ pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, E
         .with_no_client_auth()
         .with_single_cert(chain, secret)
         .map_err(unusable)?;
-    // For clients that offer HTTP/2 as well.
+    // For clients that also offer HTTP/2.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

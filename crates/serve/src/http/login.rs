@@ -1,5 +1,5 @@
-//! Checks passwords in tasks of their own, one at a time, and rests after a wrong one. Wrong passwords are counted by address, so
-//! that guessing ends early and costs others nothing.
+//! Checks passwords one at a time, in separate tasks, and pauses after a wrong one. Wrong passwords are counted by address, so
+//! that guessing is stopped early and does not slow down other clients.
 
 use std::{
     collections::HashMap,
@@ -22,19 +22,19 @@ use super::{
 };
 use crate::lock;
 
-/// Passwords that wait to be checked; one is checked at a time.
+/// Maximum number of passwords that wait to be checked; one is checked at a time.
 const WAITING_LOGINS: usize = 16;
-/// After a wrong password nothing is checked for this many times as long as checking it took: guessing costs at most a fifth of one CPU.
+/// The pause after a wrong password, as a multiple of the time that the check took. So guessing uses at most a fifth of one CPU.
 const REST_AFTER_WRONG: u32 = 4;
-/// Wrong passwords in a row that an address has free.
+/// Number of wrong passwords in a row that cause no delay for an address.
 const FREE_GUESSES: u32 = 5;
-/// For every further wrong password an address waits this long.
+/// How long an address must wait for every further wrong password.
 const GUESS_EVERY: Duration = Duration::from_secs(2);
-/// Addresses whose wrong passwords are recorded.
+/// Maximum number of addresses whose wrong passwords are recorded.
 const GUESSERS: usize = 1024;
 
 pub(super) struct Login {
-    /// Held while a password is checked, and for the rest after a wrong one.
+    /// Held while a password is checked, and during the pause after a wrong one.
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
     guesses: Arc<Mutex<Guesses>>,
@@ -49,7 +49,7 @@ impl Login {
         }
     }
 
-    /// Whether the client at this address may read.
+    /// Checks whether the client at this address may read.
     pub(super) async fn check(
         &self,
         users: &Arc<PasswordFile>,
@@ -67,7 +67,7 @@ impl Login {
             return Err(HttpRefusal::Guessing);
         }
         let (turn, guesses, users) = (self.turn.clone(), self.guesses.clone(), users.clone());
-        // A task of its own: a client that goes away must not spare itself the rest, and a right password found is worth keeping.
+        // A separate task: a client cannot skip the pause by disconnecting, and a password found to be right is still recorded.
         let checked = task::spawn(async move {
             let right = verify(turn, users, credentials).await;
             drop(place);
@@ -100,7 +100,7 @@ async fn verify(turn: Arc<Semaphore>, users: Arc<PasswordFile>, credentials: Cre
     right
 }
 
-/// From `Authorization: Basic ...` (RFC 7617).
+/// Parses `Authorization: Basic ...` (RFC 7617).
 fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, encoded) = value.split_at_checked(6)?;
@@ -114,14 +114,14 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     Some(Credentials { name: String::from_utf8(name).ok()?, password })
 }
 
-/// When each address will have paid for its wrong passwords.
+/// For each address, the time when all its wrong passwords have expired. Each adds [`GUESS_EVERY`] to that time.
 #[derive(Default)]
 struct Guesses {
     paid_at: HashMap<IpAddr, Instant>,
 }
 
 impl Guesses {
-    /// Books a password that is to be checked, as if it were wrong. False: too many were wrong, and it is not to be checked.
+    /// Counts a password as wrong before it is checked. Returns false if too many were wrong: then it must not be checked.
     fn book(&mut self, address: IpAddr, now: Instant) -> bool {
         let address = one_site(address);
         let paid_at = self.paid_at.get(&address).copied().unwrap_or(now).max(now);
@@ -135,7 +135,7 @@ impl Guesses {
         true
     }
 
-    /// It was right after all.
+    /// Takes back one count: the password was right.
     fn give_back(&mut self, address: IpAddr) {
         if let Some(paid_at) = self.paid_at.get_mut(&one_site(address)) {
             *paid_at -= GUESS_EVERY;

@@ -1,13 +1,13 @@
-//! Pages by HTTP/1.1: read-only, by TLS and with basic authentication where configured, and bounded in everything a client can
-//! make it do.
+//! A read-only HTTP/1.1 server for pages, with optional TLS and basic authentication. Everything that a client can make the
+//! server do is limited.
 //!
 //! | file | what |
 //! |---|---|
-//! | `serve.rs` | takes connections, and ends those that are over |
-//! | `watch.rs` | how many there are, and how long each may take in each phase |
-//! | `answer.rs` | a request to its answer |
-//! | `login.rs`, `users.rs` | who may read |
-//! | `shared.rs`, `page.rs` | a page, made once for all who ask while it is being made; how many bytes are held |
+//! | `serve.rs` | accepts connections, and closes them |
+//! | `watch.rs` | limits the number of connections, and the time that each may take in each phase |
+//! | `answer.rs` | answers a request |
+//! | `login.rs`, `users.rs` | check who may read |
+//! | `shared.rs`, `page.rs` | make a page once for all who request it at the same time; count the bytes held |
 
 mod answer;
 mod error;
@@ -37,26 +37,28 @@ pub use page::{Page, Pages};
 use crate::lock;
 use users::PasswordFile;
 
-/// Bounds that a test or a slow network may want otherwise.
+/// Limits that a test or a slow network may need to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Connections at once. One more takes the place of the one that has waited longest for its client, if there is one.
+    /// Maximum number of connections. A further connection displaces the one that has waited longest for its client, if any does.
     pub connections: usize,
-    /// For the TLS handshake.
+    /// Maximum time for the TLS handshake.
     pub handshake: Duration,
-    /// From the first byte of a request (or from the connection, for the first request) to the end of its headers.
+    /// Maximum time from the first byte of a request to the end of its headers. For the first request it runs from the
+    /// connection.
     pub request: Duration,
-    /// For the caller to make a page.
+    /// Maximum time for making a page.
     pub page: Duration,
-    /// Bytes of pages that are made and not taken by all who asked. With more than that none is made.
+    /// Maximum bytes of finished pages that clients have not fully taken. Above it, no further page is made.
     pub pages: usize,
-    /// From the request to the answer: with waiting for others' pages and passwords.
+    /// Maximum time from the request to the answer, with the wait for other pages and for passwords.
     pub answer: Duration,
-    /// For the client to take the whole answer.
+    /// Maximum time for the client to take the whole answer.
     pub write: Duration,
-    /// A client that has not taken its answer after this long may lose its place to a new one.
+    /// A client that has not taken its answer after this time can be displaced by a new client.
     pub write_grace: Duration,
-    /// Between an answer and the first byte of the next request: longer than scrapes are apart, so that they keep their connection.
+    /// Maximum time between an answer and the first byte of the next request. Longer than a scrape interval, so that scrapers
+    /// keep their connection.
     pub idle: Duration,
 }
 
@@ -67,8 +69,8 @@ impl Default for HttpLimits {
             handshake: Duration::from_secs(5),
             request: Duration::from_secs(10),
             page: Duration::from_secs(20),
-            // Fourteen of 9 MB, as 200 cgroups with all that can be told of them make, and an eighth of the memory that the unit lets
-            // the daemon have, of which it takes a quarter besides.
+            // Fits fourteen pages of 9 MB, the size with 200 cgroups and all their metrics. It is an eighth of the memory limit
+            // in the daemon's systemd unit; the rest of the daemon uses a quarter of that limit.
             pages: 128 << 20,
             answer: Duration::from_secs(60),
             write: Duration::from_secs(30),
@@ -78,7 +80,7 @@ impl Default for HttpLimits {
     }
 }
 
-/// The server.
+/// The HTTP server.
 pub struct Http {
     limits: HttpLimits,
     listener: TcpListener,
@@ -89,7 +91,7 @@ pub struct Http {
     open: Arc<()>,
 }
 
-/// What [`Http::reload`] replaces.
+/// The settings that [`Http::reload`] replaces.
 #[derive(Clone)]
 struct Rules {
     tls: Option<Arc<ServerConfig>>,
@@ -97,8 +99,8 @@ struct Rules {
 }
 
 impl Http {
-    /// Reads certificate, key and users, and takes the address; port 0 is one that is free. Nobody is answered before
-    /// [`Http::serve`]. Needs no runtime.
+    /// Reads certificate, key and users, and binds the address; port 0 means any free port. Requests are answered only after
+    /// [`Http::serve`] is called. Needs no async runtime.
     pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
         let taken = |error| not_listening(listen, &error);
@@ -115,25 +117,25 @@ impl Http {
         })
     }
 
-    /// The address, with the port that the kernel chose for port 0.
+    /// Returns the address, with the port that the kernel chose for port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// A warning for the log where strangers can read or intercept pages under the rules in force.
+    /// Returns a warning for the log if strangers can read or intercept pages with the current settings.
     pub fn warning(&self) -> Option<String> {
         let rules = self.rules();
         warning(self.local, rules.tls.is_some(), rules.users.is_some())
     }
 
-    /// Takes certificate, key and users from the files that are named now. What cannot be read stays as before and is returned as
-    /// an error; address and limits stay.
+    /// Reads certificate, key and users again, from the files in the new configuration. A file that cannot be read is returned as
+    /// an error, and the earlier setting stays. The address and the limits stay, too.
     ///
-    /// Connections that are open go on under the certificate they began with, and one that began without ends after its next
-    /// answer if there is a certificate now; each of their requests is judged by the new users.
+    /// Open connections keep the certificate that they began with. A connection without TLS ends after its next answer if there
+    /// is a certificate now. The new users apply to each further request.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
         let (tls, users) = (read_tls(config), read_users(config, self.rules().users.as_deref()));
-        // What is taken out of the configuration might have stood in for what cannot be read.
+        // Remove a setting only if everything was read: the removed setting might be replaced by the one that cannot be read.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
         let errors =
@@ -141,17 +143,17 @@ impl Http {
         errors.into_iter().flatten().collect()
     }
 
-    /// How often clients were refused since the start, by reason: every reason, 0 included.
+    /// Returns how often clients were refused since the start, for every reason, including those with 0.
     pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
         HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
     }
 
-    /// Requests that got what they asked for, since the start.
+    /// Returns the number of requests that were answered with a page since the start.
     pub fn answered(&self) -> u64 {
         self.counts.answered.load(Relaxed)
     }
 
-    /// Connections that are open now.
+    /// Returns the number of connections that are open now.
     pub fn connections(&self) -> u64 {
         Arc::strong_count(&self.open) as u64 - 1
     }
@@ -226,7 +228,7 @@ fn read_users(
 }
 
 cgscope_layout::named! {
-    /// Why a client did not get what it asked for.
+    /// Why a client did not get what it requested.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum HttpRefusal (name,) {
         /// Its name in answers and metrics.
@@ -235,23 +237,23 @@ cgscope_layout::named! {
 
     /// All places are taken by clients that are being answered.
     Full = "full";
-    /// A newer client took its place while it sent nothing.
+    /// A newer client took the place of a client that made the server wait.
     Displaced = "displaced";
-    /// It took longer than [`HttpLimits`] allow.
+    /// The client took longer than [`HttpLimits`] allow.
     Slow = "slow";
     /// The TLS handshake failed.
     Tls = "tls";
-    /// Its request was no HTTP.
+    /// The request was not valid HTTP.
     Malformed = "malformed";
-    /// Its request was longer than a request may be.
+    /// The request was too long.
     Oversized = "oversized";
-    /// A method other than GET and HEAD.
+    /// The method was neither GET nor HEAD.
     Method = "method";
-    /// An unknown path.
+    /// The path is unknown.
     Path = "path";
-    /// No password, or a wrong one.
+    /// The password was missing or wrong.
     Unauthorized = "unauthorized";
-    /// Too many wrong passwords before.
+    /// Too many wrong passwords came before this request.
     Guessing = "guessing";
     /// The page could not be made, or not in time.
     Unavailable = "unavailable";

@@ -1,4 +1,4 @@
-//! The pages that clients ask for, made by the caller, their compression, and how many bytes of them are held.
+//! The pages that clients request, their compression, and a count of the bytes that are held.
 
 use std::{
     borrow::Cow,
@@ -15,29 +15,29 @@ use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 
 /// Makes pages.
 pub trait Pages: Send + Sync + 'static {
-    /// Which page: all requests of a kind get the same one. There are few kinds, however clients ask.
+    /// Identifies a page: all requests of a kind get the same page. There are only a few kinds, whatever clients request.
     type Kind: Clone + PartialEq + Send + Sync + 'static;
 
-    /// Which page answers a request with this header `Accept`. Several are joined with commas; `None`: absent, or not ASCII.
+    /// Returns the kind of page for an `Accept` header. Several headers are joined with commas; `None` means absent or not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
     /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 }
 
-/// An answer to a client.
+/// A page as the answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The status of HTTP, from 200 to 599.
+    /// The HTTP status, from 200 to 599.
     pub status: u16,
-    /// With its parameters, as `text/plain; version=0.0.4; charset=utf-8`.
+    /// The content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
     pub content_type: Cow<'static, str>,
-    /// Not compressed.
+    /// The uncompressed body.
     pub body: Bytes,
 }
 
 impl Page {
-    /// A page with status 200.
+    /// Creates a page with status 200.
     pub fn ok(content_type: impl Into<Cow<'static, str>>, body: impl Into<Bytes>) -> Self {
         Self { status: 200, content_type: content_type.into(), body: body.into() }
     }
@@ -47,11 +47,11 @@ impl Page {
     }
 }
 
-/// Bytes of pages that are held: by those who made them, and by clients that have not read all of theirs.
+/// Bytes of pages in memory: held by the code that made them, or by clients that have not read all of theirs.
 #[derive(Clone, Default)]
 pub(super) struct HeldBytes(Arc<AtomicUsize>);
 
-/// A body that is counted until its last part is dropped.
+/// A body that is counted until its last slice is dropped.
 struct Body {
     bytes: Bytes,
     held: HeldBytes,
@@ -62,7 +62,7 @@ impl HeldBytes {
         self.0.load(Relaxed)
     }
 
-    /// The same body, counted.
+    /// Returns the same body, counted until it is dropped.
     pub(super) fn count(&self, bytes: Bytes) -> Bytes {
         self.0.fetch_add(bytes.len(), Relaxed);
         Bytes::from_owner(Body { bytes, held: self.clone() })
@@ -81,7 +81,7 @@ impl Drop for Body {
     }
 }
 
-/// Whether the client takes gzip (RFC 9110, 12.5.3): it is named, or everything is, with a weight that is not 0.
+/// Whether the client accepts gzip (RFC 9110, 12.5.3): the header names gzip or `*` with a weight other than 0.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut any = false;
@@ -100,7 +100,7 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// The fastest level: a page of metrics repeats itself so much that it comes to a tenth all the same.
+/// Compresses at the fastest level: metrics are so repetitive that even this level shrinks them to a tenth.
 pub(super) fn gzip(body: &[u8]) -> io::Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
     encoder.write_all(body)?;

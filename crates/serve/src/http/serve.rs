@@ -1,4 +1,4 @@
-//! Takes connections, and ends those that are over.
+//! Accepts connections, and closes those that are over.
 
 use std::{convert::Infallible, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
@@ -25,24 +25,24 @@ use super::{
     watch::{Phase, Seat, Seats, Watch, Watched},
 };
 
-/// The longest request line with its headers, in bytes. Prometheus sends about 500.
+/// Maximum length of the request line with its headers, bytes. Prometheus sends about 500.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// The most header lines of a request.
+/// Maximum number of header lines in a request.
 const HEADERS: usize = 64;
 
-/// The pause after the kernel had no file descriptor or memory for a connection.
+/// Pause after the kernel had no file descriptor or memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
 
 impl Http {
-    /// Answers until the future is dropped, which ends all connections. `pages` makes one: never two at a time, and never for
-    /// longer than [`super::HttpLimits::page`], after which its future is dropped. Returns only if the kernel
-    /// does not let the listening socket be waited for.
+    /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time, each for at
+    /// most [`super::HttpLimits::page`]; after that its future is dropped. Returns only if the runtime cannot poll the listening
+    /// socket.
     ///
-    /// Needs a runtime with IO and time; one thread will do.
+    /// Needs a Tokio runtime with IO and time; one thread is enough.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
         let listener = match self.listener.try_clone().and_then(TcpListener::from_std) {
             Ok(listener) => listener,
@@ -66,34 +66,36 @@ impl Http {
                 },
                 Some(_) = connections.join_next() => {}
             }
-            // Else a storm of connections is taken in one go, and displaces those whose request is there, before it is read.
+            // Without this, a flood of connections is accepted in one run, and displaces clients whose request has arrived but is
+            // not read yet.
             yield_now().await;
         }
     }
 }
 
 impl<P: Pages> Answers<P> {
-    /// Without waiting for anything: the listening loop does this.
+    /// Refuses a connection. Must not wait for anything, because the listening loop calls it.
     fn turn_away(&self, stream: TcpStream) {
         self.http.counts.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
-            // A client that does not take it is turned away all the same.
+            // The connection is refused even if this write fails.
             let _ = stream.write(FULL);
         }
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
         let _open = self.http.open.clone();
-        // Else the last piece of an answer waits for the acknowledgement of the one before.
+        // Without this, the last piece of an answer waits for the acknowledgement of the piece before.
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counts.refuse(refusal);
         }
         if seat.watch.is_writing() {
-            // Else the kernel keeps megabytes for a client that takes a byte now and then, long after we have let it go.
+            // Without this, the kernel keeps megabytes for a client that reads a byte now and then, long after we have closed the
+            // connection.
             let _ = stream.set_zero_linger();
         }
     }
@@ -127,7 +129,7 @@ impl<P: Pages> Answers<P> {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, peer, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
-                // It began before there was a certificate: the next request must be encrypted.
+                // The connection began before there was a certificate. Close it, so that the next request is encrypted.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             watch.enter(Phase::Write { handed: false });
@@ -140,7 +142,7 @@ impl<P: Pages> Answers<P> {
     }
 }
 
-/// Why hyper ended it. A client that goes away was not refused.
+/// Returns why hyper ended the connection. `None`: the client disconnected and was not refused.
 fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
     if error.is_parse_too_large() {
         Some(HttpRefusal::Oversized)

@@ -1,4 +1,5 @@
-//! One page at a time, made once for all clients that ask while it is being made: clients must not multiply the cost of a page.
+//! Makes one page at a time, and shares it with all clients that request it before it is made: more clients must not cost more
+//! pages.
 
 use std::{
     sync::{Arc, Mutex},
@@ -18,27 +19,27 @@ use super::{
 };
 use crate::lock;
 
-/// A page shorter than this is not worth compressing.
+/// Minimum size of a page to be compressed, bytes.
 const GZIP_LEAST_BYTES: usize = 1024;
 
-/// How long a page waits for memory: longer than [`HttpLimits::write_grace`], after which slow readers lose their pages, and
-/// shorter than a scrape waits.
+/// How long a page waits for memory. It must be longer than [`HttpLimits::write_grace`], after which slow readers lose their
+/// pages, and shorter than a scrape's timeout.
 const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
-/// A page that was made, for any number of clients.
+/// A finished page, for any number of clients.
 #[derive(Clone)]
 pub(super) struct Made {
-    /// With its body as it goes out.
+    /// The page, with its body as it is sent.
     pub(super) page: Page,
     pub(super) is_compressed: bool,
 }
 
-/// Receives a page once it is made.
+/// Receives a page when it is finished.
 type Making = watch::Receiver<Option<Made>>;
 
-/// Makes pages, and shares those that are being made.
+/// Makes pages, and shares those in progress.
 pub(super) struct SharedPages<P: Pages> {
     pub(super) source: P,
     limits: HttpLimits,
@@ -48,7 +49,7 @@ pub(super) struct SharedPages<P: Pages> {
     awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
 }
 
-/// What distinguishes one body from another.
+/// The properties that distinguish one body from another.
 #[derive(Clone, PartialEq)]
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
@@ -60,7 +61,7 @@ impl Made {
         Self { page, is_compressed: false }
     }
 
-    /// With its body compressed, if that is worth it.
+    /// Compresses the body, unless it is too small.
     async fn compressed(self) -> Self {
         let body = self.page.body.clone();
         if body.len() < GZIP_LEAST_BYTES {
@@ -79,7 +80,8 @@ impl<P: Pages> SharedPages<P> {
         Arc::new(Self { source, limits, seats, held, turn, awaited })
     }
 
-    /// The page, shared with clients that want the same before it is made. `None`: too many are awaited, or making it failed.
+    /// Returns the page, shared with other clients that want the same one. Returns `None` if too many pages are in progress, or
+    /// making it failed.
     pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Made> {
         let mut made = self.join(wanted)?;
         made.wait_for(Option::is_some).await.ok()?.clone()
@@ -90,7 +92,7 @@ impl<P: Pages> SharedPages<P> {
         if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
             return Some(same.1.clone());
         }
-        // Pages whose clients went away are made all the same.
+        // Pages whose clients have disconnected are still made, so they count.
         if awaited.len() >= self.limits.connections {
             return None;
         }
@@ -100,9 +102,9 @@ impl<P: Pages> SharedPages<P> {
         Some(made)
     }
 
-    /// In a task of its own, so that a client that goes away takes the page from nobody.
+    /// Makes a page in a separate task, so that other clients get it even if one disconnects.
     async fn make(self: Arc<Self>, wanted: Wanted<P::Kind>, sender: watch::Sender<Option<Made>>) {
-        // Dropped also where the caller panics: else all who ask later would wait for this one.
+        // Its drop also runs if the caller's code panics; otherwise all later requests would wait for this page.
         let over = Over { pages: &self, wanted: &wanted };
         let Ok(_turn) = self.turn.acquire().await else { return };
         if timeout(PATIENCE_FOR_ROOM, self.room()).await.is_err() {
@@ -112,19 +114,19 @@ impl<P: Pages> SharedPages<P> {
             return;
         }
         let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
-        // Clients that ask from now on get a new page.
+        // Clients that request the page from now on get a new one.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
         let mut made = Made::plain(page.unwrap_or_else(late));
         if wanted.gzip {
-            // Within the turn, so that this costs one CPU at most.
+            // Compress while holding the turn, so that all compression takes at most one CPU.
             made = made.compressed().await;
         }
         made.page.body = self.held.count(made.page.body);
         sender.send_replace(Some(made));
     }
 
-    /// Until another page may be held. Whoever takes theirs slowly gives way to that.
+    /// Waits until memory for another page is available, and displaces slow readers to free it.
     async fn room(&self) {
         while self.held.bytes() >= self.limits.pages {
             self.seats.relieve();
@@ -152,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells pages apart by the first word of `Accept`.
+    /// Makes a separate page for each first word of `Accept`.
     struct ByWord<M>(M);
 
     impl<M, F> Pages for ByWord<M>

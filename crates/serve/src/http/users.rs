@@ -1,4 +1,4 @@
-//! Who may read: lines `NAME:HASH` with bcrypt's hashes, as `htpasswd -B` writes them.
+//! The file of users who may read: lines `NAME:HASH` with bcrypt hashes, as `htpasswd -B` writes them.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,23 +11,24 @@ use ring::{hmac, rand::SystemRandom};
 use super::{Error, error::read_file};
 use crate::lock;
 
-/// The highest cost accepted: a check takes one or two seconds then, and a scrape waits for ten.
+/// Maximum bcrypt cost. At this cost a check takes one or two seconds, and a scrape times out after ten.
 const HIGHEST_COST: u32 = 15;
 
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
-/// The users of one reading of the file.
+/// The users that were read from the file.
 pub(super) struct PasswordFile {
     by_name: HashMap<String, Arc<User>>,
-    /// Random for each process, so that a tag reveals nothing about the password.
+    /// A random key for each process, so that a tag reveals nothing about the password.
     key: hmac::Key,
-    /// A hash as costly as the costliest, for unknown names: the time must not show that a name is unknown.
+    /// A hash with the highest cost in the file, used for unknown names: the response time must not reveal that a name is
+    /// unknown.
     nobody: String,
 }
 
 struct User {
     hash: String,
-    /// The tag of the password that bcrypt has verified: bcrypt is slow by design, and a scrape comes every few seconds.
+    /// The tag of the password that bcrypt has verified. Bcrypt is slow by design, and a scrape comes every few seconds.
     verified: Mutex<Option<hmac::Tag>>,
 }
 
@@ -78,8 +79,8 @@ impl PasswordFile {
         Ok(Self { by_name, key, nobody: dearest.1 })
     }
 
-    /// Keeps the verified passwords of an earlier reading, and those being verified, for users with the same hash: nobody who was
-    /// logged in must be checked again, which others could prevent by guessing.
+    /// Keeps the verified passwords of an earlier read for users with the same hash, and those being verified. Otherwise users
+    /// who were logged in would be checked again, and others could prevent that by guessing.
     pub(super) fn keeping(mut self, before: &Self) -> Self {
         self.key = before.key.clone();
         for (name, user) in &mut self.by_name {
@@ -90,14 +91,15 @@ impl PasswordFile {
         self
     }
 
-    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong one.
+    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong password.
     pub(super) fn remember(&self, credentials: &Credentials) -> bool {
         let Some(user) = self.by_name.get(&credentials.name) else { return false };
         let Some(tag) = *lock(&user.verified) else { return false };
         hmac::verify(&self.key, &credentials.password, tag.as_ref()).is_ok()
     }
 
-    /// Whether this password is right, and keeps its tag if so. As slow as bcrypt: not for a thread that has other work.
+    /// Checks a password with bcrypt, and keeps its tag if it is right. This is slow: call it only on a thread without other
+    /// work.
     pub(super) fn verify(&self, credentials: &Credentials) -> bool {
         let user = self.by_name.get(&credentials.name);
         let hash = user.map_or(&self.nobody, |user| &user.hash);
@@ -112,7 +114,7 @@ impl PasswordFile {
     }
 }
 
-/// A line's name, hash and cost; if it is wrong, why, and what to do.
+/// Parses a line into name, hash and cost. The error says what is wrong, and what to do.
 fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
     let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
@@ -129,7 +131,7 @@ fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     Ok((name, hash, cost))
 }
 
-/// The cost in a hash of bcrypt: `$2y$10$` and 53 characters of its alphabet.
+/// Parses the cost in a bcrypt hash: `$2y$10$` and 53 characters of bcrypt's alphabet.
 fn cost(hash: &str) -> Option<u32> {
     let rest = ["$2y$", "$2b$", "$2a$"].iter().find_map(|version| hash.strip_prefix(version))?;
     let (cost, digest) = rest.split_once('$')?;
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_hash_of_htpasswd_is_taken() {
-        // As `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4 printed it.
+        // Printed by `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
         let users = parse("prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O").unwrap();
         assert!(users.verify(&says("prometheus", "secret")) && !users.verify(&says("prometheus", "Secret")));
     }

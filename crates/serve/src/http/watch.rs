@@ -1,7 +1,7 @@
-//! The phase of each connection, its time limit, and the bounded number of connections.
+//! Tracks the phase of each connection and its time limit, and limits the number of connections.
 //!
-//! hyper limits only the reading of headers. A [`Watch`] covers the whole conversation: a client that reads its answer a byte at a
-//! time ends, too, and between requests a client has more time than within one.
+//! hyper limits only the time for reading headers. A [`Watch`] covers the whole connection: it also ends a client that reads its
+//! answer one byte at a time, and allows a client more time between requests than within one.
 
 use std::{
     io::{self, IoSlice},
@@ -19,29 +19,29 @@ use tokio::{
 use super::{HttpLimits, HttpRefusal};
 use crate::lock;
 
-/// What a connection does now.
+/// What a connection currently does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Agreeing on keys.
+    /// The TLS handshake.
     Handshake,
     /// Reading a request.
     Request,
-    /// Finding its answer: our time, not the client's.
+    /// Preparing the answer; this time is the server's, not the client's.
     Answer,
-    /// Handing over the answer. All of it is in hyper's hands where `handed`.
+    /// Sending the answer.
     Write {
-        /// Whether what remains are at most the last pieces.
+        /// Whether hyper has taken the last piece of the answer.
         handed: bool,
     },
     /// Waiting for the next request.
     Idle,
 }
 
-/// Shared by a connection's task, its service and its socket, all polled by that one task.
+/// Shared by a connection's task, its service and its socket, which are all polled by that one task.
 pub(super) struct Watch {
     limits: HttpLimits,
     at: Mutex<(Phase, Instant)>,
-    /// Ends the conversation at its next turn.
+    /// Ends the connection the next time it is polled.
     displaced: Notify,
 }
 
@@ -55,14 +55,14 @@ impl Watch {
         *lock(&self.at) = (phase, Instant::now());
     }
 
-    /// The last of the answer was handed to hyper.
+    /// Records that hyper has taken the last piece of the answer.
     pub(super) fn handed(&self) {
         if let (Phase::Write { handed }, _) = &mut *lock(&self.at) {
             *handed = true;
         }
     }
 
-    /// Since when it keeps us waiting, if its place can be given to another.
+    /// Returns since when the client has made us wait; `None` if its place cannot be given to another client.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let (phase, since) = *lock(&self.at);
         match phase {
@@ -72,12 +72,12 @@ impl Watch {
         }
     }
 
-    /// Whether an answer is on its way, and not all of it is with the kernel.
+    /// Whether an answer is being sent and the kernel does not have all of it.
     pub(super) fn is_writing(&self) -> bool {
         matches!(lock(&self.at).0, Phase::Write { .. })
     }
 
-    /// Polls the conversation until it ends by itself, takes too long, or its place goes to another.
+    /// Polls the conversation until it ends, takes too long, or its place is given to another client.
     pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> Result<T, HttpRefusal> {
         let mut conversation = pin!(conversation);
         let mut limit = pin!(sleep_until(self.deadline()));
@@ -85,7 +85,7 @@ impl Watch {
             if let Poll::Ready(value) = conversation.as_mut().poll(cx) {
                 return Poll::Ready(Ok(value));
             }
-            // The poll above is all that can have changed it.
+            // Only the poll above can have changed the deadline.
             let deadline = self.deadline();
             if limit.deadline() != deadline {
                 limit.as_mut().reset(deadline);
@@ -111,7 +111,7 @@ impl Watch {
             }
     }
 
-    /// Bytes came from the client.
+    /// Records that bytes arrived from the client.
     fn received(&self) {
         let mut at = lock(&self.at);
         if at.0 == Phase::Idle {
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Everything that was written is with the kernel.
+    /// Records that the kernel has all written bytes.
     fn flushed(&self) {
         let mut at = lock(&self.at);
         if at.0 == (Phase::Write { handed: true }) {
@@ -128,7 +128,7 @@ impl Watch {
     }
 }
 
-/// A stream that reports to its [`Watch`] when a request begins and when an answer is over.
+/// A stream that reports to its [`Watch`] when a request begins and when an answer is complete.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) watch: Arc<Watch>,
@@ -166,7 +166,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.stream.is_write_vectored()
     }
 
-    // hyper flushes the stream once it has nothing left in its own buffers.
+    // hyper flushes the stream when its own buffers are empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(result, Poll::Ready(Ok(()))) {
@@ -180,13 +180,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// A bounded number of connections. A new client takes the place of one that keeps us waiting.
+/// A limited number of connections. A new client displaces one that makes us wait.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
 }
 
-/// A place, taken until it is dropped.
+/// A place, taken until this is dropped.
 pub(super) struct Seat {
     pub(super) watch: Arc<Watch>,
     seats: Arc<Seats>,
@@ -197,8 +197,8 @@ impl Seats {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    /// A free place, or that of the client that has kept us waiting longest: whoever only holds connections cannot keep out those
-    /// who ask something. `None`: all clients are being answered.
+    /// Takes a free place, or displaces the client that has made us wait longest. So clients that only hold connections cannot
+    /// keep out clients that request something. Returns `None` if all clients are being answered.
     pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
         let mut taken = lock(&self.taken);
         if taken.len() >= self.limits.connections {
@@ -211,7 +211,7 @@ impl Seats {
         Some(Seat { watch, seats: self.clone() })
     }
 
-    /// Ends the client that has been reading its answer longest, if its place may be given to another: it holds a page.
+    /// Ends the client that has been reading its answer longest, if it may be displaced. This frees the page that it holds.
     pub(super) fn relieve(&self) {
         let taken = lock(&self.taken);
         let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());

@@ -29,7 +29,7 @@ fn exited(cgroup_id: u64) -> ExitedReading {
     }
 }
 
-/// Alice has cgroup 2 for herself and shares 3 with Bob, whose 4 is; 5 is root's; task 14 is a program that runs as another.
+/// Alice owns cgroup 2 and shares 3 with Bob, who owns 4. Root owns 5. Task 14 runs a program as another user.
 fn reading() -> Reading {
     let paths = [(1, "/"), (2, "/a/own"), (3, "/shared"), (4, "/bob"), (5, "/system"), (6, "/a")];
     let sample = Sample {
@@ -100,7 +100,7 @@ fn a_user_sees_what_is_theirs_and_what_it_is_in() {
 #[test]
 fn culprits_of_other_users_have_no_name_and_count_from_when_the_victim_is_shown() {
     let mut reading = reading();
-    // Nobody else in it.
+    // Now all tasks in cgroup 2 are Alice's.
     reading.sample.tasks.retain(|task| task.tid != 14);
     let mut alice = shower(ALICE);
     let first = shown(&mut alice, &reading);
@@ -114,7 +114,7 @@ fn culprits_of_other_users_have_no_name_and_count_from_when_the_victim_is_shown(
     assert_eq!(pairs(&second), [(2, 3, 5), (2, OTHERS, 20), (2, KERNEL, 10)]);
 }
 
-/// What came between a Sample and the one before, as viewers compute it.
+/// Returns the growth between two samples, as viewers compute it.
 fn came(before: &Sample, now: &Sample) -> Vec<(u64, u64, u64)> {
     let of = |sample: &Sample| -> BTreeMap<_, _> {
         sample.pairs.iter().map(|pair| ((pair.victim, pair.culprit), pair.ns)).collect()
@@ -137,25 +137,25 @@ fn cgroups_of_others_that_go_or_change_their_name_add_nothing_that_was_told_befo
     let second = shown(&mut alice, &reading);
     assert_eq!(came(&first, &second), [(2, OTHERS, 501)]);
 
-    // The cgroup of one is removed, and what is known of it with it.
+    // The culprit's cgroup is removed, and with it the data about it.
     reading.sample.pairs = vec![pair(2, 4, 600)];
     let third = shown(&mut alice, &reading);
     assert_eq!(came(&second, &third), []);
 
-    // Alice starts a task in the other: from now on it has its name for her.
+    // Alice starts a task in cgroup 4: from now on she sees its name.
     reading.sample.tasks.push(task(16, 4));
     reading.access.push(access(16, Some(ALICE)));
     reading.sample.pairs = vec![pair(2, 4, 607)];
     let fourth = shown(&mut alice, &reading);
     assert_eq!(came(&third, &fourth), [(2, 4, 7)]);
 
-    // It ends, and it is a cgroup of others again.
+    // The task ends, and cgroup 4 becomes one of other users again.
     reading.sample.tasks.pop();
     reading.sample.pairs = vec![pair(2, 4, 610)];
     let fifth = shown(&mut alice, &reading);
     assert_eq!(came(&fourth, &fifth), [(2, OTHERS, 3)]);
 
-    // A number that begins anew.
+    // A counter that restarts.
     reading.sample.pairs = vec![pair(2, 4, 2)];
     assert_eq!(came(&fifth, &shown(&mut alice, &reading)), [(2, OTHERS, 2)]);
 }

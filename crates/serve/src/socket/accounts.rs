@@ -1,9 +1,10 @@
-//! The user whose limits a user id counts towards. A user may run processes under the ids that `/etc/subuid` gives them, in a user
-//! namespace where they keep their groups. These ids count for their owner; otherwise each would have the limits of a user of its own.
+//! Decides which account's limits a user id counts towards. Users can run processes under the ids that `/etc/subuid` gives them,
+//! in a user namespace where they keep their groups. These ids count for their owner; otherwise each id would have limits of its
+//! own.
 //!
 //! The daemon has no privileges, so the kernel does not show it the owner of another process's user namespace
-//! (`/proc/PID/ns/user` and PIDFD_GET_USER_NAMESPACE need the right to trace it). A login uid may be unset, and who has none may
-//! set it to anybody's. So the file that `newuidmap` reads decides.
+//! (`/proc/PID/ns/user` and PIDFD_GET_USER_NAMESPACE need the right to trace the process). A login uid may be unset, and a
+//! process without one can set it to any user's. So the file that `newuidmap` reads decides.
 
 use std::{
     collections::HashMap,
@@ -12,10 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Ranges of subordinate user ids, and users by name.
+/// The files with ranges of subordinate user ids, and with users by name.
 const FILES: [&str; 2] = ["/etc/subuid", "/etc/passwd"];
 
-/// The version of a file: device, inode, bytes, and the time of its last change.
+/// Identifies the version of a file: device, inode, size in bytes, and the time of the last status change (s, ns).
 type Version = Option<(u64, u64, u64, i64, i64)>;
 
 /// The owners of subordinate user ids.
@@ -26,7 +27,7 @@ pub(super) struct Accounts {
     ranges: Vec<Range>,
 }
 
-/// User ids that count for one account.
+/// A range of user ids that count for one account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     first: u32,
@@ -56,7 +57,7 @@ impl Accounts {
         }
     }
 
-    /// The account of a user id: its owner, or itself.
+    /// Returns the account of a user id: its owner, or the id itself.
     pub(super) fn of(&self, uid: u32) -> u32 {
         let range = self.ranges.iter().find(|range| (range.first..=range.last).contains(&uid));
         range.map_or(uid, |range| range.account)
@@ -68,7 +69,7 @@ fn version(file: &Path) -> Version {
     Some((metadata.dev(), metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
-/// The ranges of lines `OWNER:FIRST:COUNT` (subuid(5)). An owner is a name or a number.
+/// Parses lines `OWNER:FIRST:COUNT` (subuid(5)). The owner is a name or a number.
 fn parse(subuid: &str, passwd: &str) -> Vec<Range> {
     let users: HashMap<&str, u32> = passwd.lines().filter_map(user).collect();
     let mut accounts: HashMap<&str, u32> = HashMap::new();
@@ -78,8 +79,8 @@ fn parse(subuid: &str, passwd: &str) -> Vec<Range> {
         let first: u32 = fields.next()?.parse().ok()?;
         let count: u32 = fields.next()?.parse().ok().filter(|count| *count > 0)?;
         let uid = users.get(owner).copied().or_else(|| owner.parse().ok());
-        // Containers must not use up what root has, so root's ranges have an account of their own. So has an owner who is not in
-        // the file of users: all ranges of that name are one.
+        // Containers must not use up root's limits, so root's ranges have an account of their own. So has an owner without an
+        // entry in the file of users; all ranges of that owner share one account.
         let account = match uid.filter(|uid| *uid != 0) {
             Some(uid) => uid,
             None => *accounts.entry(owner).or_insert(first),

@@ -1,4 +1,4 @@
-//! One viewer: reads its requests, and writes Samples at the viewer's own speed.
+//! The connection of one viewer: reads requests, and writes samples at the viewer's own speed.
 
 use std::{
     cell::RefCell,
@@ -23,10 +23,10 @@ use crate::{
     streams::{Cursor, Frame, StreamKind},
 };
 
-/// The time that a client that is disconnected has to read the last word.
+/// Time that a client has to read the last word before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The maximum of frames and words that a client has not read; beyond it no request is answered.
+/// Maximum number of frames and words that a client has not read. Beyond it, a further request disconnects the client.
 const MOST_UNREAD: usize = 32;
 
 pub(super) struct Connection {
@@ -35,23 +35,24 @@ pub(super) struct Connection {
     seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request that is answered once there is a Sample with a greater number: until then its processes are not known.
+    /// A request, and the number that a sample must exceed before the request can be answered: until then its processes are not
+    /// known.
     asked: Option<(Request, Option<u64>)>,
     cursor: Option<Cursor>,
-    /// The requested interval, which may differ from the one that is sent, ns.
+    /// The requested interval, ns. The interval that is sent may differ.
     asked_ns: u64,
-    /// The [`Shared::limits_changed`] that was checked last.
+    /// The value of [`Shared::limits_changed`] at the last check.
     limits: u64,
-    /// Samples up to this number come before the one that was asked for as the last.
+    /// The client requested one last sample. It is the first sample whose number is greater than this one.
     last_after: Option<u64>,
-    /// Frames to send, and the bytes of the first that were sent.
+    /// Frames to send, and how many bytes of the first frame have been sent.
     out: VecDeque<Frame>,
     sent: usize,
     is_open: bool,
-    /// Nothing comes after `out`.
+    /// Nothing follows after `out`.
     is_over: bool,
     asked_at: Instant,
-    /// When it last read something, or `out` was last empty.
+    /// When the client last read something, or `out` was last empty.
     read_at: Instant,
 }
 
@@ -77,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Serves the client until it hangs up, is disconnected, or the daemon ends.
+    /// Serves the client until it closes the connection, is disconnected, or the daemon shuts down.
     pub(super) async fn run(mut self, mut news: watch::Receiver<()>) {
         if let Err(word) = self.serve(&mut news).await {
             if let Some(refused) = word.refused {
@@ -87,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// `Ok`: the client hung up. An error: it is disconnected.
+    /// Returns `Ok` if the client closed the connection. An error is the reason to disconnect it.
     async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
             self.look_again()?;
@@ -96,7 +97,7 @@ impl Connection {
             if was_idle {
                 self.read_at = Instant::now();
             }
-            // Mostly everything fits at once, without waiting for the socket first.
+            // Usually everything fits at once, so try before waiting for the socket.
             if !self.out.is_empty() && self.write() {
                 return Ok(());
             }
@@ -113,7 +114,7 @@ impl Connection {
                     biased;
                     ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                     ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                    // Also while writing: a client that does not read must not outlive the daemon.
+                    // Needed while writing too: a client that does not read must not outlive the daemon.
                     _ = news.changed() => Ok(false),
                 }
             };
@@ -129,14 +130,14 @@ impl Connection {
         }
     }
 
-    /// An error where the daemon or the client's stream ends, or new limits change what it may see.
+    /// Returns an error if the daemon shuts down, the client's stream has ended, or new limits change what the client may see.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
-        // A client that is being sent its last Sample receives all of it.
+        // A client that is being sent its last sample receives all of it.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon ends"));
         }
-        // Also if the client has not read everything: the stream's memory is free once all readers have left.
+        // Check this even if the client has not read everything: the stream's memory is freed only when all readers have left.
         if let Some(word) = self.cursor.and_then(|cursor| shared.streams.ended(&cursor).cloned())
             && !self.is_over
         {
@@ -146,7 +147,7 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = self.cursor else { return Ok(()) };
-        // Its figures start again then; clients reconnect by themselves after `Ending`.
+        // The client's figures restart in that case. Clients reconnect by themselves after `Ending`.
         if shared.user(&self.peer) != cursor.kind.view.user {
             return Err(Word::refused(
                 Refusal::Ending,
@@ -165,7 +166,7 @@ impl Connection {
         begin(&mut self.out, &shared, cursor, self.asked_ns)
     }
 
-    /// Reads what has arrived; true: the client has hung up.
+    /// Reads what has arrived. Returns true if the client has closed the connection.
     fn read(&mut self) -> Result<bool, Word> {
         let mut bytes = [0; 4_096];
         let socket = &self.socket;
@@ -209,7 +210,7 @@ impl Connection {
             shared.want_one();
             return Ok(());
         }
-        // The process may have been made a moment ago.
+        // A process may be so new that the latest sample lacks it.
         let after = (!request.pids.is_empty()).then(|| shared.number());
         if after.is_some() {
             shared.want_one();
@@ -219,7 +220,7 @@ impl Connection {
         self.answer()
     }
 
-    /// Answers a waiting request once it can be answered.
+    /// Answers a waiting request as soon as that is possible.
     fn answer(&mut self) -> Result<(), Word> {
         let Some((_, after)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
@@ -273,7 +274,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much as fits; true: the client has hung up.
+    /// Writes as much as fits. Returns true if the client has closed the connection.
     fn write(&mut self) -> bool {
         while let Some(frame) = self.out.front() {
             match self.socket.try_write(&frame[self.sent..]) {
@@ -292,7 +293,7 @@ impl Connection {
         false
     }
 
-    /// Finishes the frame that was begun, and sends the reason why nothing more comes.
+    /// Finishes the frame whose transmission has begun, then sends the reason why nothing follows.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
         let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
         self.out.truncate(usize::from(self.sent > 0));
@@ -323,7 +324,7 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     Ok(())
 }
 
-/// Sends the words that come before the Samples of a stream.
+/// Queues the words that precede the samples of a stream.
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {

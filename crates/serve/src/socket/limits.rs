@@ -1,4 +1,4 @@
-//! What clients may do and how much each user may ask for; counters of clients.
+//! Limits for clients and users, and counters of clients.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,39 +10,39 @@ use cgscope_model::access::Follower;
 
 use crate::protocol::{Refusal, Word};
 
-/// One in this many seats is kept for those who may see everything.
+/// One in this many connections is reserved for users who may see everything.
 const ONE_FOR_ADMINS_IN: usize = 8;
 
 /// What clients may do.
 #[derive(Clone, Debug)]
 pub struct ViewerLimits {
-    /// Users who may see everything, besides root and the daemon's own.
+    /// Users who may see everything, besides root and the daemon's own user.
     pub admin_uids: Vec<u32>,
-    /// Groups whose members may.
+    /// Groups whose members may see everything.
     pub admin_gids: Vec<u32>,
-    /// The shortest interval, ns; all others are multiples of it.
+    /// The shortest interval, ns. All other intervals are multiples of it.
     pub shortest_interval_ns: u64,
-    /// At a time.
+    /// Maximum number of clients at a time.
     pub clients: usize,
-    /// The maximum for one user at a time.
+    /// Maximum number of clients of one user at a time.
     pub clients_per_user: usize,
-    /// A client that reads nothing, or requests nothing after it has connected, is disconnected after this time.
+    /// Disconnect a client that reads nothing, or requests nothing after connecting, for this long.
     pub patience: Duration,
 }
 
 impl ViewerLimits {
-    /// The interval at which a client that asks for this one is sent Samples: the next multiple of the shortest.
+    /// Returns the interval at which a client that requests this one gets samples: the next multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval_ns.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
-    /// Clients at a time of those who may not see everything.
+    /// Returns the maximum number of clients, at a time, that may not see everything.
     fn clients_of_others(&self) -> usize {
         self.clients - self.clients / ONE_FOR_ADMINS_IN
     }
 
-    /// Why a new client is refused.
+    /// Returns the sentence with which a new client is refused.
     pub(super) fn too_many(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::TooManyClients => format!(
@@ -73,15 +73,15 @@ impl Default for ViewerLimits {
 /// Counters of clients, for metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connected now.
+    /// Clients that are connected now.
     pub clients: AtomicU64,
-    /// Requests that were answered.
+    /// Requests that were accepted.
     pub requests: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
 }
 
 impl Counters {
-    /// Clients that were refused or sent away for this reason.
+    /// Returns how many clients were refused or disconnected for this reason.
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal as usize].load(Ordering::Relaxed)
     }
@@ -91,29 +91,29 @@ impl Counters {
     }
 }
 
-/// Connections and requests that a user may make at once after a rest.
+/// How many connections and requests a user may make at once after a pause.
 const BURST: f64 = 100.0;
-/// Connections and requests that a user may make in every second.
+/// How many connections and requests a user may make per second.
 const PER_SECOND: f64 = 50.0;
-/// Above this many users, those without connections are dropped.
+/// Above this many users, entries of users without connections are dropped.
 const REMEMBERED: usize = 1_024;
 
-/// The user whose limits a client counts towards.
+/// The account whose limits a client counts towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CountedFor {
-    /// The user id, or its owner's: see `accounts.rs`.
+    /// The user id, or the id of its owner: see `accounts.rs`.
     pub(super) account: u32,
-    /// It may see everything.
+    /// Whether the client may see everything.
     pub(super) is_admin: bool,
 }
 
-/// Users who are connected, or were a moment ago.
+/// Users who are connected, or were recently.
 #[derive(Debug, Default)]
 pub(super) struct UserLimits {
     users: HashMap<u32, User>,
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub(super) clients: usize,
-    /// Those that may not see everything.
+    /// Number of connected clients that may not see everything.
     others: usize,
 }
 
@@ -136,7 +136,7 @@ impl User {
 }
 
 impl UserLimits {
-    /// Adds a client of a user. An error: there are too many, or they connect too fast.
+    /// Adds a client of a user. Returns an error if there are too many clients, or they connect too fast.
     pub(super) fn admit(
         &mut self,
         seat: CountedFor,
@@ -169,23 +169,24 @@ impl UserLimits {
         }
     }
 
-    /// Counts a request of a connected client; false: requests come too fast.
+    /// Counts a request of a connected client. Returns false if requests arrive too fast.
     pub(super) fn request(&mut self, account: u32, now: Instant) -> bool {
         self.users.get_mut(&account).is_some_and(|user| user.take(now))
     }
 }
 
-/// The most viewers with `--pid` of one user who may not see everything.
+/// Maximum number of viewers with `--pid` for one user who may not see everything.
 const PER_USER: usize = 8;
-/// Followers that are kept for those who may see everything.
+/// Number of followers reserved for users who may see everything.
 const FOR_ADMINS: usize = 8;
 
-/// Viewers that follow processes, and for whom each counts. The kernel's marks are limited in number, so a user may have only a few.
+/// The viewers that follow processes, each with its account. The BPF side has a limited number of marks, so each user gets only a
+/// few.
 #[derive(Debug, Default)]
 pub(super) struct Followers(BTreeMap<Follower, CountedFor>);
 
 impl Followers {
-    /// Takes a free mark. An error: why there is none for this user, and what to do.
+    /// Takes a free follower. An error says why none is available to this user, and what to do.
     pub(super) fn take(&mut self, seat: CountedFor) -> Result<Follower, Word> {
         let others = self.0.values().filter(|seat| !seat.is_admin);
         let own = others.clone().filter(|other| other.account == seat.account).count();

@@ -1,4 +1,4 @@
-//! The socket of viewers: who may connect, and what each is sent.
+//! The socket for viewers: accepts connections, enforces limits, and decides what each viewer may see.
 
 mod accounts;
 mod connection;
@@ -34,24 +34,24 @@ pub use limits::{Counters, ViewerLimits};
 use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
 
-/// The least time between a Sample beside the grid and any other.
+/// Minimum time between a sample outside the grid and any other sample.
 const LEAST_GAP: Duration = Duration::from_millis(100);
-/// The most intervals at a time of a user who may not see everything: each is filtered and written by itself.
+/// Maximum number of intervals at a time for a user who may not see everything: each interval is filtered and encoded separately.
 const INTERVALS_PER_USER: usize = 16;
-/// The most memory of all streams of a user who may not see everything; one stream is always allowed.
+/// Maximum memory, bytes, of all streams of a user who may not see everything. One stream is always allowed.
 const USER_BYTES: usize = 64 << 20;
-/// The most memory of the streams of all these users together.
+/// Maximum memory, bytes, of the streams of all such users together.
 const USERS_BYTES: usize = 256 << 20;
 
-/// The time that all clients have to read the last word when the daemon ends.
+/// Time that clients have to read the last word when the daemon shuts down.
 const END: Duration = Duration::from_millis(1_500);
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
     collection: Collection,
     streams: Streams,
     limits: ViewerLimits,
-    /// How often these have changed.
+    /// How often the limits have changed.
     limits_changed: u64,
     accounts: Accounts,
     users: UserLimits,
@@ -61,15 +61,15 @@ struct Shared {
     owners: Owners,
     counters: Arc<Counters>,
     latest: Option<Taken>,
-    /// A Sample beside the grid is wanted as soon as it may be taken; `wanted` wakes the server then.
+    /// An immediate sample is wanted as soon as the rate limit allows; `wanted` wakes the server.
     wants_one: bool,
     wanted: Rc<Notify>,
-    /// Wakes all connections: streams have another Sample, limits are others, or the daemon ends.
+    /// Wakes all connections: streams have another sample, the limits changed, or the daemon shuts down.
     news: watch::Sender<()>,
     is_ending: bool,
 }
 
-/// Serves viewers.
+/// Serves viewers on the socket.
 pub struct Server {
     listener: UnixListener,
     shared: Rc<RefCell<Shared>>,
@@ -77,7 +77,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is bound already. `header` describes the host; `mount` is where the cgroups of Samples are.
+    /// Serves on a socket that is already bound. `header` describes the host; `mount` is the mount point of the cgroups in
+    /// samples.
     pub fn new(
         listener: UnixListener,
         collection: Collection,
@@ -86,7 +87,7 @@ impl Server {
         limits: ViewerLimits,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
-        // If this fails, each client's socket is set up instead, and a client that sends before that is refused.
+        // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
         let _ = note_senders(&listener);
         let latest = collection.latest.clone();
         collection.pace.set_step(limits.shortest_interval_ns);
@@ -111,7 +112,7 @@ impl Server {
         Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest })
     }
 
-    /// Sets other limits, for new clients and those that are connected.
+    /// Returns a function that sets new limits, for new and connected clients.
     pub fn limits(&self) -> impl Fn(ViewerLimits) + use<> {
         let shared = self.shared.clone();
         move |limits| {
@@ -123,7 +124,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`, or until no Sample can be taken: why, in a sentence. Needs a [`LocalSet`](tokio::task::LocalSet).
+    /// Serves until `stop`, or until no sample can be taken: the error says why in a sentence. Needs a
+    /// [`LocalSet`](tokio::task::LocalSet).
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         let mut clients = JoinSet::new();
@@ -146,7 +148,7 @@ impl Server {
                 }
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
-                    // No file can be opened: clients that are connected are served on.
+                    // No file descriptor is available: keep serving the connected clients.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
                 },
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
@@ -158,7 +160,7 @@ impl Server {
             shared.news.send_replace(());
         }
         let all_gone = async { while clients.join_next().await.is_some() {} };
-        // A client that has not read the last word by then misses it.
+        // A client that has not read the last word in this time misses it.
         let _ = tokio::time::timeout(END, all_gone).await;
         clients.shutdown().await;
         ending
@@ -176,7 +178,7 @@ impl Server {
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
         let mut shared = self.shared.borrow_mut();
-        // Otherwise the client is gone already.
+        // On an error, the client has already closed the connection.
         let Ok(peer) = Peer::of(&socket) else { return };
         let limits = shared.limits.clone();
         let seat = shared.seat(&peer);
@@ -189,7 +191,7 @@ impl Server {
             Err(refusal) => {
                 shared.counters.refuse(refusal);
                 if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.too_many(refusal))) {
-                    // It fits, or the client does not read.
+                    // The message fits into the socket's buffer, unless the client does not read.
                     let _ = socket.try_write(&word);
                 }
             }
@@ -221,7 +223,7 @@ impl Shared {
         self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
     }
 
-    /// The user whose processes a client is shown; `None`: the client is shown everything.
+    /// Returns the user whose processes a client is shown; `None` means that the client is shown everything.
     fn user(&self, peer: &Peer) -> Option<u32> {
         let is_admin = peer.uid == 0
             || peer.uid == rustix::process::geteuid().as_raw()
@@ -230,7 +232,7 @@ impl Shared {
         (!is_admin).then_some(peer.uid)
     }
 
-    /// The user whose limits a new client counts towards.
+    /// Returns the account whose limits a new client counts towards.
     fn seat(&mut self, peer: &Peer) -> CountedFor {
         self.accounts.refresh();
         CountedFor { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
@@ -238,7 +240,7 @@ impl Shared {
 
     fn show(&mut self, taken: Taken) {
         let Self { streams, owners, mount, .. } = self;
-        // Owners are known of the cgroups of the Sample before, of which these are.
+        // What ended was in the sample before, so the owners recorded for that sample's cgroups apply.
         streams.skip(&taken, |path, user| owners.is_owned(path, user));
         if let Some(mount) = mount
             && streams.show_users()
@@ -251,7 +253,7 @@ impl Shared {
         self.news.send_replace(());
     }
 
-    /// Ends streams of users who take too much memory with more than one: the newest first.
+    /// Ends streams of users who take too much memory with more than one stream: the newest first.
     fn bound_memory(&mut self, user_bytes: usize, users_bytes: usize) {
         let mut of_users: BTreeMap<u32, Vec<StreamMemory>> = BTreeMap::new();
         for held in self.streams.held() {
@@ -274,7 +276,7 @@ impl Shared {
         self.wanted.notify_one();
     }
 
-    /// When a wanted Sample may be taken.
+    /// Returns when a wanted sample may be taken.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + LEAST_GAP)))
@@ -333,7 +335,7 @@ impl Shared {
         }
     }
 
-    /// Follows processes for a view that sees them. Returns the view of them, and the [`Taken::changes`] from which on it holds.
+    /// Follows processes that the view shows. Returns the view of them, and the [`Taken::changes`] from which it is complete.
     fn follow(&mut self, view: View, seat: CountedFor, pids: &[u32]) -> Result<(View, u64), Word> {
         let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
         if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
@@ -348,7 +350,7 @@ impl Shared {
         Ok((View { follower: Some(follower), ..view }, changes))
     }
 
-    /// The number of the latest Sample; 0: there is none.
+    /// Returns the number of the latest sample, or 0 if there is none.
     fn number(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.number)
     }

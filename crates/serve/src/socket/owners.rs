@@ -1,5 +1,5 @@
-//! The owners of cgroups. A short-lived cgroup is removed before its tasks' waits are reported, so its owner is looked up when it is
-//! first named, and kept as long as Samples name it.
+//! The owners of cgroups. A short-lived cgroup is removed before its tasks' waits are reported. So the owner is looked up when a
+//! sample first contains the cgroup, and kept as long as samples contain it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,20 +12,20 @@ use std::{
 
 use cgscope_model::{Sample, selection::path_and_ancestors};
 
-/// How long the owner of a new cgroup is looked up again, each time after twice as long: systemd makes a cgroup and then gives it
-/// away. From then on it is looked up only where it is needed, at most once in this time.
+/// For this long after a cgroup is first seen, its owner is looked up again, at intervals that double: systemd creates a cgroup
+/// and then changes its owner. After that, the owner is looked up only if it is needed, at most once in this time.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// An existing directory of a cgroup.
+/// The directory of an existing cgroup.
 #[derive(Clone, Copy, Debug)]
 pub struct Directory {
-    /// The inode: the id of the cgroup.
+    /// The inode number, which is the id of the cgroup.
     id: u64,
     uid: u32,
 }
 
 impl Directory {
-    /// The directory of the cgroup at a path under the mount.
+    /// Reads the directory of the cgroup at a path below the mount point.
     pub fn of(mount: &Path, path: &str) -> Option<Self> {
         let metadata = fs::metadata(mount.join(path.trim_start_matches('/'))).ok()?;
         Some(Self { id: metadata.ino(), uid: metadata.uid() })
@@ -35,19 +35,20 @@ impl Directory {
 #[derive(Debug, Default)]
 pub struct Owners {
     known: HashMap<u64, Owner>,
-    /// Owners of the cgroups in which tasks had exited at the last Sample, by path; `None`: two cgroups had the same path.
+    /// Owners of the cgroups in which tasks had exited at the last sample, by path. `None`: two cgroups have the same path but
+    /// different owners, or the owner is not known.
     of_exited: HashMap<Arc<str>, Option<u32>>,
     round: u64,
 }
 
 #[derive(Debug)]
 struct Owner {
-    /// `None`: the cgroup was removed before it was looked up, and is only in cgroups of root.
+    /// `None`: the cgroup was removed before the lookup, and only root owns the cgroups around it.
     uid: Option<u32>,
-    /// When it was first and last looked up.
+    /// When the owner was first looked up; `last` is the latest time.
     first: Instant,
     last: Instant,
-    /// The last round in which a Sample named it.
+    /// The last round in which a sample contained the cgroup.
     round: u64,
 }
 
@@ -60,9 +61,9 @@ impl Owner {
 }
 
 impl Owners {
-    /// Looks up the unknown owners of a Sample's cgroups.
+    /// Looks up the owners of a sample's cgroups where they are unknown or due.
     pub fn look(&mut self, sample: &Sample, now: Instant, directory: impl Fn(&str) -> Option<Directory>) {
-        // Cgroups that existed before the first Sample have settled owners, mostly.
+        // Cgroups that existed before the first sample usually keep their owner.
         let first = if self.known.is_empty() { now.checked_sub(SETTLED).unwrap_or(now) } else { now };
         self.round += 1;
         let exited: HashSet<u64> = sample.exited.iter().map(|exited| exited.cgroup_id).collect();
@@ -89,13 +90,14 @@ impl Owners {
         }
     }
 
-    /// A cgroup in which tasks have exited is a user's.
+    /// Whether tasks exited in the cgroup at this path, and it belongs to this user.
     pub fn is_owned(&self, path: &str, user: u32) -> bool {
         self.of_exited.get(path) == Some(&Some(user))
     }
 }
 
-/// The owner of the nearest existing cgroup around a removed one: a user's own cgroups are within one that was given to them.
+/// Returns the owner of the nearest existing ancestor of a removed cgroup, unless that is root. A user's cgroups lie within a
+/// cgroup delegated to that user.
 fn owner_around(path: &str, directory: impl Fn(&str) -> Option<Directory>) -> Option<u32> {
     path_and_ancestors(path).skip(1).find_map(directory).map(|found| found.uid).filter(|uid| *uid != 0)
 }
@@ -111,7 +113,7 @@ mod tests {
     const ALICE: u32 = 1_000;
     const BOB: u32 = 1_001;
 
-    /// Directories, and how often one was looked at.
+    /// Directories, and the number of lookups.
     #[derive(Default)]
     struct Host {
         directories: RefCell<HashMap<String, Directory>>,
@@ -135,7 +137,7 @@ mod tests {
         }
     }
 
-    /// These cgroups are named, and tasks have exited in some of them.
+    /// A sample that contains these cgroups; in some of them tasks have exited.
     fn sample(named: &[(u64, &str)], exited: &[u64]) -> Sample {
         let exited = exited.iter().map(|id| ExitedReading {
             cgroup_id: *id,
@@ -158,7 +160,7 @@ mod tests {
         let later = now + Duration::from_secs(60);
         host.look(&mut owners, &sample(&[(2, "/a")], &[2]), later);
         assert!(owners.is_owned("/a", ALICE) && !owners.is_owned("/a", BOB));
-        // Another one at its place is another's.
+        // A new cgroup at the same path has another owner.
         host.make("/a", 3, BOB);
         host.look(&mut owners, &sample(&[(2, "/a")], &[2]), later + Duration::from_secs(60));
         assert!(owners.is_owned("/a", ALICE));
@@ -196,7 +198,7 @@ mod tests {
         host.remove("/unit");
         host.look(&mut owners, &sample(&named, &[2]), at(300));
         assert!(owners.is_owned("/unit", ALICE));
-        // Later, too, if it is asked for.
+        // An old cgroup is looked up again if its owner is needed.
         host.make("/old", 1, BOB);
         host.look(&mut owners, &sample(&named, &[1]), at(11_000));
         assert!(owners.is_owned("/old", BOB));

@@ -1,4 +1,4 @@
-//! The user on the other side, as the kernel reports it.
+//! The user at the other end of a connection, as the kernel reports it.
 
 use std::{
     io::{self, IoSliceMut},
@@ -14,23 +14,23 @@ use rustix::net::{
 /// The user who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Effective user id at that moment.
+    /// Effective user id at the time of connecting.
     pub uid: u32,
-    /// Effective and supplementary groups at that moment.
+    /// Effective and supplementary groups at the time of connecting.
     pub gids: Vec<u32>,
 }
 
-/// The most groups that a user can be in (NGROUPS_MAX, since Linux 2.6.4).
+/// Maximum number of groups of a user (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Has the kernel report the sender of every byte. Connections inherit it; since Linux 6.16 what is sent before they are accepted has
-/// no sender unless the listening socket has this option.
+/// Makes the kernel report the sender of every byte. Connections inherit this option. Since Linux 6.16, data that is sent before
+/// the connection is accepted has no sender unless the listening socket has the option.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
 
 impl Peer {
-    /// Asks the kernel, and has it report the sender of everything that comes from now on.
+    /// Reads the peer from the kernel, and makes the kernel report the sender of all data from now on.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         set_socket_passcred(socket, true)?;
@@ -41,12 +41,12 @@ impl Peer {
     }
 }
 
-/// SO_PEERGROUPS (Linux 4.13).
+/// Reads the peer's supplementary groups (SO_PEERGROUPS, Linux 4.13).
 fn groups(socket: i32) -> io::Result<Vec<u32>> {
     let mut gids = vec![0u32; 64];
     loop {
         let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
-        // SAFETY: `bytes` bytes can be written there.
+        // SAFETY: The kernel writes at most `bytes` bytes, and `gids` has that size.
         let done = unsafe {
             let at = gids.as_mut_ptr().cast();
             libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
@@ -64,8 +64,8 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Reads what has come, and the real user id of its sender; `WouldBlock`: nothing has come. The kernel closes files that were sent
-/// along: there is no room for them.
+/// Reads what has arrived, and the real user id of its sender. Returns `WouldBlock` if nothing has arrived. If the client passes
+/// file descriptors, the kernel closes them: the buffer has no space for them.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

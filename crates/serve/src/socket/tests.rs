@@ -9,7 +9,7 @@ use crate::{collection::Collect, shown::Reading};
 const ALICE: u32 = 61_001;
 const SECOND: u64 = 1_000_000_000;
 
-/// Takes Samples of nothing.
+/// Takes empty samples.
 struct Nothing;
 
 impl Collect for Nothing {
@@ -19,7 +19,7 @@ impl Collect for Nothing {
     fn follow(&mut self, _: Follower, _: &[u32]) {}
 }
 
-/// One that serves nobody yet, and the folder where its socket is.
+/// A server without clients, and the folder of its socket.
 pub(super) fn server(limits: ViewerLimits) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
@@ -92,7 +92,7 @@ async fn what_exited_in_a_cgroup_that_is_gone_is_still_its_owners() {
     }
 }
 
-/// A reading in which everything is Alice's, and followed for everybody.
+/// A reading in which all tasks are Alice's and are followed for every follower.
 fn taken(tasks: u32, number: u64) -> Taken {
     let sample = cgscope_made_up::host(tasks, 5, number);
     let access = |serial| Access { serial, owner: Some(ALICE), followers: u64::MAX };
@@ -157,7 +157,7 @@ async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others
     assert!(word.sentence.contains("more of the daemon's memory"), "{}", word.sentence);
     let is_served = |shared: &Shared, cursor| shared.streams.ended(cursor).is_none();
     assert!([&first, &second, &admin, &other].iter().all(|cursor| is_served(&shared, cursor)));
-    // Less for all users: one of each may always be.
+    // A lower limit for all users: each user keeps one stream.
     shared.bound_memory(MOST, 1);
     assert!([&first, &admin, &other].iter().all(|cursor| is_served(&shared, cursor)));
     assert!(!is_served(&shared, &second));
@@ -176,7 +176,7 @@ async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_
     }
     assert_eq!(shared.streams.behind(&cursor), 0);
     let bytes = shared.streams.held().map(|held| held.bytes).sum::<usize>();
-    // What every stream takes, and for each task a row of 640 bytes and 136 of what was reported of it.
+    // The fixed size of a stream, and for each task a row of 640 bytes and 136 bytes of reported totals.
     assert!(bytes < (1 << 20) + TASKS as usize * 850, "{bytes} bytes for {TASKS} tasks");
 }
 

@@ -29,7 +29,7 @@ fn every(interval_ns: u64) -> StreamKind {
     StreamKind { view: View::ALL, interval_ns }
 }
 
-/// The numbers of the Samples that a reader gets now.
+/// Returns the numbers of the samples that a reader gets now.
 fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
     let mut bytes = Outgoing::opening(&Header::default()).unwrap();
     while let Some(shown) = streams.next(cursor) {
@@ -58,7 +58,7 @@ fn each_stream_has_the_samples_of_its_grid() {
     show(&mut streams, &taken(3, SECOND, true));
     show(&mut streams, &taken(4, SECOND * 5 / 4, false));
     show(&mut streams, &taken(5, SECOND * 3 / 2, true));
-    // The point between was missed.
+    // The point in between was missed.
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     show(&mut streams, &taken(6, SECOND * 5 / 2, true));
     assert_eq!(read(&mut streams, &mut halves), [1, 2, 3, 5, 6]);
@@ -131,7 +131,7 @@ fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
     let user = |user| StreamKind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
     let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
     show(&mut streams, &taken(1, SECOND, true));
-    // Tasks out of order, which the user does not see.
+    // Tasks are out of order, but the user does not see them.
     let mut sample = cgscope_made_up::host(3, 1, 2);
     sample.tasks.reverse();
     let reading = Arc::new(Reading { sample, access: Vec::new() });
@@ -145,7 +145,7 @@ fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
     assert_eq!(word.refused, Some(Refusal::Failed));
     assert!(word.sentence.contains("not in the order of their serials"), "{}", word.sentence);
     assert!(streams.next(&mut all).is_none());
-    // Whoever comes once all have gone has a new one.
+    // A reader that joins after all others left gets a new stream.
     streams.leave(&all);
     let mut again = streams.join(every(SECOND), 0).unwrap();
     show(&mut streams, &taken(4, 4 * SECOND, true));
@@ -155,10 +155,10 @@ fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
 const ALICE: u32 = 1_000;
 const BOB: u32 = 1_001;
 
-/// Tasks as (serial, owner, ns on a CPU), and cgroups in which others exited.
+/// Tasks as (serial, owner, ns on a CPU), and cgroups in which other tasks exited.
 type Second<'a> = (&'a [(u64, u32, u64)], &'a [u64]);
 
-/// A Sample a second, with all tasks in one cgroup. A task is born half a second before the second that is its serial.
+/// One sample a second, with all tasks in one cgroup. A task starts half a second before the second given by its serial.
 fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
     let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
@@ -193,7 +193,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     (1..).zip(samples).map(taken).collect()
 }
 
-/// How long each cgroup ran, ns, by what a reader is sent.
+/// Returns how long each cgroup ran, ns, computed from what a reader receives.
 fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>, u64> {
     let mut bytes = Outgoing::opening(&Header::default()).unwrap();
     while let Some(shown) = streams.next(cursor) {

@@ -1,4 +1,4 @@
-//! Names of containers, from runtimes that are made up here: each a server of gRPC on a Unix socket.
+//! Tests of container names, with fake runtimes: each is a gRPC server on a Unix socket.
 
 mod names;
 mod runtime;

@@ -1,4 +1,4 @@
-//! What a runtime tells is what is known.
+//! The names that a runtime reports are the names that are known.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A container runtime that answers as it is told.
+//! A fake container runtime with programmed answers.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ pub(crate) struct List {
     pub(crate) containers: Vec<Container>,
 }
 
-/// With fields that the real message has, and that are not looked at.
+/// The container message, with fields that the real one has and cgscope does not read.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Container {
     #[prost(string, tag = "1")]
@@ -54,24 +54,24 @@ pub(crate) struct Metadata {
     pub(crate) attempt: u32,
 }
 
-/// What it does with a call.
+/// How the runtime answers a call.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// This message, and status 0.
+    /// This message with status 0.
     Message(Vec<u8>),
-    /// These bytes where a frame of gRPC should be, and status 0.
+    /// These bytes in place of a gRPC frame, with status 0.
     Raw(Vec<u8>),
-    /// No message, but this status.
+    /// No message, only this status.
     Status(&'static str, &'static str),
     /// A body without a status.
     NoStatus,
     /// A body without an end.
     Endless,
-    /// Nothing.
+    /// No answer.
     Hang,
-    /// This status of HTTP.
+    /// This HTTP status.
     Http(u16),
-    /// No HTTP/2: these bytes, and the end.
+    /// These bytes instead of HTTP/2, then the end.
     NoHttp(Vec<u8>),
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Fake {
     task: JoinHandle<()>,
 }
 
-/// A runtime that is asked again at once.
+/// A pace that retries at once.
 pub(crate) const PACE: RetryPace = RetryPace {
     deadline: Duration::from_secs(5),
     first_retry: Duration::ZERO,
@@ -97,7 +97,7 @@ pub(crate) fn runtime(socket: &Path) -> Runtime {
 }
 
 impl Fake {
-    /// Listens at this path, in the place of one that was there.
+    /// Listens at this path, and replaces the runtime that listened there.
     pub(crate) fn start(socket: PathBuf, answer: Answer) -> Self {
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
@@ -110,7 +110,7 @@ impl Fake {
         self.calls.load(SeqCst)
     }
 
-    /// And its socket stays, as after a crash.
+    /// Stops, and leaves its socket behind, as after a crash.
     pub(crate) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -163,7 +163,7 @@ async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, an
     };
     let mut stream = respond.send_response(head(200), false).unwrap();
     if is_endless {
-        // Until the client resets it: an error ends the loop.
+        // Sends until the client resets the stream: the error ends the loop.
         while send(&mut stream, &body).await.is_some() {}
         return;
     }
@@ -177,7 +177,7 @@ async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, an
     let _ = stream.send_trailers(trailers);
 }
 
-/// As the client takes it. None: it has gone.
+/// Sends bytes as fast as the client takes them. Returns `None` if the client has disconnected.
 async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());
@@ -189,7 +189,7 @@ async fn send(stream: &mut h2::SendStream<Bytes>, mut bytes: &[u8]) -> Option<()
     Some(())
 }
 
-/// What every server of gRPC checks, and that only running containers are asked for.
+/// Checks what every gRPC server checks, and that the request is only for running containers.
 async fn check(request: Request<RecvStream>) {
     assert_eq!(request.uri().path(), "/runtime.v1.RuntimeService/ListContainers");
     assert_eq!(request.method(), http::Method::POST);

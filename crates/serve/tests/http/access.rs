@@ -1,4 +1,4 @@
-//! Who may read, where users are configured.
+//! Who may read if users are configured.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -7,13 +7,13 @@ use cgscope_serve::http::{HttpConfig, HttpRefusal};
 
 use crate::support::{LONG, Server, anywhere, at, bind, get, say};
 
-/// bcrypt at this cost takes some 10 ms.
+/// A bcrypt cost at which a check takes about 10 ms.
 const COST: u32 = 8;
 
-/// At this one less than one.
+/// A bcrypt cost at which a check takes less than 1 ms.
 const CHEAP: u32 = 4;
 
-/// And at this one as long as a few hundred requests.
+/// A bcrypt cost at which a check takes as long as a few hundred requests.
 const DEAR: u32 = 11;
 
 fn basic(name: &str, password: &str) -> String {
@@ -49,7 +49,7 @@ async fn only_a_name_with_its_password_reads_and_only_health_needs_none() {
             let answer = server.get(path, &headers).await;
             wrong += 1;
             if answer.status == 400 {
-                // A header that is none is not even asked about.
+                // A malformed header is refused before the password is checked.
                 wrong -= 1;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What cannot be served is said in a sentence: what is wrong, what it prevents, what to do.
+//! Every setting that cannot be served gives an error sentence: what is wrong, what it prevents, what to do.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What is said to clients that mean well.
+//! Answers to well-behaved clients.
 
 use std::{
     io::Read,
@@ -140,7 +140,7 @@ async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
     assert_eq!(server.http.answered(), 0);
 }
 
-/// Two pages, however they are asked for.
+/// Two pages, whatever `Accept` says.
 struct TextOrElse(Arc<AtomicUsize>, Arc<Semaphore>);
 
 impl Pages for TextOrElse {

@@ -1,4 +1,4 @@
-//! What clients can do that do not mean well. After each, a client that does gets its page.
+//! Hostile clients. After each attack, a well-behaved client still gets its page.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +22,7 @@ use crate::support::{LONG, Server, answer, anywhere, ends, get, limited, say};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Everything that the server says until it closes. A client that is reset has what came before.
+/// Returns everything that the server sends until it closes. If the connection is reset, returns what arrived before.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = timeout(LONG, stream.read_to_end(&mut all)).await.expect("an end in time");
@@ -41,7 +41,7 @@ async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
     let endless = get("/metrics", &"X: x\r\n".repeat(65));
     for (refused, request) in [long_path, long_header, endless].iter().enumerate() {
         let mut stream = server.connect().await;
-        // The server may be gone before all of it is written.
+        // The server may close the connection before everything is written.
         let _ = stream.write_all(request.as_bytes()).await;
         let said = String::from_utf8(rest(&mut stream).await).unwrap();
         assert!(said.starts_with("HTTP/1.1 431") || said.starts_with("HTTP/1.1 414"), "{said:?}");
@@ -109,7 +109,7 @@ async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
     let (_deaf, mut sips) = (slow().await, slow().await);
     let start = Instant::now();
     let mut piece = [0; 512];
-    // What is in the client's own buffer comes to an end soon, because nothing is left of it in ours.
+    // The client's own buffer is soon empty, because the server's buffers hold nothing more.
     while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
@@ -129,7 +129,7 @@ async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
         stream.write_all(get("/metrics", &format!("Accept: {n}\r\n")).as_bytes()).await.unwrap();
         deaf.push(stream);
     }
-    // Three pages are held. Each further one is made for the place of one of them.
+    // Memory for three pages is held. Each further page displaces one of them.
     let page = server.get("/metrics", "").await;
     assert_eq!((page.status, page.body.len()), (200, 8_000_000));
     server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
@@ -183,7 +183,7 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
     let mut waiting = Vec::new();
     for n in 0..4 {
         let mut stream = server.connect().await;
-        // All see the same page, or one after the other: both must end.
+        // There are two pages, made one after the other. The clients of both must get theirs.
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
@@ -205,7 +205,7 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
 async fn a_storm_of_connections_holds_up_nobody() {
     let server = Server::start(&anywhere(), 100_000);
     let address = server.address();
-    // Threads of their own, so that they storm while the server works. Each holds what it has opened last.
+    // Separate threads, so that they connect while the server works. Each holds its latest connections.
     let storms: Vec<_> = (0..2)
         .map(|_| {
             thread::spawn(move || {

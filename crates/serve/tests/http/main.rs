@@ -1,4 +1,4 @@
-//! The HTTP server as its clients meet it: real sockets, one conversation a test.
+//! Tests of the HTTP server as clients use it: real sockets, one conversation per test.
 
 mod access;
 mod binding;

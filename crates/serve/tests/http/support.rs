@@ -1,4 +1,4 @@
-//! A server with a page of its own, and a client that says exactly what it is told.
+//! A server with its own page, and a client that sends exactly the given bytes.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use tokio::{
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Longer than any answer takes here.
+/// Longer than any answer takes in these tests.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
@@ -50,7 +50,7 @@ pub(crate) fn limited(limits: HttpLimits) -> HttpConfig {
     HttpConfig { limits, ..anywhere() }
 }
 
-/// A page for each way to ask.
+/// Makes a separate page for each `Accept` header.
 struct EachItsOwn<P>(P);
 
 impl<P, F> Pages for EachItsOwn<P>
@@ -70,7 +70,7 @@ where
 }
 
 impl Server {
-    /// Its page says what it was asked for, and is as long as `page_bytes`.
+    /// Starts a server. Its page shows the `Accept` header, and has `page_bytes` bytes.
     pub(crate) fn start(config: &HttpConfig, page_bytes: usize) -> Self {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = made.clone();
@@ -106,7 +106,7 @@ impl Server {
         self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
     }
 
-    /// Counts are written after the client has its answer.
+    /// Waits for a counter: counts are written after the client has its answer.
     pub(crate) async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {
@@ -121,7 +121,7 @@ impl Server {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// A connection of its own for one request.
+    /// Sends one request on a separate connection.
     pub(crate) async fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect().await;
         say(&mut stream, request).await
@@ -138,7 +138,7 @@ impl Drop for Server {
     }
 }
 
-/// `headers` ends each line with CR LF.
+/// Encodes a GET request. Each line of `headers` must end with CR LF.
 pub(crate) fn get(path: &str, headers: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n{headers}\r\n")
 }
@@ -152,7 +152,7 @@ where
     answer(stream, request.starts_with("HEAD")).await.expect("an answer")
 }
 
-/// The next answer. None: the connection ended before one.
+/// Returns the next answer, or `None` if the connection ended before one.
 pub(crate) async fn answer<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<Answer> {
     timeout(LONG, read(stream, is_to_head)).await.expect("an answer or an end in time")
 }
@@ -176,7 +176,7 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<
     Some(answer)
 }
 
-/// True where the server closes in time, and says nothing before.
+/// Returns true if the server closes the connection in time without sending anything.
 pub(crate) async fn ends<S: AsyncRead + Unpin>(stream: &mut S) -> bool {
     let end = timeout(LONG, stream.read_u8()).await.expect("an end in time");
     end.is_err()

@@ -1,4 +1,4 @@
-//! Pages by https.
+//! Pages by HTTPS.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio_rustls::{
 
 use crate::support::{Server, anywhere, ends, get, say};
 
-/// A certificate for `localhost` in two files.
+/// A certificate for `localhost` and its key, in two files.
 struct Files {
     dir: tempfile::TempDir,
     certificate: PathBuf,
@@ -47,7 +47,7 @@ impl Files {
     }
 }
 
-/// A client that trusts this certificate alone.
+/// Connects a client that trusts only this certificate.
 async fn connect(
     server: &Server,
     trusted: &CertificateDer<'static>,
@@ -117,7 +117,7 @@ async fn a_handshake_that_does_not_go_on_ends() {
     let mut silent = server.connect().await;
     assert!(ends(&mut silent).await);
     let mut half = server.connect().await;
-    // The head of a record of 512 bytes, and no more.
+    // The header of a TLS record of 512 bytes, and nothing after it.
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
     assert!(ends(&mut half).await);
     assert_eq!(server.refused(HttpRefusal::Slow), 2);

@@ -1,4 +1,4 @@
-//! The socket of viewers, with Samples that are made up.
+//! Tests of the viewers' socket, with generated samples.
 
 use std::{
     io::{Read, Write},
@@ -23,7 +23,7 @@ use cgscope_serve::{
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
-/// A host with so many tasks, all of this user.
+/// A host with this many tasks, all owned by the current user.
 struct Made {
     tasks: u32,
     round: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl Collect for Made {
     fn follow(&mut self, _: Follower, _: &[u32]) {}
 }
 
-/// A server on a thread of its own, until the value goes.
+/// A server on a separate thread, until this value is dropped.
 struct Daemon {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -180,7 +180,7 @@ fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
         assert!(is_served, "{event:?}");
         assert!(begun.elapsed() < Duration::from_secs(60), "the slow one is still there");
     }
-    // Who says nothing has no more time.
+    // A client that sends nothing has no more time than this.
     let mut silent = UnixStream::connect(&daemon.path).unwrap();
     let mut answer = String::new();
     silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -242,7 +242,7 @@ fn the_end_does_not_wait_for_who_does_not_read() {
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();
     while !matches!(good.receive(), Some(Message::Sample(_))) {}
-    // It is begun, and does not fit.
+    // A frame is partly sent, and the rest does not fit.
     deaf.read_exact(&mut [0; 100_000]).unwrap();
     let begun = Instant::now();
     assert_eq!(daemon.end(), Ok(()));

@@ -1,4 +1,4 @@
-//! Which CPUs and whose memory.
+//! Tests of CPUs and of memory by node.
 
 use super::*;
 

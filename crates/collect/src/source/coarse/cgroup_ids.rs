@@ -1,4 +1,4 @@
-//! Cgroup ids from the paths in `/proc/PID/cgroup`.
+//! Looks up cgroup ids for the paths in `/proc/PID/cgroup`.
 
 use std::{
     collections::HashMap,
@@ -17,19 +17,19 @@ use crate::{
     facts::{self, CgroupMounts},
 };
 
-/// The cgroups met in one reading.
+/// The cgroups found in one reading.
 #[derive(Debug, Default)]
 pub struct CgroupIds {
     mount: PathBuf,
     /// The part of the hierarchy that the mount shows: `/`, or a container's cgroup.
     shows: Vec<u8>,
     is_v2: bool,
-    /// By path below the mount. Kept for one reading: a path may belong to another cgroup in the next.
+    /// Ids by path below the mount. Kept for only one reading, because later a path may belong to another cgroup.
     met: HashMap<Vec<u8>, Option<u64>>,
 }
 
 impl CgroupIds {
-    /// For the hierarchy of the cpu controller; `root` is `/` except in tests.
+    /// Creates a lookup for the cpu controller's hierarchy. `root` is `/` except in tests.
     pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
         let mount = mounts.cpu()?;
         let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
@@ -37,25 +37,25 @@ impl CgroupIds {
         Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
     }
 
-    /// Call before each reading.
+    /// Drops the cgroups of the last reading. Call before each reading.
     pub fn begin(&mut self) {
         self.met.clear();
     }
 
-    /// The id of the cgroup in a `/proc/PID/cgroup`; `None`: removed, or the mount does not show it.
+    /// Returns the id of the cgroup in a `/proc/PID/cgroup`; `None` if it was removed, or the mount does not show it.
     pub fn id(&mut self, text: &[u8]) -> Option<u64> {
         let path = text::cgroup_path(text, self.is_v2)?;
         let below = if self.shows == b"/" { path } else { path.strip_prefix(&*self.shows)? };
         let path = match below {
             [] => b"/",
             [b'/', ..] => below,
-            // Not below: `/docker/ab` is not in `/docker/a`.
+            // Not below the mount's part: `/docker/ab` is not in `/docker/a`.
             _ => return None,
         };
         if let Some(id) = self.met.get(path) {
             return *id;
         }
-        // Ancestors, for their quotas.
+        // Ancestors are needed for their quotas.
         for end in path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1)) {
             if !self.met.contains_key(&path[..end]) {
                 self.meet(&path[..end]);
@@ -71,7 +71,7 @@ impl CgroupIds {
         id
     }
 
-    /// Adds what was met to the tree, which then need not be walked.
+    /// Adds the found cgroups to the tree, so that it need not be walked.
     pub fn tell(&self, tree: &mut CgroupTree, now: std::time::Instant) {
         for (path, id) in &self.met {
             let Some(id) = *id else { continue };

@@ -17,7 +17,7 @@ use rustix::{
 
 /// Bytes of directory entries per system call.
 const ENTRIES: usize = 32 << 10;
-/// Longest file. Only `/proc/stat` may come near: its lines of interrupts grow with their number.
+/// Maximum length of a file, bytes. Only `/proc/stat` can come close: its interrupt lines grow with the number of interrupts.
 const LONGEST: usize = 1 << 20;
 
 /// A mounted `/proc`.
@@ -39,7 +39,7 @@ impl ProcFiles {
         })
     }
 
-    /// All processes, ascending.
+    /// Reads the ids of all processes, ascending.
     pub fn processes(&mut self, into: &mut Vec<u32>) -> io::Result<()> {
         into.clear();
         let directory = openat(&self.proc, ".", DIRECTORY, Mode::empty())?;
@@ -48,7 +48,7 @@ impl ProcFiles {
         Ok(())
     }
 
-    /// The directory of a process's threads, and their ids; `None` if it has exited or is hidden.
+    /// Opens the directory of a process's threads, and reads their ids. `None` if the process has exited or is hidden.
     pub fn threads(&mut self, pid: u32, into: &mut Vec<u32>) -> Option<OwnedFd> {
         into.clear();
         self.path.clear();
@@ -58,21 +58,21 @@ impl ProcFiles {
         Some(directory)
     }
 
-    /// A file of a thread; `threads` comes from [`threads`](Self::threads).
+    /// Reads a file of a thread; `threads` comes from [`threads`](Self::threads).
     pub fn of_thread(&mut self, threads: BorrowedFd<'_>, tid: u32, name: &str) -> Option<&[u8]> {
         self.path.clear();
         let _ = write!(self.path, "{tid}/{name}");
         read(threads, &self.path, &mut self.buffer)
     }
 
-    /// A file of a process.
+    /// Reads a file of a process.
     pub fn of_process(&mut self, pid: u32, name: &str) -> Option<&[u8]> {
         self.path.clear();
         let _ = write!(self.path, "{pid}/{name}");
         read(self.proc.as_fd(), &self.path, &mut self.buffer)
     }
 
-    /// A file of the host.
+    /// Reads a file of the host.
     pub fn of_host(&mut self, name: &str) -> Option<&[u8]> {
         read(self.proc.as_fd(), name, &mut self.buffer)
     }
@@ -105,7 +105,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
             Err(Errno::INTR) => continue,
             Err(_) => return None,
         }
-        // Each file is one record (`single_open`): a short read is the end, and reading again costs a third more.
+        // Each file is one record (`single_open`), so a short read is the end. Another read would cost a third more.
         if length < buffer.len() {
             return Some(&buffer[..length]);
         }

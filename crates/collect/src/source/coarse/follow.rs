@@ -1,4 +1,4 @@
-//! Which threads are read: all, or those of chosen processes and their children.
+//! Selects the threads to read: all, or those of chosen processes and their children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,19 +15,20 @@ pub enum Follow {
     Chosen(Chosen),
 }
 
-/// Processes with all their threads and children, and single threads.
+/// Chosen processes with all their threads and children, and single threads.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    /// With the start of each, in clock ticks, as ids are reused.
+    /// The process ids, each with its start in clock ticks, because ids are reused.
     processes: BTreeMap<u32, u64>,
     threads: BTreeMap<u32, BTreeSet<u32>>,
-    /// Children are followed from this start on, in clock ticks.
+    /// Children that started at or after this time are followed, in clock ticks.
     since_ticks: u64,
     forks: Option<u64>,
 }
 
 impl Follow {
-    /// The threads of a selection, with children from `since_ticks` on. `process_of`: the process of a thread.
+    /// Creates the choice for a selection, with children that start from `since_ticks` on. `process_of` returns the process of a
+    /// thread.
     pub fn new(
         selection: &Selection,
         since_ticks: u64,
@@ -50,7 +51,7 @@ impl Follow {
         Self::Chosen(chosen)
     }
 
-    /// The processes to read; `forks`: the host's count now.
+    /// Reads the processes to read into `into`. `forks` is the host's current count.
     pub fn processes(
         &mut self,
         files: &mut ProcFiles,
@@ -70,7 +71,7 @@ impl Follow {
         }
     }
 
-    /// The processes that were selected whole and found; none if all are.
+    /// Iterates over the processes that were selected as a whole and found; none if all threads are read.
     pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
         let chosen = match self {
             Self::All => None,
@@ -79,7 +80,7 @@ impl Follow {
         chosen.into_iter().flat_map(|chosen| chosen.processes.keys().copied())
     }
 
-    /// True if this thread of that process is wanted.
+    /// Whether this thread of that process is read.
     pub fn wants(&self, pid: u32, tid: u32) -> bool {
         match self {
             Self::All => true,
@@ -122,7 +123,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Adds children and theirs: ids need not rise from parent to child.
+    /// Adds children and all their descendants. Repeats, because a child's id may be lower than its parent's.
     fn adopt(&mut self, mut others: Vec<(u32, u32, u64)>) {
         loop {
             let before = others.len();

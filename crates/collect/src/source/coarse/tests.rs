@@ -1,4 +1,4 @@
-//! Hosts put together in a temporary directory.
+//! Fake hosts in a temporary directory.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use cgscope_model::{Interval, Sample, Selection, TaskState};
 
 use super::*;
 
-/// A `/proc` of our own.
+/// A fake `/proc`.
 struct Host(PathBuf);
 
 impl Host {
@@ -33,10 +33,10 @@ impl Host {
         self.write("stat", &format!("cpu 1 2\nprocesses {forks}\n"));
     }
 
-    /// A thread, with what it has run and waited (ns), its state, its parent and its start (ticks).
+    /// Adds a thread with its run and wait time (ns), its state, its parent and its start (ticks).
     fn thread(&self, pid: u32, tid: u32, ran: u64, waited: u64, (state, ppid, start): (char, u32, u64)) {
         let zeros = |n| vec!["0"; n].join(" ");
-        // A quarter of what it ran was in the kernel; in ticks there is less to see than in nanoseconds.
+        // A quarter of the run time was in the kernel. Ticks are coarser than nanoseconds.
         let (user, system) = (ran / 4 * 3 / 10_000_000, ran / 4 / 10_000_000);
         let times = format!("{} {user} {system} {}", zeros(9), zeros(6));
         let stat = format!("{tid} (task) {state} {ppid} {times} {start} {} 1 {}\n", zeros(16), zeros(4));
@@ -130,7 +130,7 @@ fn time_on_a_cpu_is_split_to_the_nanosecond_and_never_goes_back() {
     let between = Interval::between(&a, &b).tasks[0].accounts.clone().unwrap();
     assert_eq!(between.cpu.user_ns + between.cpu.system_ns, 400_000_002);
     assert_eq!((between.blocked, between.gone), (None, Gone::default()), "nobody tells");
-    // The ticks of a thread that ran for no tick yet say nothing.
+    // The ticks of a thread that has run for less than one tick show nothing.
     host.thread(6, 6, 3_000, 200, OLD);
     let c = sample(&mut source);
     assert_eq!(c.tasks[1].accounts.as_ref().unwrap().cpu.user_ns, 3_000);
@@ -146,7 +146,7 @@ fn what_a_thread_does_is_read_anew_once_it_has_run() {
     let mut source = host.source(&[]);
     let state = |source: &mut CoarseSource| sample(source).tasks[0].state;
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
-    // It was woken and waits for a CPU: that costs no file more, and so is not seen.
+    // The task was woken and waits for a CPU. Its `schedstat` has not changed, so this is not noticed.
     host.thread(5, 5, 1_000, 200, ('R', 1, 7));
     assert_eq!(state(&mut source), Some(TaskState::Sleeping));
     host.thread(5, 5, 1_700, 250, ('D', 1, 7));
@@ -159,7 +159,7 @@ fn whoever_is_born_counts_from_birth_and_whoever_ends_is_counted_as_not_seen() {
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
     let a = sample(&mut source);
-    // Now, in ticks: which lie up to 10 ms before its birth, so perhaps before the last reading.
+    // The present, in ticks: up to 10 ms before the task's start, so possibly before the last reading.
     let now = monotonic_ns() / 10_000_000;
     host.thread(9, 9, 300, 40, ('R', 5, now));
     host.gone(5);
@@ -168,10 +168,10 @@ fn whoever_is_born_counts_from_birth_and_whoever_ends_is_counted_as_not_seen() {
     let interval = Interval::between(&a, &b);
     assert_eq!(interval.tasks.iter().map(|task| task.reading.tid).collect::<Vec<_>>(), [9]);
     assert_eq!(interval.total().wait.total_ns, 40);
-    // Four were made, one is there.
+    // Four tasks were started, and one is left.
     assert_eq!((source.losses.get(Loss::TaskUnseen), source.losses.get(Loss::TaskEndUnseen)), (3, 1));
 
-    // The same id, another task.
+    // The same id, but another task.
     host.thread(9, 9, 100, 10, ('R', 5, now + 1));
     host.forks(105);
     let c = sample(&mut source);
@@ -206,12 +206,12 @@ fn a_process_is_followed_with_what_it_starts_later() {
     host.thread(7, 7, 1, 2, ('S', 5, 60));
     host.forks(102);
     assert_eq!(tids(&sample(&mut source)), [4, 5, 7]);
-    // Its parent ends; it is followed on.
+    // The task's parent exits; the task is still followed.
     host.gone(7);
     host.thread(4, 4, 9, 20, ('S', 1, 60));
     host.forks(103);
     assert_eq!(tids(&sample(&mut source)), [4, 5]);
-    // Another process of the same id is another one.
+    // Another process with the same id.
     host.thread(4, 4, 1, 2, ('S', 1, 90));
     host.forks(104);
     assert_eq!(tids(&sample(&mut source)), [5]);
@@ -232,7 +232,7 @@ fn files_that_are_no_proc_are_no_tasks() {
 fn births_seen_before_they_are_counted_are_not_counted_twice() {
     let mut births = Births::default();
     assert_eq!(births.unseen(Some(100)), 0);
-    // Two were made while the reading went on.
+    // Two tasks were started during the reading.
     births.born = 3;
     assert_eq!(births.unseen(Some(101)), 0);
     assert_eq!(births.unseen(Some(103)), 0);

@@ -1,10 +1,10 @@
-//! Parsers of `/proc`: plain functions that never touch a live system. Text that the kernel does not write is `None`.
+//! Parsers of `/proc`: plain functions that never access a live system. Text in another form than the kernel's is `None`.
 
 use cgscope_model::TaskState;
 
 use crate::task_state;
 
-/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`): zero or absent on a kernel that does not keep it.
+/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). It is zero or absent on a kernel without these figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
     /// Time on a CPU, ns: `se.sum_exec_runtime`.
@@ -24,28 +24,28 @@ pub(crate) fn schedstat(text: &[u8]) -> Option<Schedstat> {
 /// The used fields of `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// Its name; may contain anything, `)` and newlines too.
+    /// The name. It can contain anything, even `)` and newlines.
     pub comm: &'a [u8],
-    /// Its state; `None` for a letter that is not known.
+    /// The state; `None` for an unknown letter.
     pub state: Option<TaskState>,
-    /// Its parent; 0: none in this PID namespace.
+    /// The parent; 0 if it has none in this PID namespace.
     pub ppid: u32,
-    /// Its `PF_` flags.
+    /// The `PF_` flags.
     pub flags: u64,
-    /// User time, guests included, in clock ticks; the kernel scales it to the run time.
+    /// User time including guest time, in clock ticks. The kernel scales it to the run time.
     pub user_ticks: u64,
     /// System time, in clock ticks.
     pub system_ticks: u64,
-    /// The part of the user time that ran a guest.
+    /// The part of the user time that ran a guest, in clock ticks.
     pub guest_ticks: u64,
-    /// Its start, in clock ticks of CLOCK_BOOTTIME.
+    /// The start, in clock ticks of CLOCK_BOOTTIME.
     pub start_ticks: u64,
-    /// Its current or last CPU.
+    /// The current or last CPU.
     pub cpu: u32,
 }
 
 impl Stat<'_> {
-    /// True for a zombie and for a task that is just exiting.
+    /// Whether the task is a zombie or is just exiting.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, Some(TaskState::Zombie | TaskState::Dead))
     }
@@ -77,7 +77,7 @@ pub(crate) fn process(status: &[u8]) -> Option<u32> {
     value(status, b"Tgid:")?.try_into().ok()
 }
 
-/// The number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
+/// Returns the number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
 pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
@@ -90,19 +90,19 @@ pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<
     })
 }
 
-/// The path in the cpu controller's hierarchy; `None` also for a removed cgroup (` (deleted)`) or one outside of our root.
+/// Returns the path in the cpu controller's hierarchy. `None` also for a removed cgroup (` (deleted)`) and one outside our root.
 pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
     let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");
     (path.starts_with(b"/") && !is_outside && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Forks since boot, threads included, in all PID namespaces: `processes` of `/proc/stat` (`total_forks`).
+/// Returns the number of forks since boot, including threads, in all PID namespaces: `processes` of `/proc/stat` (`total_forks`).
 pub fn forks(stat: &[u8]) -> Option<u64> {
     value(stat, b"processes ")
 }
 
-/// Switches on all CPUs since boot: `ctxt` of `/proc/stat`.
+/// Returns the number of switches on all CPUs since boot: `ctxt` of `/proc/stat`.
 pub(crate) fn switches_of_host(stat: &[u8]) -> Option<u64> {
     value(stat, b"ctxt ")
 }
@@ -111,7 +111,8 @@ pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
     words(statm).nth(1).and_then(number)
 }
 
-/// The number on the line that begins with `name`, from the end. Names of tasks cannot fake a line: newlines are escaped.
+/// Returns the number on the line that begins with `name`, searching from the end. A task name cannot fake a line: newlines are
+/// escaped.
 pub(crate) fn value(text: &[u8], name: &[u8]) -> Option<u64> {
     number(text.rsplit(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?)
 }
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// As 6.18 writes it, with that name and state.
+    /// Encodes a line as 6.18 writes it, with this name and state.
     fn stat_of(comm: &str, state: char) -> Vec<u8> {
         let rest = "1 7 7 0 -1 4194560 90 0 0 0 3 4 0 0 20 0 1 0 2362061 3133440 436 18446744073709551615 1 1 0 0 0 0 0 0 0 \
                     0 0 0 17 1 0 0 0 2 0 0 0 0 0 0 0 0 0";

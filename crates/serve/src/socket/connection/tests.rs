@@ -16,7 +16,7 @@ fn limits(admin_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
     }
 }
 
-/// A viewer of Alice's, who is in a group of her own, and where it reads.
+/// A viewer of Alice, who is in a group of her own, and the client's end of the socket.
 fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let peer = Peer { uid: ALICE, gids: vec![ADMINS] };
@@ -33,7 +33,7 @@ async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() 
     let (mut admin, _theirs) = viewer(&server, 1_000 * MS);
     (server.limits())(limits(&[], 100));
     let (mut alice, _hers) = viewer(&server, 1_000 * MS);
-    // Tasks out of order, none of them Alice's.
+    // Tasks are out of order, and none of them is Alice's.
     let mut sample = cgscope_made_up::host(3, 1, 1);
     sample.tasks.reverse();
     let reading = Arc::new(crate::shown::Reading { sample, access: Vec::new() });
@@ -49,11 +49,11 @@ async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() 
     assert_eq!((alice.look_again(), alice.fill(), alice.out.len()), (Ok(()), Ok(()), 1));
 }
 
-/// How long a viewer is watched that is to stay, and one that is to go.
+/// How long to watch a viewer that should stay connected, and one that should be disconnected.
 const STAYS: Duration = Duration::from_millis(300);
 const GOES: Duration = Duration::from_secs(20);
 
-/// Serves a viewer over a change of limits: how it was sent away for that.
+/// Serves a viewer across a change of limits. Returns the word with which the viewer was disconnected, if it was.
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
@@ -101,7 +101,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
         assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
-    // Also one who follows a process, which is followed on.
+    // Also a viewer who follows a process; the process stays followed.
     let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
     let view = View { user: Some(ALICE), follower };
     let followed = StreamKind { view, interval_ns: 300 * MS };
