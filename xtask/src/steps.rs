@@ -32,6 +32,12 @@ pub(crate) fn users_target_dir() -> Option<PathBuf> {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(cargo_path());
     cargo.current_dir(workspace()).args(arguments);
+    // Cargo sets these for us. Build scripts of dependencies (ring) watch them and would compile again whenever they differ.
+    let ours = env::vars_os().map(|(name, _)| name).filter(|name| {
+        name.to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+    });
+    ours.for_each(|name| _ = cargo.env_remove(name));
     if let Some(dir) = users_target_dir() {
         cargo.env("CARGO_TARGET_DIR", dir);
     }

@@ -405,9 +405,9 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_in_the_readme_are_commands() {
-        let readme = include_str!("../../../README.md");
-        let section = readme.split("## Use\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    fn the_commands_in_the_documents_are_commands() {
+        let text = include_str!("../../../docs/commands.md");
+        let section = text.split("## Use\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
         let code = section.lines().filter_map(|line| line.strip_prefix("    "));
         let mut seen = 0;
         for line in code {

@@ -115,7 +115,7 @@ families! {
     CGROUPS: "cgscope_cgroups" Gauge None, ["state"],
         "Cgroups with tasks in them or below by what becomes of them on this page.";
     LOSSES: "cgscope_losses" Counter None, ["loss"],
-        "What was lost, by kind: see the README.";
+        "What was lost, by kind: see docs/limits.md.";
     HOOK_TIME: "cgscope_hook_seconds" Counter SECONDS, [],
         "CPU time in the hook at the scheduler's switches, from the time of a run as last measured.";
     HOOK_RUNS: "cgscope_hook_runs" Counter None, [],

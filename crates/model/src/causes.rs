@@ -122,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_names_every_cause_and_its_letter() {
-        let readme = include_str!("../../../README.md");
+    fn the_documents_name_every_cause_and_its_letter() {
+        let figures = include_str!("../../../docs/figures.md");
         for Shown { cause, letter, .. } in TABLE {
-            assert!(readme.contains(&format!("`{}`", cause.name())), "{}", cause.name());
-            assert!(readme.contains(&format!("`{letter}` ")), "{letter}");
+            assert!(figures.contains(&format!("`{}`", cause.name())), "{}", cause.name());
+            assert!(figures.contains(&format!("`{letter}` ")), "{letter}");
         }
     }
 

@@ -1,8 +1,5 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). Values that could not be read are null, never 0.
-#![expect(
-    missing_docs,
-    reason = "the contract's own names; meanings and units are in the README's table of metrics"
-)]
+#![expect(missing_docs, reason = "the contract's own names; meanings and units are in docs/figures.md")]
 
 mod causes;
 mod classes;

@@ -67,12 +67,9 @@ pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
 
 /// All selectors, in the order of the help.
 pub static SELECTORS: &[Selector] = &[
-    Selector::ids(
-        "pid",
-        "PID",
-        "Processes, their threads and their future children",
-        |selection, text| id(&mut selection.pids, text),
-    ),
+    Selector::ids("pid", "PID", "Processes, their threads and their future children", |selection, text| {
+        id(&mut selection.pids, text)
+    }),
     Selector::ids("tid", "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
     Selector::one(
         "cgroup",
@@ -86,12 +83,9 @@ pub static SELECTORS: &[Selector] = &[
         "Tasks of this systemd unit, like nginx.service or nginx",
         |selection, text| set_text(&mut selection.unit, unit(text)?),
     ),
-    Selector::one(
-        "comm",
-        "REGEX",
-        "Threads whose name matches; not tasks that exited",
-        |selection, text| set_text(&mut selection.comm, regex(text)?),
-    ),
+    Selector::one("comm", "REGEX", "Threads whose name matches; not tasks that exited", |selection, text| {
+        set_text(&mut selection.comm, regex(text)?)
+    }),
     Selector::one(
         "cpu",
         "LIST",

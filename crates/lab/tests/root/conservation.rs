@@ -104,14 +104,16 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 #[test]
 #[ignore = "alone: asserts that nothing is lost with ten thousand tasks"]
 fn the_waits_of_children_stay_with_a_selected_process() {
-    // It goes on for longer than it takes to attach.
     let count = if is_emulated() { 5_000 } else { 12_000 };
     let (load, mut out) = Load::workload(&["threads", &count.to_string()], None);
+    // A fast host would otherwise end the threads before we have attached.
+    load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
     // Of waits that were under way then, the kernel has booked these parts already; we count each where it ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending);
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
+    load.signal(libc::SIGCONT);
     let (whole, _) = measure_to_the_end(&mut collector, before, load, &mut out);
     let total = whole.total();
     assert!(total.exited > scaled(1_000), "{}", total.exited);

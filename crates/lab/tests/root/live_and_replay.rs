@@ -23,14 +23,15 @@ struct Busy {
 }
 
 /// Each child computes for a moment, so that it has figures of its own, and ends.
-const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); done'; done";
+const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
     /// `name` is that of its cgroup, and another one in each test: they run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // So little that it runs out even when others leave it a small part of a CPU.
-        limited.limit(5_000, 100_000);
+        // Little enough to run out even when other loads leave it a small part of a CPU. Three slices of the kernel (3 ms each): with
+        // one slice, the children of the shell hardly run between the two loads beside them.
+        limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
             Load::workload(&["sleep", "8", "120"], None).0,

@@ -68,7 +68,9 @@ impl CleanRoot {
         fs::create_dir_all(&place).expect("the user's cache");
         let archive = place.join(format!("{suite}-{}.tar", INCLUDED.replace(',', "-")));
         if !archive.exists() {
-            let beside = archive.with_extension("part.tar");
+            // Several tests may make it at the same time.
+            let maker = format!("{}-{:?}.tar", std::process::id(), std::thread::current().id());
+            let beside = archive.with_extension(maker);
             let mut make = Command::new("mmdebstrap");
             make.args(["--quiet", "--variant=minbase"]).arg(format!("--include={INCLUDED}"));
             done(make.arg(suite).arg(&beside).arg(sources()));

@@ -74,6 +74,22 @@ fn wait_for_selected(terminal: &Terminal, tid: u32) -> String {
     terminal.wait_until(|screen| selected(screen) == Some(tid), &format!("thread {tid} as the selected one"))
 }
 
+/// Clicks on the row of a thread until the condition holds. A finding that appears or ends moves the list between the screen that we
+/// read and the click.
+fn click_until(terminal: &Terminal, tid: u32, holds: impl Fn(&str) -> bool, what: &str) {
+    for _ in 0..5 {
+        mouse(terminal, 0, place(&terminal.screen(), &format!("{tid:>7} ")));
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(3);
+        while std::time::Instant::now() < end {
+            if holds(&terminal.screen()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    panic!("five clicks did not show {what}:\n{}", terminal.screen());
+}
+
 #[test]
 fn every_view_is_reached_by_its_number_by_tab_and_by_a_click() {
     let cgroup = Cgroup::new("views");
@@ -140,17 +156,16 @@ fn rows_are_selected_by_keys_and_by_the_mouse() {
     terminal.wait_until(ends, "the last row");
     press("Home", shown[0]);
 
-    let screen = terminal.screen();
-    let row = |tid: u32| place(&screen, &format!("{tid:>7} "));
-    mouse(&terminal, 0, row(shown[4]));
-    wait_for_selected(&terminal, shown[4]);
+    let row = |tid: u32| place(&terminal.screen(), &format!("{tid:>7} "));
+    let is_selected = |screen: &str| selected(screen) == Some(shown[4]);
+    click_until(&terminal, shown[4], is_selected, "the clicked row as the selected one");
     mouse(&terminal, 65, row(shown[0]));
     wait_for_selected(&terminal, shown[7]);
     mouse(&terminal, 64, row(shown[0]));
     wait_for_selected(&terminal, shown[4]);
-    // The selected one is opened.
-    mouse(&terminal, 0, row(shown[4]));
-    terminal.wait_for("its own sum (run_delay)");
+    // A click on the selected row opens it.
+    let is_open = |screen: &str| screen.contains("its own sum (run_delay)");
+    click_until(&terminal, shown[4], is_open, "the thread of the selected row");
     terminal.press("Escape");
     wait_for_selected(&terminal, shown[4]);
     quit(&terminal);

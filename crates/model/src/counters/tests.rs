@@ -11,13 +11,13 @@ fn outputs_list_what_the_table_describes() {
 }
 
 #[test]
-fn the_readme_names_what_json_has() {
-    let readme = include_str!("../../../../README.md");
+fn the_documents_name_what_json_has() {
+    let figures = include_str!("../../../../docs/figures.md");
     let lists = [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_CPU_TIMES, OF_LIMITS, OF_TOTAL];
     for counter in lists.concat() {
         let name =
             counter.name().replace("pressure_some", "pressure_*").replace("pressure_full", "pressure_*");
-        assert!(readme.contains(&format!("`{name}`")), "{name}");
+        assert!(figures.contains(&format!("`{name}`")), "{name}");
     }
 }
 
