@@ -45,12 +45,28 @@ pub struct Finding {
     pub rule: Rule,
     /// Path of the affected cgroup, relative to the cgroup mount; `None`: all measured tasks.
     pub cgroup: Option<Arc<str>>,
+    /// Short form: who, and what happens.
+    #[serde(skip)]
+    pub what: String,
+    /// Short form: how much.
+    #[serde(skip)]
+    pub amount: String,
+    /// Short form of the advice: one action.
+    #[serde(skip)]
+    pub action: String,
     /// The problem, with figures: one sentence without a full stop.
     pub says: String,
     /// The action to take: one sentence without a full stop.
     pub advice: String,
     /// Waiting time that the problem causes, ns summed over tasks. Two findings may count the same waiting.
     pub lost_ns: u64,
+}
+
+impl Finding {
+    /// The short form in one line: who, what happens, and how much.
+    pub fn headline(&self) -> String {
+        format!("{}: {}", self.what, self.amount)
+    }
 }
 
 /// The facts about a host that rules need in addition to the interval.

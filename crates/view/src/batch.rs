@@ -87,7 +87,7 @@ pub fn summary(data: &Data) -> String {
     text += &format!("{}\n", text::wait_line(&total.wait, interval.mode));
     text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
     for finding in &data.findings {
-        text += &format!("finding: {}\n", finding.says);
+        text += &format!("finding: {}\n  {}\n", finding.headline(), finding.says);
     }
     text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));

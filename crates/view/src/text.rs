@@ -132,9 +132,11 @@ pub fn findings_heading(findings: &[Finding]) -> String {
 
 /// The findings as a numbered list with advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
-    let words = findings.iter().zip(1..).map(|(Finding { says, advice, .. }, n)| {
-        let says = wrapped(&format!("{n:>2}. {says}."), width, "    ");
-        says + "\n" + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ") + "\n"
+    let words = findings.iter().zip(1..).map(|(finding, n)| {
+        let Finding { says, advice, .. } = finding;
+        let headline = wrapped(&format!("{n:>2}. {}.", finding.headline()), width, "    ");
+        let says = wrapped(&format!("    {}.", capital(says)), width, "    ");
+        headline + "\n" + &says + "\n" + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ") + "\n"
     });
     words.collect()
 }

@@ -238,7 +238,7 @@ fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Resul
             if i == 0 {
                 writeln!(out, "\n{title}")?;
             }
-            writeln!(out, "  {}.\n    {}.", finding.says, capital(&finding.advice))?;
+            writeln!(out, "  {}.\n    {}.", finding.headline(), capital(&finding.advice))?;
         }
     }
     if diff.kept_findings != 0 {

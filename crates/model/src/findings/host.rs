@@ -36,7 +36,8 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     (too_many && is_share(sums.ran_ns, capacity_ns, CPUS_BUSY_PERCENT)).then(|| {
         let wanted = wanted_ns as f64 / duration_ns as f64;
         // A run that began before the interval may raise the sum slightly above the time of all CPUs.
-        words::cpu_oversubscription(cpus, wanted, (sums.ran_ns.min(capacity_ns), capacity_ns), waited_ns)
+        let busy_of = (sums.ran_ns.min(capacity_ns), capacity_ns);
+        words::cpu_oversubscription(cpus, wanted, busy_of, (waited_ns, duration_ns))
     })
 }
 

@@ -56,13 +56,34 @@ const MASKS: usize = 4;
 /// Memory is named as a reason if this share of it lies on the full node, percent.
 const MEMORY_PERCENT: u64 = 80;
 
-fn finding(rule: Rule, lost_ns: u64, says: String, advice: impl Into<String>) -> Finding {
-    Finding { rule, cgroup: None, says, advice: advice.into(), lost_ns }
+/// The short form of a finding: what happens, how much, and one action.
+struct Short {
+    what: String,
+    amount: String,
+    action: String,
 }
 
-/// Makes a finding about a cgroup.
+impl Short {
+    fn new(what: impl Into<String>, amount: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { what: what.into(), amount: amount.into(), action: action.into() }
+    }
+}
+
+fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl Into<String>) -> Finding {
+    let Short { what, amount, action } = short;
+    Finding { rule, cgroup: None, what, amount, action, says, advice: advice.into(), lost_ns }
+}
+
+/// A finding about a cgroup.
 fn about(path: &Arc<str>, finding: Finding) -> Finding {
-    Finding { cgroup: Some(path.clone()), says: format!("{path}: {}", finding.says), ..finding }
+    let (what, says) = (format!("{path} {}", finding.what), format!("{path}: {}", finding.says));
+    Finding { cgroup: Some(path.clone()), what, says, ..finding }
+}
+
+/// Time per second: `494ms/s`.
+fn rate(ns: u64, duration_ns: u64) -> String {
+    let per_second = u128::from(ns) * 1_000_000_000 / u128::from(duration_ns.max(1));
+    format!("{}/s", duration(u64::try_from(per_second).unwrap_or(u64::MAX)))
 }
 
 fn micros(us: u64) -> String {
@@ -89,7 +110,13 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
         format!("; it is CPU-bound ({share} of its CPU time in user mode)")
     });
     let advice = format!("raise its limit ({QUOTA_FILE}){threads}{computes}");
-    about(throttled.path, finding(Rule::Throttled, *held_ns, clauses.join("; "), advice))
+    let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
+    let short = Short::new(
+        format!("is at its CPU limit{limit}"),
+        format!("throttled {}", rate(*held_ns, duration_ns)),
+        format!("raise its limit ({QUOTA_FILE}){threads}"),
+    );
+    about(throttled.path, finding(Rule::Throttled, *held_ns, short, clauses.join("; "), advice))
 }
 
 fn periods(limits: &CgroupReading) -> String {
@@ -135,7 +162,12 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
         cpus(limits.quota_cores()?),
     );
     let advice = format!("start as many threads as the limit has CPUs ({enough}){host}; or raise the limit");
-    Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
+    let short = Short::new(
+        "runs more threads than its limit has CPUs",
+        format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
+        format!("start {}, or raise the limit", count(enough, "thread")),
+    );
+    Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, short, says, advice)))
 }
 
 /// The finding about a quota exceeded only in bursts; `None` if the quota or the periods are unknown. `used`: average CPUs.
@@ -148,7 +180,12 @@ pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<
         count(limits.nr_periods?, "period"),
         percent(limits.nr_throttled?, limits.nr_periods?),
     );
-    Some(about(path, finding(Rule::ThrottledBelowLimit, *held_ns, says, burst_advice(limits)?)))
+    let short = Short::new(
+        "is throttled below its CPU limit",
+        format!("uses {} of {} on average, in bursts", number(used), cpus(limits.quota_cores()?)),
+        "allow bursts (cpu.max.burst), or make the period longer",
+    );
+    Some(about(path, finding(Rule::ThrottledBelowLimit, *held_ns, short, says, burst_advice(limits)?)))
 }
 
 fn burst_advice(limits: &CgroupReading) -> Option<String> {
@@ -194,7 +231,30 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
     // The advice names one cgroup, not a sum of several.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     let advice = neighbour_advice(context, node, worst);
-    about(context.path(node), finding(Rule::NoisyNeighbour, ns, says, advice))
+    let short = behind(context, node, neighbours.first(), ns, worst);
+    about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice))
+}
+
+/// The short form about the first neighbour; `behind_ns`: the time behind all of them.
+fn behind(context: &Context, node: usize, first: Option<&Culprit>, behind_ns: u64, worst: Option<&Culprit>) -> Short {
+    let waited_ns = context.with_below(node).waited_ns;
+    let ns = first.map_or(behind_ns, |first| first.ns);
+    let who = first.and_then(|first| first.path.as_deref()).unwrap_or("other cgroups");
+    let amount = format!(
+        "{} ({} of its waiting)",
+        rate(ns, context.interval.duration_ns),
+        percent(ns.min(waited_ns), waited_ns)
+    );
+    let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
+    let action = match worst.and_then(|worst| worst.path.as_deref()) {
+        _ if realtime => "give its real-time tasks an ordinary policy (chrt -o), or another cpuset".to_owned(),
+        _ if realtime_victim(context, node).is_some() => {
+            "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
+        }
+        Some(neighbour) => format!("give {neighbour} a quota (cpu.max) or a lower cpu.weight"),
+        None => "give it a higher cpu.weight, or its neighbours a quota (cpu.max)".to_owned(),
+    };
+    Short::new(format!("waits behind {who}"), amount, action)
 }
 
 fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
@@ -237,7 +297,12 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
 }
 
 /// The finding about an oversubscribed host. `busy_of`: the CPUs' busy time and available time, ns.
-pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), waited_ns: u64) -> Finding {
+pub(crate) fn cpu_oversubscription(
+    host: u32,
+    wanted: f64,
+    busy_of: (u64, u64),
+    (waited_ns, duration_ns): (u64, u64),
+) -> Finding {
     let says = format!(
         "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
         count(host.into(), "CPU"),
@@ -246,7 +311,12 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
     );
     let advice = "run less at once on this host or give it more CPUs; until then weights (cpu.weight) and quotas \
                   (cpu.max) decide who waits";
-    finding(Rule::CpuOversubscription, waited_ns, says, advice)
+    let short = Short::new(
+        "the host has too few CPUs",
+        format!("{wanted:.1} tasks want {}, waiting {}", count(host.into(), "CPU"), rate(waited_ns, duration_ns)),
+        "run less at once on this host, or give it more CPUs",
+    );
+    finding(Rule::CpuOversubscription, waited_ns, short, says, advice)
 }
 
 /// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.
@@ -277,7 +347,10 @@ pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &B
         duration(ns),
         percent(ns, own.active_ns()),
     );
-    about(context.path(node), finding(Rule::OwnContention, ns, says, advice))
+    let amount = format!("{} on {cpus}, waiting {}", count(threads, "busy thread"), rate(ns, context.interval.duration_ns));
+    let action = if threads > u64::from(host) { "start fewer threads, or let it use more CPUs (cpuset.cpus)" } else { "check whether an affinity mask pins its threads (taskset -acp)" };
+    let short = Short::new("waits for its own threads", amount, action);
+    about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
 }
 
 pub(crate) fn wakeup_latency(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
@@ -292,7 +365,12 @@ pub(crate) fn wakeup_latency(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option
     );
     let advice = "look for deep idle states of the CPUs (cpuidle: cpupower idle-info; cpupower idle-set -D 50 leaves \
                   them out), and in a virtual machine for CPUs that its host is slow to run (steal in /proc/stat)";
-    finding(Rule::WakeupLatency, ns, says, advice)
+    let short = Short::new(
+        "idle CPUs take long to wake up",
+        format!("{} per wait, {} of all waiting", duration(ns / waits), percent(ns, waited_ns)),
+        "check deep idle states (cpupower idle-info) and steal time of the virtual machine",
+    );
+    finding(Rule::WakeupLatency, ns, short, says, advice)
 }
 
 pub(crate) fn node_skew(skew: &Skew) -> Finding {
@@ -322,7 +400,12 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         percent(skew.active_of.0, skew.active_of.1),
         count(skew.threads.len() as u64, "busy thread"),
     );
-    Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), says, advice) }
+    let short = Short::new(
+        format!("{who} fills node {} while node {} has idle CPUs", full.node, idle.node),
+        format!("busy {} and {}", busy(full), busy(idle)),
+        format!("let its threads use node {}, too", idle.node),
+    );
+    Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), short, says, advice) }
 }
 
 /// The reason why the threads stay on the node, and what to do about it.
@@ -390,7 +473,8 @@ pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interva
         format!("; {} of it by the memory policy {policy}", bytes(*size))
     });
     let name = interval.process_name(*tgid);
-    Finding { says: format!("process {tgid} ({name}): {}{policy}", finding.says), ..finding }
+    let what = format!("process {tgid} ({name}) {}", finding.what);
+    Finding { what, says: format!("process {tgid} ({name}): {}{policy}", finding.says), ..finding }
 }
 
 fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
@@ -410,7 +494,12 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     let advice = format!(
         "keep threads and memory on one node (numactl --cpunodebind=N --membind=N, or cpuset.cpus with cpuset.mems){move_it}"
     );
-    finding(Rule::RemoteMemory, 0, says, advice)
+    let short = Short::new(
+        "runs far from its memory",
+        format!("{:.1}% of it is on another node", remote.share * 100.0),
+        "keep threads and memory on one node (numactl --cpunodebind=N --membind=N)",
+    );
+    finding(Rule::RemoteMemory, 0, short, says, advice)
 }
 
 /// The finding that the busy threads of a process moved `moves` times, each thread `each` times a second.
@@ -426,7 +515,12 @@ pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves:
         "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \
          one; kernel.numa_balancing and taskset -acp {tgid} tell who moves them"
     );
-    finding(Rule::NodeBouncing, 0, says, advice)
+    let short = Short::new(
+        format!("process {tgid} ({}) moves between NUMA nodes", interval.process_name(tgid)),
+        format!("{each:.1} moves/s per thread"),
+        "keep it on one node (numactl --cpunodebind, a cpuset)",
+    );
+    finding(Rule::NodeBouncing, 0, short, says, advice)
 }
 
 pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
@@ -447,5 +541,10 @@ pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Find
     );
     let advice =
         "take the other causes for lower bounds; tasks kept on fewer CPUs (cpuset, taskset) are moved less";
-    finding(Rule::Unattributed, ns, says, advice)
+    let short = Short::new(
+        "some waiting has no known cause",
+        format!("{} ({} of all waiting)", rate(ns, interval.duration_ns), percent(ns, waited_ns)),
+        "take the other causes for lower bounds",
+    );
+    finding(Rule::Unattributed, ns, short, says, advice)
 }

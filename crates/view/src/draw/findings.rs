@@ -5,54 +5,55 @@ use cgscope_model::Finding;
 use super::prelude::*;
 use crate::names;
 
-/// Minimum height of the screen for advice below each finding.
-const ROOMY: u16 = 32;
+/// Intervals for which the list keeps its place after a finding ended.
+const STEADY: usize = 5;
 
-/// Maximum lines of all findings on a screen of this height, and of the words of one finding.
-fn most(app: &App) -> (usize, usize) {
+/// Maximum lines of all findings on a screen of this height.
+fn most(app: &App) -> usize {
     match app.area.height {
-        0..20 => (2, 2),
-        20..32 => (5, 2),
-        32..50 => (8, 4),
-        _ => (12, 4),
+        0..20 => 2,
+        20..32 => 6,
+        32..50 => 8,
+        _ => 12,
     }
 }
 
-/// Findings, worst first, each with its advice if there is enough space. A finding's advice comes before the next finding.
+/// Findings, worst first: a line about what happens and, on a tall screen, a line with one action.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
-    let (theme, (most, most_words)) = (app.theme, most(app));
+    let (theme, most) = (app.theme, most(app));
     let cells = usize::from(area.width).saturating_sub(2);
-    if data.findings.is_empty() {
-        let words = cut_end("nothing is past a threshold: no quota, neighbour or queue that matters", cells);
-        return pane::hanging(Span::styled("✓ ", theme.busy()), vec![words], theme.quiet());
-    }
-    let mut lines: Lines = Vec::new();
+    let per_finding = 1 + usize::from(layout::is_tall(app));
     let count = data.findings.len();
-    for (at, finding) in data.findings.iter().enumerate() {
-        // The count is part of the first finding, which is always shown.
+    let mut lines: Lines = Vec::new();
+    if count == 0 {
+        let words = cut_end("nothing is past a threshold: no quota, neighbour or queue that matters", cells);
+        lines = pane::hanging(Span::styled("✓ ", theme.busy()), vec![words], theme.quiet());
+    }
+    for (at, finding) in data.findings.iter().take(most / per_finding).enumerate() {
         let of = if at == 0 && count > 1 { format!("1/{count} ") } else { String::new() };
-        let says = fitted(&format!("{of}{}", finding.says), cells, most_words);
-        let left = most - lines.len();
-        if left == 0 {
-            break;
-        }
-        // The last finding that fits may be cut.
-        let says = if says.len() > left { fitted(&finding.says, cells, left) } else { says };
-        lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), says, theme.heading()));
-        let left = most - lines.len();
-        // If space is short, other findings are more useful than long advice, which the Findings view shows.
-        let most_advice = match app.area.height {
-            ROOMY.. => 2,
-            _ if count == 1 => 2,
-            _ => usize::from(at == 0),
-        };
-        if layout::is_tall(app) && left != 0 && most_advice != 0 {
-            let advice = fitted(&format!("→ {}", finding.advice), cells, left.min(most_advice));
-            lines.extend(advice.into_iter().map(|words| Line::styled(format!("  {words}"), theme.quiet())));
+        let words = fitted(&format!("{of}{}", headline(app, data, finding)), cells);
+        lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), vec![words], theme.heading()));
+        if per_finding > 1 {
+            let action = fitted(&format!("→ {}", finding.action), cells);
+            lines.push(Line::styled(format!("  {action}"), theme.quiet()));
         }
     }
+    // A list that moves up at once would let a click hit another row.
+    let recent = app.history().frames().rev().take(STEADY).map(|frame| frame.findings).max().unwrap_or(0);
+    lines.resize((recent * per_finding).min(most).max(lines.len()), Line::raw(""));
     lines
+}
+
+/// Who, what, since when, and how much: `/web is at its CPU limit of 0.5 CPUs for 9s: throttled 494ms/s`.
+fn headline(app: &App, data: &Data, finding: &Finding) -> String {
+    let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
+    let age = match seconds {
+        0 => String::new(),
+        1..60 => format!(" for {seconds}s"),
+        _ => format!(" for {}", duration(seconds * 1_000_000_000)),
+    };
+    format!("{}{age}: {}", finding.what, finding.amount)
 }
 
 /// All findings, each with its advice.
@@ -64,7 +65,9 @@ pub fn all(app: &App, area: Rect) -> Lines {
     }
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());
-        let mut lines = pane::hanging(mark, wrapped(&finding.says, cells), theme.heading());
+        let mut lines = pane::hanging(mark, wrapped(&headline(app, data, finding), cells), theme.heading());
+        let says = wrapped(&finding.says, cells);
+        lines.extend(says.into_iter().map(|words| Line::raw(format!("     {words}"))));
         let advice = wrapped(&format!("→ {}", finding.advice), cells);
         lines.extend(advice.into_iter().map(|words| Line::raw(format!("     {words}"))));
         lines.push(Line::raw(""));
@@ -73,14 +76,7 @@ pub fn all(app: &App, area: Rect) -> Lines {
     data.findings.iter().enumerate().flat_map(one).collect()
 }
 
-/// A sentence in at most `most` lines. A mark shows where it is cut.
-fn fitted(text: &str, cells: usize, most: usize) -> Vec<String> {
-    let mut lines = wrapped(&names::short(text), cells);
-    if lines.len() > most {
-        lines.truncate(most);
-        if let Some(last) = lines.last_mut() {
-            *last = cut_end(&format!("{last} …"), cells);
-        }
-    }
-    lines
+/// A sentence in one line, with a mark where it is cut.
+fn fitted(text: &str, cells: usize) -> String {
+    cut_end(&names::short(text), cells)
 }

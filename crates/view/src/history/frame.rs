@@ -114,6 +114,8 @@ pub struct Frame {
     pub total: Wait,
     /// Busy share of all CPUs' time, percent.
     pub busy_percent: Option<f64>,
+    /// Number of findings; 0 for intervals that were loaded later.
+    pub findings: usize,
     /// The waits of single tasks; `None` after they were dropped.
     pub(super) entries: Option<Entries>,
     /// Paths of the tasks' cgroups, ascending by id.
@@ -137,6 +139,7 @@ impl Frame {
             number: 0,
             end_unix_ns: interval.start_unix_ns.saturating_add(interval.duration_ns),
             duration_ns: interval.duration_ns,
+            findings: 0,
             total,
             busy_percent: busy_percent(interval),
             cgroups: cgroups.collect(),

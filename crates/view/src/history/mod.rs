@@ -9,7 +9,8 @@ use std::{
 };
 
 use cgscope_model::{
-    Wait,
+    Finding, Interval, Wait,
+    findings::Rule,
     selection::{is_at_or_below, path_and_ancestors},
 };
 
@@ -38,6 +39,8 @@ pub struct History {
     ended: BTreeMap<Arc<str>, Wait>,
     /// Time since the start, ns.
     length_ns: u64,
+    /// Start of the first of the consecutive intervals that have a finding, ns since 1970, by rule and cgroup.
+    findings_since: BTreeMap<(Rule, Option<Arc<str>>), u64>,
 }
 
 impl History {
@@ -47,7 +50,20 @@ impl History {
         self.total.add(&frame.total);
         self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
         self.bury(data, before);
-        self.append(frame);
+        self.append(Frame { findings: data.findings.len(), ..frame });
+        let before = std::mem::take(&mut self.findings_since);
+        for finding in &data.findings {
+            let key = (finding.rule, finding.cgroup.clone());
+            let since_ns = before.get(&key).copied().unwrap_or(data.interval.start_unix_ns);
+            self.findings_since.insert(key, since_ns);
+        }
+    }
+
+    /// How long a finding has lasted at the end of an interval, ns.
+    pub fn age_ns(&self, finding: &Finding, interval: &Interval) -> u64 {
+        let since_ns = self.findings_since.get(&(finding.rule, finding.cgroup.clone()));
+        let end_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+        since_ns.map_or(0, |since_ns| end_ns.saturating_sub(*since_ns))
     }
 
     /// Inserts adjacent intervals right before the first one.

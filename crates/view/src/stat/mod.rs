@@ -99,7 +99,9 @@ pub fn end(data: &Data, classes: Vec<String>) -> String {
     if interval.mode == Mode::Coarse {
         lines.push(NO_HISTOGRAM.into());
     }
-    lines.extend(data.findings.iter().map(|finding| format!("finding: {}", finding.says)));
+    for finding in &data.findings {
+        lines.extend([format!("finding: {}", finding.headline()), format!("  {}", finding.says)]);
+    }
     lines.extend(text::pending_line(interval));
     lines.push(text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
     lines.push(text::loss_line(&interval.losses));

@@ -104,9 +104,10 @@ fn warnings(whole: &Interval) -> String {
 fn finding(finding: &Finding) -> String {
     let Finding { rule, says, advice, lost_ns, .. } = finding;
     format!(
-        "<li data-rule=\"{}\">\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
+        "<li data-rule=\"{}\">\n<p class=\"headline\">{}.</p>\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
         text(rule.name()),
-        text(says),
+        text(&capital(&finding.headline())),
+        text(&capital(says)),
         text(&capital(advice)),
         if *lost_ns == 0 { String::new() } else { format!("{} of waiting", duration(*lost_ns)) },
     )
