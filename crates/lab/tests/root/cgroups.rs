@@ -374,7 +374,8 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
 mod long {
     use super::*;
 
-    /// Places of cgroups in which nothing runs are given back where most of all places are taken, and made again when somebody comes.
+    /// The exit figures of an idle cgroup are released once most places for them are in use. They are made again if a task
+    /// enters.
     #[test]
     #[ignore = "long: thirteen thousand cgroups"]
     fn what_exits_in_thousands_of_cgroups_one_after_the_other_is_counted_once() {
@@ -399,7 +400,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task counts as exited at its last switch. Its cgroup's place is released after that.
+        // A task counts as exited at its last switch. The place of its cgroup's exit figures is released after that.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);
