@@ -1,4 +1,4 @@
-//! Live and replay are one code path: what is printed while it is recorded is, figure for figure, what the file gives.
+//! Live output and replay use one code path: figures printed during a recording equal those from the file.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -14,22 +14,22 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// A quota that runs out, in it tasks that come and go; beside it sleepers and loops that are free.
+/// A quota that runs out for short-lived tasks; beside it, sleepers and loops without a limit.
 struct Busy {
-    // Tasks go before their cgroups do.
+ // Tasks must end before their cgroups are removed.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
 }
 
-/// Each child computes for a moment, so that it has figures of its own, and ends.
+/// Starts one short child after the other. Each computes for a moment, so that it has figures of its own.
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// `name` is that of its cgroup, and another one in each test: they run at the same time.
+    /// Starts the loads in a cgroup of this name. The name must differ between tests, which run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // So little that it runs out even when others leave it a small part of a CPU.
+        // A small quota: it runs out even if other programs leave little CPU time.
         limited.limit(5_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -48,7 +48,7 @@ impl Busy {
     }
 }
 
-/// The first place where two objects differ, as `tasks[3].wait.count: 5, 6`.
+/// The first difference of two objects, such as `tasks[3].wait.count: 5, 6`.
 fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     match (live, replayed) {
         (Value::Object(a), Value::Object(b)) => {
@@ -67,13 +67,13 @@ fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     }
 }
 
-/// Runs `top -b --json --record`, then `report --json`; returns the objects, which are the same.
+/// Runs `top -b --json --record`, then `report --json`. Checks that both print the same objects, and returns these.
 fn watch_and_report(select: &[&str]) -> Vec<Value> {
     let dir = Dir::new("live");
     let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
     let top = ["top", "-b", "--json", "-n", &count, "-d", "0.3", "--record", &file];
     let live = run(&[&top[..], select].concat());
-    // 1: something was lost, which both say.
+    // Status 1: something was lost, which both commands report.
     assert!(matches!(live.status.code(), Some(0 | 1)), "{select:?}: {}", stderr(&live));
     let report = run(&["report", "--json", &file]);
     assert_eq!(report.status.code(), live.status.code(), "{select:?}: {}", stderr(&report));
@@ -98,7 +98,7 @@ fn throttled_ns(interval: &Value) -> u64 {
     interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
 }
 
-/// That the load was there to be compared: tasks that came and went, and waits for the quota.
+/// Checks that the load ran: tasks started and exited, and waits were throttled.
 fn assert_eventful(select: &[&str], intervals: &[Value]) {
     let all: Vec<_> = intervals.iter().map(tids).collect();
     let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
@@ -123,7 +123,7 @@ fn what_is_shown_of_processes_is_what_their_recording_gives() {
     let busy = Busy::new("live-processes");
     let select = ["-p", &busy.pids()];
     assert_eventful(&select, &watch_and_report(&select));
-    // The memory of processes is read, too.
+    // Also with the memory of processes.
     let select = ["-p", &busy.pids(), "--memory"];
     let intervals = watch_and_report(&select);
     assert!(intervals.iter().any(|interval| !interval["memory"].is_null()), "{}", intervals[0]);
