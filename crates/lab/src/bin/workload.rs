@@ -358,8 +358,8 @@ fn live_in(
     })
 }
 
-/// A mix as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; higher rates have fewer
-/// threads. One thread in 500 runs all the time.
+/// A mix as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; fewer threads
+/// have the high rates. One thread in 500 runs all the time.
 fn mix(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {

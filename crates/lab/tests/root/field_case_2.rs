@@ -237,7 +237,7 @@ fn delta(words: &str, name: &str) -> u64 {
     figure.replace(',', "").parse().expect("a number")
 }
 
-/// Records two pinned loops, which a shell starts after `enter` has moved it into the cgroup `path`. Returns the recorded numbers
+/// Records two busy loops, which a shell starts after `enter` has moved it into the cgroup `path`. Returns the recorded numbers
 /// of periods and throttled periods of that cgroup.
 fn recorded(enter: &str, path: &str) -> (u64, u64) {
     let dir = Dir::new("periods");

@@ -14,9 +14,9 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// A quota that runs out for short-lived tasks; beside it, sleepers and loops without a limit.
+/// Tasks under a quota that runs out, some of them short-lived. Beside them, sleepers and loops without a limit.
 struct Busy {
- // Tasks must end before their cgroups are removed.
+    // Tasks must end before their cgroups are removed.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
