@@ -200,8 +200,7 @@ fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()
     Ok(())
 }
 
-/// A thread that waits on the first CPU for SIGUSR1, then moves `count` times between the two CPUs. Prints `count` when it has
-/// moved.
+/// A thread that waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs and then prints `count`.
 fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&cpus[..1]);

@@ -58,7 +58,7 @@ pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// Time in which cgscope attaches and measures for a while: `ms`, or four times that on an emulated machine.
+/// Time that cgscope needs to attach and to measure for a while: `ms`, or four times that on an emulated machine.
 pub(crate) fn patience(ms: u64) -> Duration {
     Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
 }

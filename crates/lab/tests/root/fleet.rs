@@ -94,6 +94,6 @@ fn kubernetes_takes_the_daemon_set_with_no_more_than_it_needs() {
     let writable: Vec<_> =
         mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
     assert_eq!(writable, ["socket"]);
-    // The validator finds mistakes.
+    // Check the validator itself: it must refuse an object with a typing error.
     assert_eq!(told["refuses_a_typing_error"], true);
 }

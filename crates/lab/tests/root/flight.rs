@@ -109,7 +109,7 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
     recording.wait_for("the first Sample takes");
     thread::sleep(patience(3_000));
-    // Start twice as many loops as half a second needs waits of 80 ms and more.
+    // The trigger needs enough waits of 80 ms and more in half a second. Start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
     recording.wait_for("freezing the 1m00s before and the 1.00s after");

@@ -1,4 +1,4 @@
-//! A synthetic recording of a busy host: reading it costs as much as reading a real one.
+//! A long synthetic recording of a busy host: reading it costs as much as reading a real one.
 
 use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
@@ -218,8 +218,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope`. Returns its duration and its maximum resident memory, bytes. A small process starts it, because this one is
-/// large.
+/// Runs `cgscope` from a small process, as this one is large. Returns its duration and its maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -247,8 +246,7 @@ const READ: Duration = Duration::from_secs(2);
 /// Maximum time for reading on a slow machine, as a share of the CPU time of writing just before (usually 2.2 to 3.2 s).
 const OF_WRITING: f64 = 0.65;
 
-/// Checks that a command needs at most 2 s and 200 MiB. Takes the best of three times, because other programs may use the
-/// machine.
+/// Checks that a command needs at most 2 s and 200 MiB. The best of three times counts: other programs may run.
 fn assert_soon(args: &[&str], wrote: Duration) {
     let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
     let (time, memory) =

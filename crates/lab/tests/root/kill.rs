@@ -15,8 +15,7 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the missing time; `None` if all is
-/// missing.
+/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the missing time; `None` for all.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()

@@ -194,8 +194,7 @@ impl Cgroup {
         fs::write(self.path.join(file), (default * times).to_string()).expect("a weight");
     }
 
-    /// Lets its real-time tasks run for `runtime_us` of each second. Returns false if the kernel has no such limit for cgroups
-    /// (all v2).
+    /// Lets its real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).
     pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
         let file = self.path.join("cpu.rt_runtime_us");
         let has_it = file.exists();

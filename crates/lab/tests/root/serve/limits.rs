@@ -1,4 +1,4 @@
-//! Limits on what one user can take of the daemon.
+//! Limits on how much of the daemon one user can take from others.
 
 use std::{
     ffi::CString,
@@ -66,8 +66,7 @@ struct OfAnotherHost {
 }
 
 impl OfAnotherHost {
-    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: the first expected
-    /// output.
+    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: first output.
     fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
         let dir = Dir::new("another-host");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
