@@ -259,7 +259,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// A thread that waits for a sleeping child as after `vfork`. Only SIGKILL interrupts that wait.
+/// A thread that waits for its sleeping child, as a parent does after `vfork`. Only SIGKILL interrupts that wait.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
         // SAFETY: no memory is touched.

@@ -27,7 +27,7 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// Time that the kernel's sum, and so the coarse wait, already includes of unfinished waits, ns by thread id. It is the part
+/// Time that the kernel's sum, and so the coarse wait, already includes of unfinished waits, ns by thread id: the part
 /// waited on another CPU before a migration.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();

@@ -200,7 +200,7 @@ mod long {
             let lines = diff(&pair[0], &pair[1]);
             let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
             assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-            // Quota and CPU determine these figures. 5 points are ten times the smallest change worth reporting.
+            // Quota and CPU determine these figures. 5 percentage points are ten times the smallest change worth reporting.
             let own = ["on_cpu", "throttled", "own_cgroup"];
             let of_the_load = |line: &&&Value| {
                 line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())

@@ -152,7 +152,7 @@ fn tables_sum_to_the_report_in_duckdb() {
     let sums = |table: &str| python.duckdb_sums(table, &columns);
     assert_eq!(sums(&format!("read_csv('{csv}')")), expected);
     assert_eq!(sums(&format!("read_parquet('{parquet}')")), expected);
-    // A second host's file in the same query makes one table with the first.
+    // The files of two hosts make one table.
     recorded.export("parquet", "b.parquet");
     let both = sums(&format!("read_parquet('{}')", recorded.dir.file("*.parquet")));
     assert_eq!(both, expected.into_iter().map(|(column, sum)| (column, 2 * sum)).collect());

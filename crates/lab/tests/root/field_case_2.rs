@@ -62,10 +62,10 @@ fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
     let by_periods_ns = periods * 100_000_000;
     assert!(by_periods_ns.abs_diff(measured_ns) <= 300_000_000, "{periods} periods in {measured_ns} ns");
     assert!(throttled * 100 >= periods * 50, "{throttled} of {periods} periods throttled");
-    // It used its whole quota: one CPU on average.
+    // The encoder used its whole quota: one CPU on average.
     let ran = counter("usage_ns");
     assert!(ran as f64 >= 0.8 * measured_ns as f64, "{ran} of {measured_ns} ns");
-    // It waits at least as long as it runs. Most of the waiting is for the quota or for its own threads.
+    // The encoder waits longer than it runs. Most of the waiting is for the quota or for its own threads.
     let cause = |name: &'static str| sum(&intervals, path, move |group| &group["wait"]["by_cause"][name]);
     let waited = sum(&intervals, path, |group| &group["wait"]["total_ns"]);
     assert!(waited > ran, "{waited} ns waited, {ran} ns ran");
