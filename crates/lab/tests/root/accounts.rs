@@ -100,7 +100,7 @@ fn blocked_time_is_told_by_state_and_by_stack() {
         let by_stack: Vec<_> = stacks.collect();
         assert_eq!(by_stack.len(), 1, "it does not move: {by_stack:?}");
         assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
-        // Less than `STACK_EVERY` of blocked time is not counted at once, so such a part from before the first sample may differ.
+        // At the first sample, less than `STACK_EVERY` of the blocked time is not yet counted by stack.
         let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
         assert!(by_stack[0].ns.abs_diff(in_state) <= slack, "{by_stack:?} of {in_state}");
     }
