@@ -1,6 +1,6 @@
-//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs; nothing is skipped.
+//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. No test is skipped.
 //!
-//! Run by `cargo xtask test`, one after the other but for the modules that it names as those which company does not disturb.
+//! `cargo xtask test` runs them one after the other. It names the modules whose tests can run in parallel.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod accounts;
