@@ -194,7 +194,7 @@ fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     }
 }
 
-/// Asserts that `up` reports the daemon's end within seconds.
+/// Asserts that the alert `CgscopeDown` is pending within seconds of the daemon's end.
 fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     daemon.kill();
     let end = Instant::now() + Duration::from_secs(15);
