@@ -1,6 +1,8 @@
-//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. No test is skipped.
+//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If one is missing, tests
+//! fail: they are not skipped.
 //!
-//! `cargo xtask test` runs them one after the other. It names the modules whose tests can run in parallel.
+//! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
+//! modules named `long`.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod accounts;

@@ -1,5 +1,4 @@
-//! The packages of `cargo xtask dist` in a clean Debian root: what they install, that it works, and that a purge removes all of
-//! it.
+//! The packages of `cargo xtask dist` in a clean Debian root: what they install, that it works, and that a purge removes it all.
 
 mod boot;
 

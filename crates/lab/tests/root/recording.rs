@@ -240,7 +240,7 @@ fn a_recording_that_cannot_go_on_says_so_at_its_end() {
     let mut recording = Recording::start(&["-o", &file, "-p", &load.pid().to_string()]);
     recording.wait_for("Ctrl-C ends");
     thread::sleep(patience(500));
-    // The recorder takes the last sample, about 20 ms, between the two signals.
+    // The last sample takes about 20 ms. The second signal arrives during that time.
     recording.signal(libc::SIGINT);
     thread::sleep(Duration::from_millis(2));
     recording.signal(libc::SIGINT);

@@ -69,7 +69,7 @@ fn ticks(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-/// Returns CPU use in percent of a core over this time. Meanwhile reads the output, as a terminal does.
+/// Returns CPU use in percent of a core over this time. During that time, reads the output as a terminal does.
 fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     let (begun, before) = (Instant::now(), ticks(pty.pid()));
     while begun.elapsed() < time {

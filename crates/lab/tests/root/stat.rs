@@ -110,7 +110,7 @@ impl Measuring {
         Self { stat, said }
     }
 
-    /// Waits for its end and returns its output.
+    /// Waits until `stat` exits, and returns its output.
     pub(crate) fn end(mut self) -> String {
         let (mut text, mut said) = (String::new(), String::new());
         self.stat.stdout.take().expect("it is ours").read_to_string(&mut text).expect("its output");

@@ -32,7 +32,7 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
     assert_eq!(workers.len(), 4);
     for worker in workers {
         let says = said_of(&text, worker);
-        // If other load takes the CPUs, the sentence begins with `mixed`.
+        // If other load takes the CPUs, the sentence can begin with `mixed`.
         assert!(says.trim_start_matches("mixed, ").starts_with("I/O-bound"), "{says}");
         assert!(says.contains("blocked on network "), "{says}");
     }

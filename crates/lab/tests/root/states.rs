@@ -41,7 +41,7 @@ fn signal(pid: u32, signal: i32) {
 fn trace(pid: u32) {
     let (pid, mut status) = (pid as i32, 0);
     // SAFETY: our child, and a number that is written whole. This `waitpid` consumes the stop; otherwise the stop would be taken
-    // for its end.
+    // for the process's exit.
     let is_stopped = unsafe {
         libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 && libc::waitpid(pid, &mut status, 0) == pid
     };
