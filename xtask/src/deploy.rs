@@ -1,10 +1,10 @@
-//! Checks of the files in `deploy/` by the programs that read them.
+//! Checks the files in `deploy/` with the programs that read them.
 use std::process::Command;
 
 use crate::failure::Failure;
 use crate::steps::{Steps, workspace};
 
-/// Checks rules and configuration with Debian's promtool: later ones accept the same.
+/// Checks rules and configuration with Debian's promtool. Later versions accept the same files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");
