@@ -1,12 +1,13 @@
-//! Frames whose checksums fit, or the fuzzer would hardly get beyond them.
+//! Builds frames with correct checksums. Without these, the fuzzer would hardly ever pass the checksum test.
 
 use cgscope_record::{Header, Outgoing};
 
 const KEY: u8 = 4;
 const DELTA: u8 = 5;
 
-/// What a recording and what a daemon sends begin with, and frames: `input` is kind and length (u16) of each, and its payload; of
-/// Samples what comes after the fixed part, not compressed.
+/// Builds the opening of a recording or of a daemon's stream, followed by frames.
+///
+/// `input` has for each frame its kind, length (u16) and payload. The payload of a sample is uncompressed and lacks the fixed part.
 pub fn framed(input: &[u8]) -> Vec<u8> {
     let mut bytes = Outgoing::opening(&Header::default()).expect("memory takes it");
     let mut rest = input;

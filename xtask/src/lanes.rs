@@ -15,7 +15,7 @@ use crate::steps;
 
 /// Tests in modules with this name take minutes and are in no lane.
 pub(crate) const LONG: &str = "long::";
-/// Four tests can share two CPUs, because they mostly wait.
+/// These tests wait most of the time, so four can run at once.
 const SOME_AT_A_TIME: &str = "--test-threads=4";
 const ONE_BY_ONE: &str = "--test-threads=1";
 /// Maximum time without output. Every test in the lanes takes less.
