@@ -7,7 +7,8 @@ const DELTA: u8 = 5;
 
 /// Builds the opening of a recording or of a daemon's stream, followed by frames.
 ///
-/// `input` has for each frame its kind, length (u16) and payload. The payload of a sample is uncompressed and lacks the fixed part.
+/// For each frame, `input` has the kind, the length (u16) and the payload. A sample's payload is uncompressed, without its fixed
+/// part.
 pub fn framed(input: &[u8]) -> Vec<u8> {
     let mut bytes = Outgoing::opening(&Header::default()).expect("memory takes it");
     let mut rest = input;

@@ -1,4 +1,4 @@
-//! Turns a fuzz input into a recording, and reads it with every function that reads recordings.
+//! Turns a fuzz input into a recording, and reads it in order, after seeks, and without tasks.
 
 use std::io::Cursor;
 

@@ -1,8 +1,8 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
 //! The load is `perf bench sched pipe` on one CPU. In each round it runs under every subject in turn, so that changes of the
-//! machine's speed affect all subjects. It runs twice under each subject. In one run the kernel counts the time of BPF programs (as
-//! with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of the load.
+//! machine's speed affect all subjects. It runs twice under each subject. In one run the kernel counts the time of BPF programs
+//! (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of the load.
 
 mod counting;
 mod sleepers;
