@@ -16,7 +16,7 @@ use tree::Tree;
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
-/// Examples below `deploy/` for monitoring many hosts.
+/// Example files in `deploy/` for monitoring many hosts.
 const EXAMPLES: [&str; 6] = [
     "grafana/cgscope.json",
     "kubernetes/Containerfile",

@@ -4,7 +4,7 @@ use std::fmt;
 /// An error. Its sentence says what is missing or failed, what that prevents, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage(String),
     /// This machine lacks something.
     Host(String),

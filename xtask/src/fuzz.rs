@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::steps::{self, Steps, cargo_path};
 
-/// The directory of the targets.
+/// The directory of the fuzz targets.
 const FUZZ: &str = "fuzz";
 
 /// A fuzz target. Its corpus is in the directory `fuzz/corpus/NAME`.

@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// `USER_HZ` of /proc, the same on all architectures that cgscope runs on.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// True as soon as the machine is quiet; false if it stays busy.
+/// Returns true as soon as the machine is quiet, or false if it is still busy after `patience`.
 pub(crate) fn comes_within(patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {

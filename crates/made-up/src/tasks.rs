@@ -148,7 +148,7 @@ struct MadeUpWaits {
 }
 
 impl MadeUpWaits {
-    /// Adds the same few waits in each round. They fill 5 to 15 buckets, from a few microseconds to a few milliseconds.
+    /// The waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to milliseconds.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;

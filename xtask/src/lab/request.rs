@@ -59,7 +59,7 @@ impl Request {
         Self { kernels, named: true, filters: filters.map(str::to_owned).into(), ..Self::default() }
     }
 
-    /// A filter that matches none of the tests.
+    /// The first filter that matches none of the tests.
     pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
         let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));
         self.filters.iter().map(String::as_str).find(|filter| !fits(filter))

@@ -128,8 +128,10 @@ impl Drop for Machine {
     }
 }
 
-/// The oldest QEMU that works. Before 8.1, a CPU may run an instruction while another CPU changes it (fixed by "accel/tcg: Always
-/// lock pages before translation"). The kernel patches its code when BPF statistics are switched, and crashes ("Oops: int3").
+/// The oldest QEMU that works.
+///
+/// Before 8.1, a CPU may run an instruction that another CPU just changed (fixed by "accel/tcg: Always lock pages before
+/// translation"). So a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
 const LEAST: (u32, u32) = (8, 1);
 
 /// A QEMU that is new enough.
