@@ -1,4 +1,4 @@
-//! The pure crates: `cargo bench -p cgscope-benches`.
+//! Benchmarks the crates that do no I/O: `cargo bench -p cgscope-benches`.
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ criterion_group! {
 }
 criterion_main!(pure);
 
-/// Waits of all magnitudes, the same in every run.
+/// Wait times of all magnitudes, in ns, the same in every run.
 fn waits() -> Vec<u64> {
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     (0..4_096)
@@ -39,7 +39,7 @@ fn buckets(c: &mut Criterion) {
     });
 }
 
-/// `tasks` tasks, of which every `busy`th waited since the other sample.
+/// A sample of `tasks` tasks. Every `busy`th task has waited since the previous round.
 fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
@@ -80,7 +80,7 @@ fn of_5000_tasks(c: &mut Criterion) {
     });
 }
 
-/// What a screen needs from an interval, with the cost of dropping it.
+/// Computes the figures that a screen needs from an interval. Includes the cost of dropping the result.
 fn of_2000_cgroups(c: &mut Criterion) {
     let (a, b) = (host(10_000, 2_000, 1), host(10_000, 2_000, 2));
     let machine = Host { cpus: Some(cgscope_made_up::CPUS), whole: true };
@@ -105,7 +105,7 @@ fn of_2000_cgroups(c: &mut Criterion) {
     });
 }
 
-/// What a scrape costs beside the collection: an Interval is added, then a page is written.
+/// The cost of a scrape without the collection: adding an `Interval`, then writing the page.
 fn metrics(c: &mut Criterion) {
     let samples: Vec<Sample> = (1..4).map(|round| host(20_000, 10_000, round)).collect();
     let intervals: Vec<Interval> =

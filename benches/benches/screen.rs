@@ -1,4 +1,4 @@
-//! The screen of a large host: `cargo bench -p cgscope-benches --bench screen`.
+//! Benchmarks the screen of a large host: `cargo bench -p cgscope-benches --bench screen`.
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use ratatui::{Terminal, backend::TestBackend};
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
 
-/// The screen after some intervals.
+/// The screen after this many intervals.
 fn app(intervals: u64, size: (u16, u16)) -> App {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::Many), Duration::from_secs(1));
@@ -46,7 +46,7 @@ fn frames(c: &mut Criterion) {
                 Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal that is none");
             group.bench_function(format!("{} {}x{}", view.name(), size.0, size.1), |b| {
                 b.iter(|| {
-                    // Draws all of it, as after a jump.
+                    // Redraw every cell, as if the whole screen had changed.
                     terminal.clear().expect("cannot fail");
                     terminal.draw(|frame| draw(frame, black_box(&app))).expect("cannot fail").count
                 });

@@ -1,1 +1,1 @@
-//! What cgscope costs: `benches/pure.rs` without root, `src/bin/overhead` side by side with its peers.
+//! Measures the cost of cgscope: `benches/` without root, and `src/bin/overhead` next to other tools.

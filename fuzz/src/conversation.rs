@@ -1,4 +1,4 @@
-//! What is made of an input for the protocol of the daemon: it is what a client sends, or what a daemon does.
+//! Turns a fuzz input into bytes that a client or a daemon sends, and parses these as the other side does.
 
 use cgscope_record::Message;
 
@@ -8,19 +8,19 @@ use crate::{
     protocol::{LONGEST, LONGEST_INTERVAL_NS, MOST_PIDS, Request, Requests, Word},
 };
 
-/// Of a repeated byte: four of them are more than a request may have.
+/// Length of a piece that repeats one byte. Four such pieces are longer than a request may be.
 const REPEATED: usize = 4_096;
 
-/// What one side says to the other.
+/// The bytes that one side sends.
 pub enum Said {
-    /// A client, and in which pieces it comes.
+    /// From a client, in the pieces in which they arrive.
     ByClient(Vec<Vec<u8>>),
-    /// A daemon.
+    /// From a daemon.
     ByDaemon(Vec<u8>),
 }
 
 impl Said {
-    /// What an input stands for, by its first byte; `None`: nothing.
+    /// Converts an input. Its first byte selects the sender; an empty input gives `None`.
     pub fn new(input: &[u8]) -> Option<Self> {
         let (who, rest) = input.split_first()?;
         Some(match who {
@@ -30,7 +30,7 @@ impl Said {
         })
     }
 
-    /// How many bytes it is.
+    /// Total number of bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::ByClient(pieces) => pieces.iter().map(Vec::len).sum(),
@@ -38,7 +38,7 @@ impl Said {
         }
     }
 
-    /// Hears it as the other side does.
+    /// Parses the bytes as the receiver does, and checks the result.
     pub fn hear(&self) {
         match self {
             Self::ByClient(pieces) => hear_client(pieces),
@@ -47,7 +47,7 @@ impl Said {
     }
 }
 
-/// Each is its length and its bytes; after a 255 one byte, many times.
+/// Splits an input into pieces. Each is a length and that many bytes, or 255 and one byte that is repeated [`REPEATED`] times.
 fn pieces(input: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = input;
@@ -87,7 +87,7 @@ fn hear_client(pieces: &[Vec<u8>]) {
     }
 }
 
-/// As the daemon takes them: whom it refuses it does not hear again.
+/// Parses requests as the daemon does: after it refuses a request, it reads nothing more from that client.
 fn requests<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Result<Request, Word>> {
     let (mut requests, mut heard) = (Requests::default(), Vec::new());
     for mut came in pieces {
@@ -112,7 +112,7 @@ fn hear_daemon(bytes: &[u8]) {
         Err(_) => return,
     };
     assert_printable(&connection.header().hostname);
-    // Whatever says something takes bytes.
+    // Each message takes at least one byte, so there are no more messages than bytes.
     for _ in 0..=bytes.len() {
         match connection.receive() {
             Some(Message::Word(word)) => {

@@ -1,12 +1,14 @@
-//! Frames whose checksums fit, or the fuzzer would hardly get beyond them.
+//! Builds frames with correct checksums. Without these, the fuzzer would hardly ever pass the checksum test.
 
 use cgscope_record::{Header, Outgoing};
 
 const KEY: u8 = 4;
 const DELTA: u8 = 5;
 
-/// What a recording and what a daemon sends begin with, and frames: `input` is kind and length (u16) of each, and its payload; of
-/// Samples what comes after the fixed part, not compressed.
+/// Builds the opening of a recording or of a daemon's stream, followed by frames.
+///
+/// For each frame, `input` has the kind, the length (u16) and the payload. A sample's payload is uncompressed, without its fixed
+/// part.
 pub fn framed(input: &[u8]) -> Vec<u8> {
     let mut bytes = Outgoing::opening(&Header::default()).expect("memory takes it");
     let mut rest = input;

@@ -1,6 +1,6 @@
-//! What the fuzz targets do with their inputs. The tests of the crates that they are about do the same with the corpus.
+//! The code of the fuzz targets. The tests of the fuzzed crates run the same code on the corpus.
 
-/// These two of cgscope-serve by themselves: its servers with all that they are made of would take minutes to build with coverage.
+/// Two modules of cgscope-serve, without the crate: its servers and their dependencies would take minutes to build with coverage.
 #[path = "../../crates/serve/src/client.rs"]
 pub mod client;
 pub mod conversation;

@@ -1,4 +1,4 @@
-//! What is made of an input for the reader of recordings: it is read in all the ways in which a recording is.
+//! Turns a fuzz input into a recording, and reads it in order, after seeks, and without tasks.
 
 use std::io::Cursor;
 
@@ -7,7 +7,7 @@ use cgscope_record::Reader;
 
 use crate::frames::framed;
 
-/// The recording that an input stands for.
+/// Converts an input into the bytes of a recording.
 pub fn recording(input: &[u8]) -> Vec<u8> {
     match input.split_first() {
         Some((b'f', rest)) => framed(rest),
@@ -16,7 +16,7 @@ pub fn recording(input: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Reads it.
+/// Reads a recording.
 pub fn read(file: &[u8]) {
     let Ok(mut reader) = Reader::new(Cursor::new(file)) else { return };
     let mut earlier = None;
@@ -33,7 +33,7 @@ pub fn read(file: &[u8]) {
     assert!(reader.ending().is_some());
     let _ = (reader.losses(), reader.skipped());
     let index = reader.index().expect("memory does not fail");
-    // Frames that turn out to make no sense are in the index alone.
+    // The index also has frames that the reader rejects when it parses them.
     assert!(index.entries().len() >= samples);
     for number in [0, index.entries().len() / 2, index.entries().len()] {
         reader.seek(&index, number).expect("memory does not fail");

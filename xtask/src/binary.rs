@@ -1,4 +1,4 @@
-//! The optimised binary, and running it.
+//! Builds and runs the optimised binary.
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use crate::failure::Failure;
 use crate::root::AsRoot;
 use crate::{setup, steps};
 
-/// Where scripts find it.
+/// The path where scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
 
-/// Builds it, and says where it is.
+/// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     setup::ensure(&[])?;
-    // One static file: it runs in a bare VM, in a container and on a host with another libc. Only the last step of
-    // the compiler is told so: as a setting for the whole workspace it forbids the libraries that derive macros are.
+    // A static binary runs in a bare VM, in a container and on a host with another libc. Only the final rustc call gets this
+    // flag: set for the whole workspace, it would forbid the dynamic libraries of derive macros.
     let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
     let built = named(&executables(&mut cargo)?, "cgscope")?;
     let place = steps::workspace().join(PLACE);
-    // What packages are of must not become newer than they are.
+    // Copy only if the content differs: otherwise the binary would become newer than its packages.
     if built != place && fs::read(&built).ok() != fs::read(&place).ok() {
         put(&built, &place)?;
         eprintln!("build: cargo was told to build elsewhere; {} is copied to {PLACE}", built.display());
@@ -28,7 +28,7 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(place)
 }
 
-/// The one that is built, as it is.
+/// Returns the path of the existing binary, without building.
 pub(crate) fn built() -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     if place.is_file() {
@@ -39,7 +39,7 @@ pub(crate) fn built() -> Result<PathBuf, Failure> {
     )))
 }
 
-/// Has cargo build what there is to run, and says where all of it is.
+/// Runs a cargo build and returns the paths of all executables.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;
@@ -53,7 +53,7 @@ pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> 
     Ok(messages.lines().filter_map(executable).collect())
 }
 
-/// The one of that name, without what cargo adds to the names of tests.
+/// Finds the executable with this name, ignoring the hash that cargo appends to the names of tests.
 pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
     let is_it = |path: &&PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -66,7 +66,7 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
     })
 }
 
-/// Builds it and becomes it.
+/// Builds the binary, then replaces this process with it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let binary = build()?;
     let as_root = AsRoot::become_root("cgscope", &format!("have root run {}", binary.display()))?;
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Err(steps::did_not_start(&command, &why))
 }
 
-/// The path in a message of cargo that tells of an executable.
+/// The path of the executable in a message of cargo.
 fn executable(message: &str) -> Option<PathBuf> {
     let (_, rest) = message.split_once(r#""executable":""#)?;
     let mut path = String::new();
@@ -93,7 +93,7 @@ fn executable(message: &str) -> Option<PathBuf> {
     }
 }
 
-/// In one move, as what is there may be running.
+/// Copies a file and renames it into place, because the old file may be running.
 fn put(from: &Path, to: &Path) -> Result<(), Failure> {
     let beside = to.with_extension("new");
     let parent = to.parent().unwrap_or(to);

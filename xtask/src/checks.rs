@@ -1,4 +1,4 @@
-//! Every test of cgscope, the quickest first.
+//! Runs the tests of cgscope, the fastest first.
 use std::thread;
 
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ impl TestRun {
 
 pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
     let mut steps = Steps::new("test");
-    // First, so that nobody waits for minutes until it fails.
+    // Become root first, so that a failure does not come after minutes of tests.
     let otherwise = "run it as root, or without those tests: `cargo xtask test --unit`";
     let as_root =
         tests.with_root.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
@@ -66,19 +66,19 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // `--all-targets` leaves out tests that `cargo test` does not run by default.
+    // `--all-targets` omits tests that `cargo test` does not run by default.
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     steps.step("lints of the tests as root", &mut cargo(&root))?;
 
-    // As if for this machine: the lints of one compiler do not read the `core` of another, and only the other has one for BPF. The
-    // bootstrap allows a stable compiler the unstable features that aya-ebpf needs.
+    // Lint ebpf/ for this machine, not for BPF: only another compiler has a `core` for BPF, and clippy cannot read it.
+    // RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs on a stable compiler.
     let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
-    // In parallel, as tests and linker use one CPU each. A failure here shows again where the build is needed.
+    // Build in parallel, because the tests and the linker use one CPU each. `with_root` repeats this build and reports a failure.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));
@@ -86,12 +86,12 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     if !for_binaries.is_empty() {
         return Ok(());
     }
-    // The tests have compiled it. The corpora of the fuzz targets are among the unit tests.
+    // The unit tests have already compiled the example. They also run the corpora of the fuzz targets.
     steps.step("pictures", &mut pictures::for_checks())
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(), Failure> {
-    // The tests run the released binary, which they expect beside their own.
+    // The tests run the release binary, which they expect next to their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
     let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables: readers::for_tests() };

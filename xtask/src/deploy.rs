@@ -1,10 +1,10 @@
-//! Checks of the files in `deploy/` by the programs that read them.
+//! Checks the files in `deploy/` with the programs that read them.
 use std::process::Command;
 
 use crate::failure::Failure;
 use crate::steps::{Steps, workspace};
 
-/// Checks rules and configuration with Debian's promtool: later ones accept the same.
+/// Checks rules and configuration with Debian's promtool. Later versions accept the same files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");
@@ -26,18 +26,18 @@ mod tests {
     const TESTS: &str = include_str!("../../deploy/prometheus/cgscope.test.yml");
     const DASHBOARD: &str = include_str!("../../deploy/grafana/cgscope.json");
 
-    /// The metrics of the daemon, as they stand on its page.
+    /// The names of the daemon's metrics, as the metrics page has them.
     fn metrics() -> Vec<String> {
         cgscope_metrics::family::ALL.iter().map(|family| family.sample_name()).collect()
     }
 
-    /// What `key: value` lines of the rules say.
+    /// The values of all `key: value` lines with this key.
     fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
         let of = |line: &'a str| line.trim_start().trim_start_matches("- ").strip_prefix(key);
         text.lines().filter_map(of).map(str::trim).collect()
     }
 
-    /// Words of an expression that look like metrics, those that rules record included.
+    /// Words of an expression that look like metrics, including metrics that the rules record.
     fn metrics_in(expression: &str) -> BTreeSet<String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         let words = expression.split(|c| !is_part(c));
@@ -60,7 +60,7 @@ mod tests {
         RULES.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
     }
 
-    /// Every text under one of these keys, at any depth.
+    /// Collects all strings under one of these keys, at any depth.
     fn texts<'a>(value: &'a Value, keys: &[&str], found: &mut Vec<&'a str>) {
         match value {
             Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Packages in `target/dist`: a tarball of the static binary with its pages, and a Debian package.
+//! Makes the packages in `target/dist`: a Debian package, and a tarball of the static binary with its manual pages.
 mod deb;
 mod licences;
 mod tree;
@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::{binary, steps};
 use tree::Tree;
 
-/// Where packages are made. Each run clears it.
+/// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
-/// Examples below `deploy/` for monitoring many hosts.
+/// Example files in `deploy/` for monitoring many hosts.
 const EXAMPLES: [&str; 6] = [
     "grafana/cgscope.json",
     "kubernetes/Containerfile",
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     make(&binary)
 }
 
-/// Makes the packages of a binary, and prints their names on standard error.
+/// Makes the packages of a binary and prints their names on standard error.
 pub(crate) fn make(binary: &Path) -> Result<(), Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
@@ -48,17 +48,17 @@ pub(crate) fn make(binary: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all packages contain.
+/// The contents that all packages share.
 struct Contents {
-    /// Where packages are made.
+    /// The output directory.
     place: PathBuf,
     binary: PathBuf,
     version: String,
-    /// Manual pages and completions, as the binary wrote them.
+    /// Directory of the manual pages and shell completions that the binary wrote.
     pages: PathBuf,
-    /// The licences of what is linked into the binary.
+    /// The licences of the crates in the binary.
     third_party: String,
-    /// Seconds since 1970 of the latest commit, so that packages of the same sources and binary are the same files.
+    /// Time of the latest commit, in seconds since 1970. It makes packages of the same sources and binary identical.
     epoch: String,
 }
 
@@ -80,12 +80,12 @@ impl Contents {
             version,
             pages,
             third_party: licences::third_party()?,
-            // Sources without their history: the time of the binary.
+            // Without a git history, use the time of the binary.
             epoch: epoch.map_or_else(|_| modified(binary), |text| text.trim().to_owned()),
         })
     }
 
-    /// Writes what every package has into `tree`, which is installed as `prefix`.
+    /// Writes the common files into `tree`, which is installed at `prefix`.
     fn put_common(&self, tree: &Tree, prefix: &str) -> Result<(), Failure> {
         let (completions, deploy) = (self.pages.join("completions"), steps::workspace().join("deploy"));
         tree.copy(&self.binary, "bin/cgscope", 0o755)?;
@@ -106,7 +106,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The manual pages with their places below the prefix.
+    /// The manual pages, each with its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
         let entries = fs::read_dir(&place).map_err(|why| cannot_read(&place, &why))?;
@@ -116,7 +116,7 @@ impl Contents {
         Ok(pages.collect())
     }
 
-    /// Makes the tarball, which `tar -C /usr/local --strip-components=1 -xf` installs.
+    /// Makes the tarball. `tar -C /usr/local --strip-components=1 -xf` installs it.
     fn tarball(&self) -> Result<PathBuf, Failure> {
         let name = format!("cgscope-{}-{ARCH}-linux", self.version);
         let tree = Tree::new(self.place.join("tarball").join(&name))?;

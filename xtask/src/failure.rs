@@ -1,14 +1,14 @@
-//! Why a command ended early.
+//! The error type of all commands.
 use std::fmt;
 
-/// A sentence: what is missing or failed, what that prevents, what to do.
+/// An error. Its sentence says what is missing or failed, what that prevents, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage(String),
     /// This machine lacks something.
     Host(String),
-    /// A step was tried and failed.
+    /// A step ran and failed.
     Step(String),
 }
 

@@ -1,19 +1,19 @@
-//! The fuzz targets: libFuzzer with coverage, on the compiler of everything else.
+//! Builds and runs the fuzz targets: libFuzzer with coverage, built by the same compiler as the rest of cgscope.
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::steps::{self, Steps, cargo_path};
 
-/// The directory of the targets.
+/// The directory of the fuzz targets.
 const FUZZ: &str = "fuzz";
 
-/// A fuzz target. Its corpus is in a directory of its name.
+/// A fuzz target. Its corpus is in the directory `fuzz/corpus/NAME`.
 #[derive(Debug)]
 struct FuzzTarget {
     name: &'static str,
     inputs: &'static str,
-    /// By default: some twenty seconds, and ten.
+    /// Default number of runs. Takes about 20 s for `reader` and 10 s for `protocol`.
     runs: &'static str,
     longest: u32,
 }
@@ -23,7 +23,8 @@ static TARGETS: [FuzzTarget; 2] = [
     FuzzTarget { name: "protocol", inputs: "clients and daemons", runs: "50000", longest: 4_096 },
 ];
 
-/// Shows libFuzzer which code an input reaches, as `cargo fuzz` does. Its sanitizer needs a nightly, and we have no `unsafe` there.
+/// Compiler flags that show libFuzzer which code an input reaches, as `cargo fuzz` does. We omit the address sanitizer of
+/// `cargo fuzz`: it needs a nightly compiler, and the fuzzed code has no `unsafe`.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -38,11 +39,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
     let request = FuzzRequest::parse(arguments)?;
-    // All targets that cgscope is built on have such names.
+    // The host triple has this form on every platform that can build cgscope.
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let mut build = std::process::Command::new(cargo_path());
     build.current_dir(steps::workspace().join(FUZZ)).env("RUSTFLAGS", COVERAGE);
-    // With a named target, what runs at build time has no coverage.
+    // With an explicit `--target`, cargo does not apply RUSTFLAGS to build scripts and derive macros.
     build.args(["build", "--release", "--locked", "--target", &host, "--target-dir"]).arg(&built);
     steps.step("the fuzz targets", &mut build)?;
     for target in request.targets {
@@ -97,7 +98,7 @@ impl<'a> FuzzRequest<'a> {
     }
 }
 
-/// A directory beside the results for new inputs, and the corpus in the repository.
+/// The directory for new inputs, below the target directory, and the corpus in the repository.
 fn corpora(built: &Path, target: &FuzzTarget) -> Result<[PathBuf; 2], Failure> {
     let found = built.join("corpus").join(target.name);
     fs::create_dir_all(&found)

@@ -1,5 +1,5 @@
-//! The tests as root, in two lanes: some at a time, then one by one those that are marked `#[ignore = "alone: ..."]`. What failed is
-//! tried once more by itself; that, what is undecided and what took longest is told at the end.
+//! Runs the tests that need root, in two lanes: four at a time, then one by one the tests marked `#[ignore = "alone: ..."]`.
+//! Failed tests run once more, alone. The end of the output lists these, undecided tests and the slowest tests.
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,29 +13,29 @@ use crate::quiet;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// Tests of modules of this name take minutes, and are in no lane.
+/// Tests in modules with this name take minutes and are in no lane.
 pub(crate) const LONG: &str = "long::";
-/// They wait most of their time.
+/// These tests wait most of the time, so four can run at once.
 const SOME_AT_A_TIME: &str = "--test-threads=4";
 const ONE_BY_ONE: &str = "--test-threads=1";
-/// None of the tests in the lanes is silent for so long.
+/// Maximum time without output. Every test in the lanes takes less.
 const SILENCE: Duration = Duration::from_secs(300);
-/// How long is waited for a quiet machine before tests that need one are tried again.
+/// Maximum time to wait for a quiet machine before failed tests that need one run again.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SLOWEST: usize = 10;
 
-/// The binaries of the tests, who runs them, and where the tests find what they need.
+/// The test binaries, how to run them as root, and environment variables for the tests.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
     pub(crate) as_root: &'a AsRoot,
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
-/// By name: whether the test passed, and its seconds.
+/// For each test name: whether the test passed, and its duration in seconds.
 type Results = BTreeMap<String, (bool, f64)>;
 
 impl Lanes<'_> {
-    /// Both lanes.
+    /// Runs both lanes.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let company = self.results(&[SOME_AT_A_TIME, "--skip", LONG])?;
         let alone = self.results(&[ONE_BY_ONE, "--ignored", "--skip", LONG])?;
@@ -54,7 +54,7 @@ impl Lanes<'_> {
         Err(Failure::Step(format!("failed twice: {}", failed.join(" "))))
     }
 
-    /// The tests that have one of these words in their names, or what else libtest makes of them, one by one.
+    /// Runs one by one the tests that libtest selects with these arguments, such as a part of a name.
     pub(crate) fn run_only(&self, words: &[String]) -> Result<(), Failure> {
         let mut all = vec![ONE_BY_ONE, "--include-ignored"];
         if !words.iter().any(|word| word.contains(LONG)) {
@@ -70,7 +70,7 @@ impl Lanes<'_> {
         let mut again = self.results(
             &[&[ONE_BY_ONE, "--include-ignored", "--exact"][..], &names.collect::<Vec<_>>()].concat(),
         )?;
-        // What does not even end has failed, too.
+        // A test that did not end has failed, too.
         for name in failed {
             again.entry(name.clone()).or_insert((false, 0.0));
         }
@@ -79,14 +79,14 @@ impl Lanes<'_> {
 
     fn command(&self) -> std::process::Command {
         let mut command = self.as_root.command("env");
-        // Who runs this in the background may ignore some, and a shell below cannot trap what was ignored when it began.
+        // A background job may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
         command.arg("--default-signal");
         command.current_dir(steps::workspace().join("crates/lab"));
         for (name, value) in &self.variables {
             command.arg(format!("{name}={}", value.display()));
         }
         command.arg(format!("CGSCOPE_BIN={}", self.binaries.cgscope.display()));
-        // A stable libtest tells times only so.
+        // A stable libtest reports times only with RUSTC_BOOTSTRAP.
         command.arg("RUSTC_BOOTSTRAP=1").arg(&self.binaries.tests).args([
             "-Z",
             "unstable-options",
@@ -110,7 +110,7 @@ impl Lanes<'_> {
     }
 }
 
-/// Everything that it writes, which is shown meanwhile. One that is silent for too long is ended.
+/// Shows and returns the output of a child. Kills the child after [`SILENCE`] without output.
 fn follow(child: &mut Child) -> Result<String, Failure> {
     let pieces = steps::pieces(child);
     let mut said = Vec::new();
@@ -135,7 +135,7 @@ fn follow(child: &mut Child) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
+/// Parses the outcomes in the output of libtest. Output of a test's children may precede the outcome.
 fn parse(said: &str) -> Results {
     let mut results = Results::new();
     let mut running = None;

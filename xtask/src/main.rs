@@ -1,4 +1,4 @@
-//! Builds, tests and measures cgscope, and installs what that needs: `cargo xtask help`.
+//! Builds, tests and measures cgscope, and installs the tools for that: see `cargo xtask help`.
 use std::env;
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What cgscope costs, side by side with other tools.
+//! Measures the overhead of cgscope and of other tools: `cargo xtask overhead`.
 use crate::failure::Failure;
 use crate::root::AsRoot;
 use crate::{binary, setup, steps};
@@ -6,7 +6,7 @@ use crate::{binary, setup, steps};
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring", "run it as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
-    // It starts the released binary and the loads of the lab, both beside itself.
+    // `overhead` starts the release binary and the loads of the lab from its own directory.
     binary::build()?;
     let loads =
         steps::status(&mut steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]))?;

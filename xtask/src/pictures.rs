@@ -1,4 +1,4 @@
-//! The pictures of the screen in the README and in docs.
+//! Draws the pictures of the screen in the README and the docs.
 use std::process::Command;
 
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails if the pictures differ from what would be drawn now, and says what to do.
+/// A command that fails if the pictures are out of date, and prints what to do.
 pub(crate) fn for_checks() -> Command {
     let mut check = draw();
     check.arg("--check");

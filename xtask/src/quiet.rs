@@ -1,17 +1,17 @@
-//! Whether other processes use this machine.
+//! Detects whether other processes use this machine.
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A machine is busy above this many CPUs and this percentage of all CPUs.
+/// The machine is busy if it uses more than this many CPUs and more than this percentage of all CPUs.
 const CPUS: f64 = 0.3;
 const PERCENT: f64 = 5.0;
-/// How long the machine is observed.
+/// Time between the two readings of `/proc/stat`.
 const LOOK: Duration = Duration::from_millis(500);
 /// `USER_HZ` of /proc, the same on all architectures that cgscope runs on.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// True as soon as the machine is quiet; false if it stays busy.
+/// Returns true as soon as the machine is quiet, or false if it is still busy after `patience`.
 pub(crate) fn comes_within(patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {
@@ -25,7 +25,7 @@ pub(crate) fn comes_within(patience: Duration) -> bool {
     }
 }
 
-/// The average number of CPUs that ran something, or that the host of a virtual machine took.
+/// The average number of CPUs that were busy, or that a hypervisor used for something else (steal time).
 fn busy_cpus() -> f64 {
     let ticks =
         || sum(fs::read_to_string("/proc/stat").unwrap_or_default().lines().next().unwrap_or_default());
@@ -34,7 +34,7 @@ fn busy_cpus() -> f64 {
     ticks().saturating_sub(before) as f64 / TICKS_A_SECOND / begun.elapsed().as_secs_f64()
 }
 
-/// Busy ticks in the first line of `/proc/stat`: neither idle nor waiting for a disk, and no guests, which are in `user` already.
+/// Busy ticks in the first line of `/proc/stat`: all except idle, iowait and guests. `user` already includes guests.
 fn sum(line: &str) -> u64 {
     let ticks = line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse::<u64>().unwrap_or(0));
     ticks.take(8).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()

@@ -1,4 +1,4 @@
-//! The programs that read exports in the tests: pinned, in the user's cache.
+//! Installs programs that read exports in the tests, in pinned versions, into the user's cache.
 use std::env;
 use std::fs;
 use std::io;
@@ -10,21 +10,21 @@ use crate::root::is_on_path;
 use crate::setup::{self, cache};
 use crate::steps;
 
-/// Where the tests find them.
+/// The variable that passes the directory of these programs to the tests.
 const VARIABLE: &str = "CGSCOPE_READERS";
-/// Allows tests to pass without them.
+/// The variable that lets tests pass without these programs.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
 const JAR: &str = "HdrHistogram.jar";
 const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
-/// Copies a single artifact without a project.
+/// The Maven goal that copies one artifact without a project.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 
-/// DuckDB reads the tables; the others have the published messages of Perfetto and schemas of Kubernetes.
+/// DuckDB reads the tables; the others contain Perfetto's protobuf messages and the schemas of Kubernetes.
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// Programs, a directory beside PATH, and the package.
+/// Program, directory to search besides PATH, and Debian package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
     ("java", "", "default-jre-headless"),
     ("mvn", "", "maven"),
@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The variables for the tests. Without some of the programs their tests use our own libraries alone, which is reported.
+/// The environment variables for the tests. If programs are missing, this is reported, and tests use only our own libraries.
 pub(crate) fn for_tests() -> Vec<(&'static str, PathBuf)> {
     let place = cache("readers", "readers");
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
@@ -62,7 +62,7 @@ fn ensure_in(place: &Path) -> Result<(), Failure> {
         setup::ensure(&missing)?;
     }
     fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
-    // Both are tried, as one registry may be unreachable.
+    // Try both, because one registry may be unreachable.
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
@@ -70,7 +70,7 @@ fn ensure_in(place: &Path) -> Result<(), Failure> {
     results.into_iter().collect()
 }
 
-/// Installs `wanted` at `path` if it is not there. A file beside it names what is installed completely.
+/// Installs `wanted` at `path` unless it is already there. `NAME.version` next to `path` records a complete installation.
 fn installed(
     path: &Path,
     wanted: &str,
@@ -102,7 +102,7 @@ fn python(environment: &Path) -> Result<(), Failure> {
 }
 
 fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // Away from the settings of the workspace; standard output is for results.
+    // Run outside the workspace, so that its settings do not apply. Standard output is for results.
     let status = steps::status(command.current_dir(env::temp_dir()).stdout(Stdio::from(io::stderr())))?;
     if status.success() {
         return Ok(());

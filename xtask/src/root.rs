@@ -1,17 +1,17 @@
-//! Becoming root, for the commands that must be.
+//! Becoming root, for the commands that need it.
 use std::env;
 use std::fs;
 use std::process::Command;
 
 use crate::failure::Failure;
 
-/// The words before a command that make root run it: none where we are root.
+/// The prefix that runs a command as root: `sudo`, or empty if we are root.
 pub(crate) struct AsRoot(&'static [&'static str]);
 
 impl AsRoot {
-    /// Asks for the password now if there is one, not in the middle of the work.
+    /// Checks that commands can run as root. sudo prompts for a password here, not in the middle of the work.
     ///
-    /// `what` is done as root, `otherwise` is what to do without, both in words.
+    /// Both arguments are parts of the error message: `what` needs root, and `otherwise` is the alternative.
     pub(crate) fn become_root(what: &str, otherwise: &str) -> Result<Self, Failure> {
         if is_root() {
             return Ok(Self(&[]));
@@ -36,8 +36,8 @@ impl AsRoot {
         command
     }
 
-    /// The option that makes cargo compile as the user and run the result as root, so that no file under `target/`
-    /// comes to belong to root. The environment is kept: cargo tells tests by it where things are.
+    /// The option that makes cargo compile as the user and run the result as root. So root owns no file under `target/`.
+    /// sudo keeps the environment, because cargo passes paths to the tests in it.
     pub(crate) fn for_cargo(&self) -> Vec<String> {
         if self.0.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Installs what is missing, after saying so.
+//! Installs missing tools, and reports each installation first.
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::root::{AsRoot, is_on_path};
 use crate::steps;
 
-/// Packages for tests and measurements: tools to compare with, load, terminals.
+/// Packages for tests and measurements: tools to compare with, load generators, terminals.
 pub(crate) const TEST_TOOLS: [&str; 10] = [
     "libbpf-tools",
     "sysstat",
@@ -25,20 +25,20 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
-/// libFuzzer is C++.
+/// libFuzzer needs a C++ compiler.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool for the rules in `deploy/`, and tools that make and boot a clean Debian to install the package in.
+/// promtool for the rules in `deploy/`, and tools that create and boot a clean Debian to test the package.
 pub(crate) const FOR_DEPLOY: [&str; 3] = ["prometheus", "mmdebstrap", "systemd-container"];
 
-/// Packages for the virtual machines, and a browser for the page of a report.
+/// Packages for the virtual machines, and a browser for the HTML report.
 const LAB_TOOLS: [&str; 3] = ["qemu-system-x86", "busybox-static", "chromium"];
 
 pub(crate) fn for_lab() -> Vec<&'static str> {
     [&TEST_TOOLS[..], &LAB_TOOLS].concat()
 }
 
-/// Installs what cgscope is built with, and the `extra` packages. Silent if nothing is missing.
+/// Installs the build tools of cgscope and the `extra` packages. Prints nothing if nothing is missing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut lists_are_new = false;
     let mut done = None;
@@ -97,7 +97,7 @@ fn in_words(step: &Step) -> String {
 fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     let mut is_done = attempt(step)?;
     if !is_done && matches!(step, Step::AptInstall(_)) && !*lists_are_new {
-        // Old lists name packages that the archive no longer has: try again with new ones.
+        // Old package lists may name packages that the archive no longer has: update the lists and try again.
         *lists_are_new = true;
         is_done = attempt(&Step::AptUpdate)? && attempt(step)?;
     }
@@ -111,7 +111,7 @@ fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     )))
 }
 
-/// Runs a step; true if it succeeds.
+/// Runs a step. Returns true if it succeeds.
 fn attempt(step: &Step) -> Result<bool, Failure> {
     let words = step.words();
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
@@ -126,10 +126,10 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
             "cargo" => Command::new(steps::cargo_path()),
             _ => Command::new(program),
         };
-        // Away from the settings of the workspace, and of the cargo that runs us.
+        // Run outside the workspace and without the variables of the calling cargo, so that their settings do not apply.
         without_cargo(&mut command).current_dir(env::temp_dir());
         if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
-            // The compiler of that cargo: the default one may be too old.
+            // Use the toolchain of the calling cargo: the default one may be too old.
             command.env("RUSTUP_TOOLCHAIN", toolchain);
         }
         command
@@ -145,7 +145,7 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
     Ok(steps::status(&mut command)?.success())
 }
 
-/// The facts about this machine, with the `extra` packages. Changes nothing and uses no network.
+/// Collects which tools and packages (`extra` included) this machine has. Changes nothing and uses no network.
 fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
     let complete = Toolchain::find().is_ok();
     let compilers: Vec<u32> =
@@ -166,7 +166,7 @@ fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
     facts
 }
 
-/// A compiler that does not find the library prints its bare name.
+/// True if the compiler found the library. Otherwise it prints the bare name of the library.
 fn is_file(path: &str) -> bool {
     let path = Path::new(path.trim());
     path.is_absolute() && path.is_file()
@@ -175,7 +175,7 @@ fn is_file(path: &str) -> bool {
 fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
     let mut names = packages(&facts.compilers);
     names.extend(extra.iter().map(|name| (*name).to_owned()));
-    // It fails if one of them is unknown, and reports the others all the same.
+    // dpkg-query fails if it does not know a package, but it still reports the others.
     let mut dpkg = Command::new("dpkg-query");
     dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(&names);
     let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
@@ -184,14 +184,14 @@ fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
         && facts.static_libc
         && facts.complete
         && extra.iter().all(|name| installed.iter().any(|installed| installed == name));
-    // apt takes half a second to read its lists, which would slow every build.
+    // apt takes half a second to read its lists, so skip it if everything is installed.
     let query = || said(Command::new("apt-cache").arg("policy").args(&names));
     let policy = (!is_all_there).then(query).flatten();
     let offered = offered(&policy.unwrap_or_default());
     Apt { updated, offered, installed }
 }
 
-/// The directory `name` in the user's cache of cgscope, which holds `what`.
+/// The directory `name` in the user's cache of cgscope. `what` names its contents in the error message.
 pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
     linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
         Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
@@ -218,7 +218,7 @@ fn offered(text: &str) -> Vec<String> {
 }
 
 fn said(command: &mut Command) -> Option<String> {
-    // The output that is parsed above is English.
+    // The functions above parse English output.
     let output = command.env("LC_ALL", "C").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,4 +1,4 @@
-//! Running programs one after the other, up to the first that fails.
+//! Runs programs one after the other, up to the first failure.
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -10,25 +10,25 @@ use std::time::Instant;
 
 use crate::failure::Failure;
 
-/// The top of the workspace.
+/// The root directory of the workspace.
 pub(crate) fn workspace() -> PathBuf {
     let xtask = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let xtask = xtask.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
     xtask.parent().map(Path::to_owned).unwrap_or(xtask)
 }
 
-/// The cargo that runs us.
+/// The path of the cargo that runs xtask.
 pub(crate) fn cargo_path() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
-/// Where the user wants results, if not in `target/`. Said relative, it is so to where they stand.
+/// The user's `CARGO_TARGET_DIR`, if set. A relative path is relative to the current directory.
 pub(crate) fn users_target_dir() -> Option<PathBuf> {
     let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
     Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
 }
 
-/// Cargo at the top of the workspace.
+/// A cargo command in the root directory of the workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(cargo_path());
     cargo.current_dir(workspace()).args(arguments);
@@ -44,12 +44,12 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Runs it and waits.
+/// Runs a command and waits for its end.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|why| did_not_start(command, &why))
 }
 
-/// The output of a child as it comes, piece by piece: received from a thread, so that a wait for it can have a limit.
+/// The standard output of a child, piece by piece. A thread reads it, so that the receiver can wait with a timeout.
 pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     let mut out = child.stdout.take();
@@ -69,7 +69,7 @@ pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {
     Failure::Host(format!("{program} did not start ({why}), so this cannot be done; see that it is on PATH"))
 }
 
-/// Steps under one heading, which end with a summary in one line.
+/// Steps under one heading, with a one-line summary at the end.
 pub(crate) struct Steps {
     heading: &'static str,
     since: Instant,
@@ -91,7 +91,7 @@ impl Steps {
         Ok(())
     }
 
-    /// A step that is more than one program.
+    /// Records the result of a step that runs more than one program.
     pub(crate) fn done(&mut self, name: &str, result: Result<(), Failure>) -> Result<(), Failure> {
         result.map_err(|failure| self.failed(name, &failure.to_string()))?;
         self.passed += 1;

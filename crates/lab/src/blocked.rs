@@ -1,4 +1,4 @@
-//! Threads that are blocked, each on one thing that its name tells.
+//! Threads that are blocked, each in the call that its name says.
 
 use std::{
     fs::File,
@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-/// What a thread does for good; it ends only where it fails.
+/// The call that blocks a thread. It returns only if it fails or the load ends.
 type Blocks = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Starts threads named `KIND-HOW` (the kinds are those of the model), and lets them be blocked for `seconds`. `ready` is called when
-/// they have been started.
+/// Starts blocked threads named `KIND-HOW` (the kinds are those of the model) and waits for `seconds`. `ready` is called after
+/// the start.
 ///
 /// # Errors
-/// Where the host refuses a thread or what it is to wait for.
+/// The host refuses a thread or an object that a thread waits for.
 pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -64,7 +64,7 @@ pub fn blocked(seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Resu
     Ok(())
 }
 
-/// A file without a name, open twice: locks are of the open file.
+/// Opens an unlinked file twice: `flock` locks belong to the open file.
 fn same_file_twice() -> io::Result<(File, File)> {
     let path = std::env::temp_dir().join(format!("cgscope-blocked-{}", std::process::id()));
     let both = File::create(&path).and_then(|first| Ok((first, File::open(&path)?)));
@@ -84,19 +84,19 @@ fn drop_lock(mutex: &Mutex<()>) -> io::Result<()> {
 
 fn poll(fd: i32) -> io::Result<()> {
     let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one place, as told.
+    // SAFETY: one entry, and a count of 1.
     checked(unsafe { libc::poll(&mut wanted, 1, -1) } as isize)
 }
 
 fn wait_for_events(epoll: i32) -> io::Result<()> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: one place, as told.
+    // SAFETY: one entry, and a count of 1.
     checked(unsafe { libc::epoll_wait(epoll, &mut event, 1, -1) } as isize)
 }
 
 fn read(fd: i32) -> io::Result<()> {
     let mut number = 0_u64;
-    // SAFETY: as many bytes as told.
+    // SAFETY: the buffer has the size that is passed.
     checked(unsafe { libc::read(fd, (&raw mut number).cast(), size_of::<u64>()) })
 }
 

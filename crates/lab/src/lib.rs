@@ -1,4 +1,4 @@
-//! Loads that are made of more than a function, for the binary `workload`; the tests are in `tests/root`.
+//! Larger loads for the `workload` binary. The tests that use them are in `tests/root`.
 
 mod blocked;
 mod prefork;

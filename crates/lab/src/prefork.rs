@@ -1,4 +1,4 @@
-//! A pool of processes as a web server forks them: each takes a request, computes, asks a remote service and answers.
+//! A pool of forked processes, as in a web server: each takes a request, computes, calls a remote service and answers.
 
 use std::{
     hint, io,
@@ -11,37 +11,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A worker computes so long for a request, on a CPU ...
+/// CPU time that a worker computes for each request.
 pub const COMPUTE: Duration = Duration::from_millis(20);
-/// ... waits so long for the remote service ...
+/// Time that a worker waits for the remote service.
 pub const CALL: Duration = Duration::from_millis(65);
-/// ... and so long for the next request.
+/// Time that a client pauses between two requests.
 pub const PAUSE: Duration = Duration::from_millis(15);
 
-/// Forks `workers` and gives them work for `seconds`. The children are the workers; the remote service and the clients are threads of
-/// this process. `ready` is called when all is under way.
+/// Forks `workers` processes and sends them requests for `seconds`. The children are the workers. Threads of this process are the
+/// remote service and the clients. `ready` is called when all of them have started.
 ///
 /// # Errors
-/// Where the host refuses a process, a thread, a socket or the priority, which only root may have.
+/// The host refuses a process, a thread, a socket or the priority, which only root may set.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Before all others, whatever else the machine does: answers that come late would be another load. Children and threads inherit it.
+    // Run at the highest priority: answers delayed by other programs would change the load. Children and threads inherit it.
     // SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // A name without a file: nothing is left of it, however this ends.
+    // An abstract name: no file is left behind, even after a crash.
     let place = SocketAddr::from_abstract_name(format!("cgscope-prefork-{}", std::process::id()))?;
     let listener = UnixListener::bind_addr(&place)?;
     let (mut services, mut children) = (Vec::new(), Vec::new());
     for _ in 0..workers {
         let (worker_side, service_side) = UnixStream::pair()?;
-        // SAFETY: no thread was started yet, so that the child may do anything.
+        // SAFETY: no thread was started yet, so the child may call any function.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
                 drop((service_side, services));
                 let _ = work(&listener, worker_side);
-                // SAFETY: no preconditions. What the parent has to clean up is not done twice.
+                // SAFETY: no preconditions. `_exit` skips the cleanup, which the parent does.
                 unsafe { libc::_exit(0) };
             }
             child => children.push(child),
@@ -53,7 +53,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     for (at, service) in services.into_iter().enumerate() {
         thread::Builder::new().name("remote".into()).spawn(move || serve(service))?;
         let pool = place.clone();
-        // One after the other, so that they do not all compute at once.
+        // Stagger the clients, so that the workers do not all compute at once.
         let begins = cycle * at as u32 / workers as u32;
         thread::Builder::new().name("client".into()).spawn(move || {
             thread::sleep(begins);
@@ -63,7 +63,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     ready()?;
     thread::sleep(end.saturating_duration_since(Instant::now()));
     for child in children {
-        // SAFETY: children of ours that have not been reaped.
+        // SAFETY: these are our children, and they have not been reaped.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
@@ -72,9 +72,9 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
     Ok(())
 }
 
-/// The worker: until the pool is gone.
+/// A worker. Runs until the parent kills it.
 fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
-    // SAFETY: no preconditions. Who is killed cannot kill.
+    // SAFETY: no preconditions. If the parent is killed, it cannot kill its workers, so the kernel does.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     loop {
         let (mut client, _) = listener.accept()?;
@@ -88,7 +88,7 @@ fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
     }
 }
 
-/// The remote service: it answers late.
+/// The remote service: answers each request after `CALL`.
 fn serve(mut worker: UnixStream) -> io::Result<()> {
     loop {
         worker.read_exact(&mut [0])?;
@@ -97,7 +97,7 @@ fn serve(mut worker: UnixStream) -> io::Result<()> {
     }
 }
 
-/// A client: one request after the other.
+/// A client: sends one request after the other.
 fn ask(pool: &SocketAddr) -> io::Result<()> {
     loop {
         UnixStream::connect_addr(pool)?.read_exact(&mut [0])?;
@@ -105,10 +105,10 @@ fn ask(pool: &SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Time on a CPU of this thread.
+/// CPU time of this thread.
 fn ran() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is written whole.
+    // SAFETY: the call writes the whole struct.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,4 +1,4 @@
-//! Cgroups as Kubernetes and systemd name them, their limits, and who made whom wait.
+//! Cgroups named as by Kubernetes and systemd, their limits, and pairs of victim and culprit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,15 +11,15 @@ use cgscope_model::{Blame, CgroupReading, PairReading, selection::path_and_ances
 
 use crate::{CPUS, Chance};
 
-/// Id of the root; the others follow.
+/// Id of the root. Other cgroups have the next ids.
 pub(crate) const ROOT: u64 = 1;
-/// One of this many cgroups has a quota ...
+/// One in this many cgroups has a quota.
 const WITH_QUOTA: u64 = 8;
-/// ... and one of this many quotas runs out.
+/// One in this many quotas runs out.
 const RAN_OUT: u64 = 4;
 
 pub(crate) struct CgroupNames {
-    /// By id.
+    /// Paths by cgroup id.
     pub paths: BTreeMap<u64, Arc<str>>,
     /// Ids of cgroups with tasks.
     pub leaves: Vec<u64>,
@@ -44,7 +44,7 @@ impl CgroupNames {
     }
 }
 
-/// Most leaves are containers; the others are services, programs of users, and virtual machines.
+/// The path of a leaf. Most leaves are containers; the others are services, user applications, and virtual machines.
 fn path_of(leaf: u64) -> String {
     match leaf % 20 {
         0..16 => pod(leaf),
@@ -72,14 +72,14 @@ fn pod(leaf: u64) -> String {
 fn hex(mut chance: Chance, digits: usize) -> String {
     let mut out = String::new();
     while out.len() < digits {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{:016x}", chance.next());
     }
     out.truncate(digits);
     out
 }
 
-/// Throttled time in a round, ns; `None`: no quota, or it did not run out.
+/// Throttled time per round, ns. `None` if the cgroup has no quota or its quota does not run out.
 fn throttled_ns(id: u64) -> Option<u64> {
     let mut chance = Chance::of(id ^ 0x71);
     (has_quota(id) && chance.below(RAN_OUT) == 0).then(|| 5_000_000 + chance.below(200_000_000))
@@ -122,7 +122,7 @@ fn limits_of(id: u64, round: u64) -> CgroupReading {
     }
 }
 
-/// One culprit per cgroup, and the quotas that ran out.
+/// One culprit per leaf cgroup, and a pair for each quota that ran out.
 pub(crate) fn pairs(names: &CgroupNames, round: u64) -> Vec<PairReading> {
     let nobody: Arc<str> = "".into();
     let pair = |victim: u64, culprit: u64, blame: Blame, ns: u64| PairReading {
@@ -136,7 +136,7 @@ pub(crate) fn pairs(names: &CgroupNames, round: u64) -> Vec<PairReading> {
     let mut pairs = Vec::new();
     for victim in &names.leaves {
         let mut chance = Chance::of(victim ^ 0x99);
-        // Few make many wait: the square prefers the first cgroups.
+        // A few culprits make many tasks wait: the product of two random numbers favours the first cgroups.
         let leaves = names.leaves.len() as u64;
         let square = chance.below(leaves) * chance.below(leaves) / leaves;
         let culprit = if chance.below(10) == 0 { KERNEL } else { names.leaves[square as usize] };

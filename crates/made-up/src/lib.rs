@@ -1,4 +1,4 @@
-//! Samples of a host that does not exist, of any size, for tests and benches. The same arguments always give the same Sample.
+//! Generates samples of a fictitious host of any size, for tests and benches. Equal arguments always give equal samples.
 
 mod cgroups;
 pub mod small;
@@ -12,16 +12,16 @@ use cgscope_model::{
     Mode, NodeReading, Sample, TaskReading, Totals,
 };
 
-/// Length of a round, ns: readings are a second apart.
+/// Length of a round, ns. Samples of successive rounds are this far apart.
 pub const ROUND_NS: u64 = 1_000_000_000;
-/// CPUs of the host, half of them on each of two nodes.
+/// Number of CPUs of the host. Each of its two NUMA nodes has half of them.
 pub const CPUS: u32 = 64;
 
-/// The Sample after `round` rounds of a host with `tasks` tasks in `cgroups` cgroups (at least 1) and their ancestors. Some tasks
-/// are kernel threads in the root. Nothing has happened in round 0; each later round adds the same to every figure.
+/// The sample after `round` rounds of a host with `tasks` tasks in `cgroups` leaf cgroups (at least 1) and their ancestors.
 ///
-/// The cgroups are pods of Kubernetes (two containers each, one of them a `pause`), services and users, some with quotas. Processes
-/// have up to ten threads. Each cgroup has one pair of victim and culprit, and another one if its quota ran out.
+/// All counters are zero in round 0; each later round adds the same amount to every counter. The cgroups are Kubernetes pods (two
+/// containers each, one of them `pause`), services and users, some with quotas. Some tasks are kernel threads in the root cgroup.
+/// Processes have up to ten threads. Each leaf has one pair of victim and culprit, and another pair if its quota ran out.
 pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
     let names = cgroups::CgroupNames::new(cgroups.max(1));
     Sample {
@@ -77,8 +77,8 @@ fn node(node: u32) -> NodeReading {
     NodeReading { node, memory_bytes: Some(256 << 30), free_bytes }
 }
 
-/// The Sample with accounts: a quarter of the time on a CPU is in the kernel, a tenth of the time off it waits for a device. The
-/// coarse mode has no time blocked.
+/// Adds accounts to a sample: a quarter of the CPU time is in the kernel, and a tenth of the blocked time waits for a device.
+/// In the coarse mode, the accounts have no blocked time.
 pub fn with_accounts(sample: Sample) -> Sample {
     let Sample { mono_ns, mode, .. } = sample;
     let of_task = |task: TaskReading| {
@@ -109,7 +109,7 @@ fn blocked(ns: u64) -> ByState {
     ByState(states)
 }
 
-/// Pseudo-random numbers (splitmix64), always the same ones for a seed.
+/// Pseudo-random numbers (splitmix64). Equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 struct Chance(u64);
 
@@ -126,7 +126,7 @@ impl Chance {
         x ^ (x >> 31)
     }
 
-    /// From 0 to below `end`.
+    /// A number from 0 to `end` - 1.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }

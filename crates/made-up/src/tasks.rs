@@ -1,4 +1,4 @@
-//! Tasks, exited ones included.
+//! Tasks, including exited tasks.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::{
     node_of, shared,
 };
 
-/// One of this many tasks is a kernel thread.
+/// One in this many tasks is a kernel thread.
 const KERNEL_THREADS: u32 = 50;
 /// Maximum number of threads in a process.
 const THREADS: u32 = 10;
-/// One of this many tasks waits at the moment of reading.
+/// One in this many tasks is waiting at the time of the reading.
 const PENDING: u64 = 97;
-/// One of this many tasks is busy.
+/// One in this many tasks is busy.
 const BUSY: u64 = 9;
 const FIRST_TID: u32 = 1_000;
 
@@ -48,7 +48,9 @@ pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<TaskReadin
     (FIRST_TID..).zip(owners(tasks, names)).map(|(tid, owner)| task(tid, owner, round)).collect()
 }
 
-/// Kernel threads first. The first of the two cgroups of a pod only holds the pod: it has one task.
+/// The cgroup, process and name of each task, kernel threads first.
+///
+/// Two leaf cgroups form a pod. The first of them has only one task, `pause`.
 fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
     let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
     let pause: Arc<str> = "pause".into();
@@ -122,7 +124,7 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
     }
 }
 
-/// Most tasks that cannot run sleep; some wait for a disk.
+/// The state of a task. Most tasks that cannot run are sleeping; some wait for a disk.
 fn state(tid: u32, could_run: bool) -> TaskState {
     match tid % 500 {
         _ if could_run => TaskState::Running,
@@ -139,14 +141,14 @@ fn by_node(cpu: u32, ran_ns: u64, away_ns: u64) -> Vec<(u32, u64)> {
     by_node
 }
 
-/// The waits of a task so far.
+/// The waits of a task since it started.
 struct MadeUpWaits {
     hist: Hist,
     by_cause: ByCause,
 }
 
 impl MadeUpWaits {
-    /// The same few waits in each round, in 5 to 15 buckets around some microseconds and up to some milliseconds.
+    /// The waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to milliseconds.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;
@@ -175,7 +177,7 @@ impl MadeUpWaits {
     }
 }
 
-/// A few tasks exited in every tenth cgroup.
+/// Readings of exited tasks: a few in every tenth leaf cgroup.
 pub(crate) fn exited(names: &CgroupNames, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
     some.map(|id| {

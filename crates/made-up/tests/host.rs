@@ -1,4 +1,4 @@
-//! What is made up keeps the rules of what is read.
+//! Checks that generated samples follow the same rules as real ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 

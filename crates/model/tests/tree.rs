@@ -67,7 +67,9 @@ fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
         let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;
         Some((at.clone(), limits.quota_cores()?))
     });
-    quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.len().cmp(&b.0.len())))
+    // If equal, the ancestor's. The length of a path does not tell: "" and "a" are below "/".
+    let depth = |path: &str| path_and_ancestors(path).count();
+    quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| depth(&a.0).cmp(&depth(&b.0))))
 }
 
 /// Checks that the tree and the interval agree on each cgroup.

@@ -1,4 +1,4 @@
-//! Takes whatever the fuzzer makes up for what a client sends to the daemon, and for what a daemon sends to a viewer.
+//! Fuzz target for the daemon's protocol: bytes that a client sends to the daemon, or a daemon to a viewer.
 #![no_main]
 
 use cgscope_fuzz::{conversation::Said, memory};

@@ -1,4 +1,4 @@
-//! Reads whatever recordings the fuzzer makes up.
+//! Fuzz target for the reader of recordings.
 #![no_main]
 
 use cgscope_fuzz::{memory, recordings};

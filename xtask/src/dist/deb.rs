@@ -1,4 +1,4 @@
-//! The Debian package, by dpkg-deb from a tree: there is nothing that debhelper would have to find out.
+//! Builds the Debian package with dpkg-deb from a directory tree. The package is too simple to need debhelper.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use crate::root::is_on_path;
 use crate::steps;
 
-/// Scripts that dpkg runs.
+/// Maintainer scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
-/// The file that the administrator may change.
+/// The configuration file, which the administrator may change.
 const CONFIGURATION: &str = "etc/cgscope/cgscope.toml";
 
 pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
@@ -44,7 +44,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
 fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -> Result<(), Failure> {
     let usr = Tree::new(tree.root.join("usr"))?;
     contents.put_common(&usr, "/usr")?;
-    // Names of functions are half of the size of a package, and of no use to its users.
+    // Symbols are half of the package's size, and its users do not need them.
     let mut strip = Command::new("strip");
     strip.args(["--strip-all", "--remove-section=.comment"]);
     said(strip.arg(usr.root.join("bin/cgscope")))?;
@@ -60,7 +60,7 @@ fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -
     tree.copy(&debian.join("../cgscope.toml"), CONFIGURATION, 0o644)
 }
 
-/// Writes the files that dpkg reads. Must come last, as it counts the others.
+/// Writes the files that dpkg reads. Call this last, because they contain the sizes and checksums of the other files.
 fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
     let files = tree.files()?;
     let mut sums = Command::new("md5sum");

@@ -1,4 +1,4 @@
-//! The packages that are linked into the binary, with their licences, most of which require that.
+//! Lists the crates that are linked into the binary, with their licence texts. Most licences require this.
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -16,7 +16,7 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-/// Names of files with licences begin so.
+/// Prefixes of the names of licence files.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ struct Package {
     licence: String,
 }
 
-/// The list of packages, then the texts, each once with its packages.
+/// The list of packages, then each licence text once with its packages.
 pub(super) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
@@ -53,7 +53,7 @@ pub(super) fn third_party() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`; `None` for our own packages, whose path follows.
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`. `None` for our own packages: their line contains a path.
 fn package(line: &str) -> Option<Package> {
     let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
     let id = id.trim_end_matches(" (proc-macro)");
@@ -62,7 +62,7 @@ fn package(line: &str) -> Option<Package> {
     (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
 }
 
-/// Where cargo has unpacked the sources of packages.
+/// The directories with the sources of packages that cargo unpacked.
 fn registry_sources() -> Vec<PathBuf> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();

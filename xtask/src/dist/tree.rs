@@ -1,4 +1,4 @@
-//! The files of a package as they are installed.
+//! The directory tree of a package, as it is installed.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{cannot_read, cannot_write, said};
 use crate::failure::Failure;
 
-/// A directory that stands for the root, or for a directory below it.
+/// A directory that represents the target's root or a directory below it.
 pub(super) struct Tree {
     pub(super) root: PathBuf,
 }
@@ -19,7 +19,7 @@ impl Tree {
         Ok(Self { root })
     }
 
-    /// Writes a file. Missing directories are made, readable for everybody whatever our umask.
+    /// Writes a file. Creates missing directories, readable by everybody, regardless of the umask.
     pub(super) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
         let file = self.root.join(path);
         let mut directory = self.root.clone();
@@ -39,13 +39,13 @@ impl Tree {
         self.put(path, &content, mode)
     }
 
-    /// Writes `PATH.gz`, without name and time in it.
+    /// Writes `PATH.gz`. The gzip header contains no name and no time.
     pub(super) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
         self.put(path, content, 0o644)?;
         said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
-    /// All files, relative to the root, in order.
+    /// All files, relative to the root, sorted.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         let mut directories = vec![self.root.clone()];

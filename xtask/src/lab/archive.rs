@@ -1,5 +1,5 @@
-//! Packages that are unpacked and not installed. They are downloaded with a state of apt of our own, as the machine's has only one
-//! release.
+//! Downloads and unpacks Debian packages without installing them. It uses its own apt configuration, because the machine's apt
+//! knows only one release.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::failure::Failure;
 use crate::lab::output;
 use crate::steps;
 
-/// The releases with our kernels. Mirrors may no longer have all of them.
+/// The Debian releases that have our kernels. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// A state of apt apart from the machine's. Nothing is fetched before it is needed.
+/// An apt configuration that is separate from the machine's. It fetches package lists only when needed.
 pub(crate) struct Apt {
     place: PathBuf,
     has_lists: Cell<bool>,
@@ -23,7 +23,7 @@ impl Apt {
         Self { place, has_lists: Cell::new(false) }
     }
 
-    /// Fetches new lists, once, from the machine's own mirror.
+    /// Fetches new lists from the machine's own mirror, once per run.
     fn update(&self) -> Result<(), Failure> {
         if self.has_lists.replace(true) {
             return Ok(());
@@ -43,7 +43,7 @@ impl Apt {
             Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
         })?;
         eprintln!("lab: reading the archive's lists of packages");
-        // It fails if the mirror no longer has one of the releases, after fetching the others.
+        // `apt-get update` fails if the mirror lacks one of the releases, but it fetches the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
     }
@@ -71,12 +71,12 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // APT_CONFIG: the machine's settings may start programs after an update.
+        // Ignore the machine's settings: they may start programs after an update.
         command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// Names of packages that begin with one of these.
+    /// Names of all packages that begin with one of these prefixes.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
         self.update()?;
         let mut names = Vec::new();
@@ -114,7 +114,7 @@ impl Apt {
     }
 }
 
-/// The main archive. Updates and security have another last directory.
+/// The URI of the main archive. URIs of updates and security do not end in `/debian`.
 fn mirror(uris: &str) -> Option<&str> {
     uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }

@@ -1,4 +1,4 @@
-//! The root of a virtual machine: the binary, its tests, the programs that they call with their libraries, and a first process.
+//! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
@@ -8,11 +8,11 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::lab::output;
 
-/// Programs that the tests call. Others come from busybox; these must be as on the host, or busybox lacks them.
+/// Programs from the host that the tests call. Others come from busybox; it lacks these, or its versions differ too much.
 const PROGRAMS: &str = "bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
     stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
-/// Files for these programs: tmux needs a terminal that it knows and a locale with UTF-8.
+/// Files for these programs. tmux needs a terminfo entry and a UTF-8 locale.
 const FILES: [&str; 5] = [
     "/lib/terminfo/s/screen",
     "/lib/terminfo/t/tmux",
@@ -29,7 +29,7 @@ pub(crate) struct Binaries {
     pub(crate) workload: PathBuf,
 }
 
-/// The archive of the root, with the script of the first process.
+/// Builds the archive of the root file system. The init script runs `job`.
 pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut archive = Archive::new();
     for (link, to) in
@@ -49,12 +49,12 @@ pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure
     }
     archive.link("/usr/bin/sh", "dash");
     for file in FILES {
-        // Not every distribution has them there; the test of a missing terminal reports it.
+        // Some distributions keep these files elsewhere; a test then reports the missing terminal.
         if let Ok(content) = fs::read(file) {
             archive.file(&merged(file), 0o644, &content);
         }
     }
-    // The tests expect the two others where they were built.
+    // The tests expect `cgscope` and `workload` at the path where they were built.
     for binary in [&binaries.cgscope, &binaries.workload] {
         add_with_libraries(&mut archive, binary, &binary.display().to_string())?;
     }
@@ -64,7 +64,7 @@ pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure
     Ok(archive.finish())
 }
 
-/// Finds a program; those of administration are not always on PATH.
+/// Finds a program on PATH or in the `sbin` directories, which PATH may lack.
 fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -75,7 +75,7 @@ fn find(program: &str) -> Result<PathBuf, Failure> {
 
 fn add_with_libraries(archive: &mut Archive, from: &Path, to: &str) -> Result<(), Failure> {
     archive.file(&merged(to), 0o755, &read(from)?);
-    // It fails for static programs, which need none.
+    // ldd fails for static programs, which need no libraries.
     for library in libraries(&output(Command::new("ldd").arg(from))?) {
         let place = merged(library);
         if !archive.has(&place) {
@@ -89,7 +89,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|why| Failure::Step(format!("lab: {} cannot be read ({why})", path.display())))
 }
 
-/// The paths in the output of ldd.
+/// The library paths in the output of ldd.
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let path = line.split_once(" => ").map_or(line, |(_, path)| path).trim();
@@ -97,7 +97,7 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The path in the machine, where `/lib` and others are links into `/usr`.
+/// The path inside the machine, where `/bin`, `/lib` and `/lib64` are links into `/usr`.
 fn merged(path: &str) -> String {
     let is_linked = ["/bin/", "/lib/", "/lib64/"].iter().any(|dir| path.starts_with(dir));
     if is_linked { format!("/usr{path}") } else { path.to_owned() }
@@ -107,8 +107,9 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// The archive of a kernel's first root: cpio in the form "newc" (`Documentation/driver-api/early-userspace`). The files belong to
-/// root. Paths are absolute; directories above a file are added.
+/// An initramfs archive: cpio in the "newc" format (`Documentation/driver-api/early-userspace`).
+///
+/// All files belong to root. Paths are absolute; missing parent directories are added.
 struct Archive {
     bytes: Vec<u8>,
     made: BTreeSet<String>,
@@ -144,7 +145,7 @@ impl Archive {
         self.bytes
     }
 
-    /// The kernel makes no missing directories: each must be in the archive before its files.
+    /// Adds the parent directories. The kernel creates none, so they must precede their files in the archive.
     fn parents(&mut self, path: &str) {
         if let Some(parent) = Path::new(path).parent().and_then(Path::to_str).filter(|parent| *parent != "/")
         {

@@ -1,4 +1,4 @@
-//! Which kernels, and how one is extracted from the distribution's packages.
+//! Selects kernels, and extracts them from Debian's packages.
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::lab::plan;
 use crate::lab::request::Request;
 use crate::setup;
 
-/// A series of kernels: `6.12`.
+/// A kernel series, such as `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 
@@ -26,13 +26,16 @@ impl std::fmt::Display for Series {
     }
 }
 
-/// The default. For series that the archive no longer has, the next one there is taken.
+/// The default series. If the archive no longer has a series, the next available one replaces it.
 ///
-/// 5.10 is below what cgscope supports; 6.1 is the oldest supported that a release of Debian has; 6.12 has the clock of
-/// throttled time; 6.16 has the wakeups of 6.14 and is the last before throttling by task (6.18); 7.2 is the newest.
+/// * 5.10: older than the supported kernels
+/// * 6.1: the oldest supported kernel in a Debian release
+/// * 6.12: has the clock of throttled time
+/// * 6.16: has the wakeups of 6.14; the last before per-task throttling (6.18)
+/// * 7.2: the newest kernel
 pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
 
-/// The oldest and the newest supported ones among them.
+/// The oldest supported kernel in [`DEFAULT`].
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
@@ -43,18 +46,18 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
-/// The directory of kernels and of apt's lists.
+/// The cache directory for kernels and apt's package lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
     setup::cache("lab", "kernels")
 }
 
-/// Downloads missing kernels. Existing ones are kept; remove one to get the newest of its series.
+/// Downloads missing kernels. Existing files are kept; remove a file to get the newest kernel of its series.
 pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
     for series in &request.kernels {
         match fetch_one(apt, *series) {
             Ok(kernel) => kernels.push(kernel),
-            // Archives drop old kernels.
+            // Archives remove old kernels: skip an unsupported one that the user did not request.
             Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
                 eprintln!("{failure}");
             }
@@ -64,7 +67,7 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     Ok(kernels)
 }
 
-/// Where the image of a series is kept.
+/// The path of the kernel image of a series.
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
     Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
 }
@@ -78,7 +81,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 }
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
-    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
+    // Since 6.19, the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
@@ -89,7 +92,7 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     let unpacked = image.with_extension("new");
     let _ = fs::remove_dir_all(&unpacked);
     apt.unpack(name, &unpacked)?;
-    // The rest, modules for the most part, is not needed.
+    // The rest of the package, mostly modules, is not needed.
     let found = find_image(&unpacked).ok_or_else(|| io::Error::other("no vmlinuz in it"));
     found
         .and_then(|found| fs::rename(found, image))
@@ -98,7 +101,7 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `boot/vmlinuz-VERSION`, or in the newest packages `usr/lib/modules/VERSION/vmlinuz`.
+/// Finds `boot/vmlinuz-VERSION`, or `usr/lib/modules/VERSION/vmlinuz` in the newest packages.
 fn find_image(unpacked: &Path) -> Option<PathBuf> {
     let below = |dir: &str| {
         fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path())
@@ -109,26 +112,28 @@ fn find_image(unpacked: &Path) -> Option<PathBuf> {
     below("boot").chain(beside_modules).find(|path| is_image(path) && path.is_file())
 }
 
-/// The package of the newest kernel of the series, or of the next available series below the next one of ours. The flavour `cloud`
-/// for virtual machines has all that the tests need, at a third of the size.
+/// Chooses the package with the newest kernel of the series.
+///
+/// If the archive lacks the series, takes the next available series that is lower than the next one in [`DEFAULT`]. The `cloud`
+/// flavour has everything that the tests need, at a third of the size.
 fn choose(names: &[String], series: Series) -> Option<&str> {
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
     let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
-    // If two packages have the kernel, the image is in the one whose name is first in the alphabet.
+    // If two packages have this kernel, the image is in the alphabetically first one (`linux-binary-*`).
     let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
     best.map(|(_, name)| name)
 }
 
-/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`; `None` for other packages.
+/// The version numbers in `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;
     let parts = version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     let numbers: Vec<u32> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    // Release candidates, `7.3-cloud-amd64`, have only two.
+    // Release candidates, such as `7.3-cloud-amd64`, have only two numbers.
     (numbers.len() > 2).then_some(numbers)
 }
 

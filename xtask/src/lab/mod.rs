@@ -1,4 +1,4 @@
-//! The tests as root on other kernels, each in a virtual machine.
+//! Runs the tests that need root on other kernels, each in a virtual machine.
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::process::Command;
@@ -25,7 +25,7 @@ pub(crate) use request::Request;
 use results::{KernelReport, Outcome};
 use vm::Qemu;
 
-/// Machines at a time: each has four CPUs, and its tests wait more than they compute.
+/// Number of machines that run at once. Each has four CPUs, and its tests wait more than they compute.
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
@@ -69,9 +69,10 @@ fn list(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the released binary and its tests. Selected with the whole workspace, these are linked from what the unit tests have compiled:
-/// a package by itself has other features of its dependencies. Tests that take minutes measure what they are linked with, so they
-/// are optimised, too.
+/// Builds the release binary and its tests.
+///
+/// `--workspace` reuses what the unit tests compiled: a single package enables other features of its dependencies. The tests that
+/// take minutes measure code that is linked into them, so these tests are optimised, too.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
@@ -88,13 +89,13 @@ fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// The standard output of a program, whether it fails or not.
+/// The standard output of a program, even if the program fails.
 fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a script on one kernel after the other, and prints its output at once.
+/// Runs a script on one kernel after the other and prints its output immediately.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
@@ -107,7 +108,7 @@ fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) 
     Ok(())
 }
 
-/// Runs the tests on each kernel, some machines at a time.
+/// Runs the tests on each kernel, [`MACHINES`] at a time.
 fn run_all(
     request: &Request,
     qemu: &Qemu,
@@ -188,7 +189,7 @@ fn run_one(
     Ok(report)
 }
 
-/// The script of the first process.
+/// The script that init runs in the machine.
 fn job(planned: &BTreeMap<String, Outcome>) -> String {
     let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
     let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();
@@ -199,7 +200,8 @@ fn job(planned: &BTreeMap<String, Outcome>) -> String {
     job
 }
 
-/// Failed tests run once more by themselves: four CPUs are emulated on two, and may stand still for longer than a test expects.
+/// The part of the script that runs the tests. Failed tests run once more, alone: four CPUs are emulated on two, so a CPU may
+/// stop for longer than a test expects.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"

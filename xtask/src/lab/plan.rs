@@ -1,12 +1,12 @@
-//! Which tests run on which kernels. A test that is not named here runs on every supported one.
+//! Selects which tests run on which kernels. A test that is not named here runs on every supported kernel.
 use crate::lab::kernels::Series;
 use crate::lab::results::Outcome;
 use crate::lanes::LONG;
 
-/// The oldest kernel that cgscope supports in full: see `Feature::LoopHelper`.
+/// The oldest kernel that cgscope fully supports: see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
-/// Tests that run on the host alone, by the beginnings of their full names, with the reason.
+/// Tests that run only on the host: the reason, and prefixes of their full names.
 const HOST_ONLY: [(&str, &[&str]); 27] = [
     (
         "reads two ways at one moment, which emulation draws out to many",
@@ -61,13 +61,15 @@ const HOST_ONLY: [(&str, &[&str]); 27] = [
     ),
 ];
 
-/// Tests that also run on kernels below the supported ones. On others they run as [`ENDS`] do.
+/// Tests that also run on unsupported, older kernels. On supported kernels they run like [`ENDS`].
 const BELOW_AND_ENDS: [&str; 3] = ["coarse::", "coarse_fallback::", "sample::the_coarse_mode"];
 
-/// Tests that depend on the kernel little: they run on the oldest and the newest one, and on all with `--all`.
+/// Tests that hardly depend on the kernel. They run on the oldest and the newest kernel, and with `--all` on every kernel.
 const ENDS: [&str; 4] = ["serve::", "bad_input::", "record::", "bytes::"];
 
-/// The outcome of a test before the run: unfinished if it should run on the kernel. `ends`: the kernel is the oldest or the newest supported one of the run, or every test was requested.
+/// The outcome of a test before the run: `Unfinished` if the test should run on the kernel.
+///
+/// `ends`: the kernel is the oldest or the newest supported kernel of the run, or every test was requested.
 pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     if test.contains(LONG) {
         return Outcome::HostOnly("takes minutes");

@@ -2,13 +2,13 @@
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
-/// Sums, moves, every cause, and figures that several viewers share.
+/// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
 const PART: [&str; 3] = ["truth::two_busy", "ledger::everything", "shared::"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(super) kernels: Vec<Series>,
-    /// They were named, so each must exist.
+    /// The user named the kernels, so each must exist.
     pub(super) named: bool,
     pub(super) shell: bool,
     pub(super) list: bool,
@@ -51,14 +51,15 @@ impl Request {
         Ok(request)
     }
 
-    /// The oldest and the newest kernel, and tests that show their differences: all, or a part that takes a minute or two.
+    /// The oldest and the newest kernel, with tests that show their differences. Unless `is_long`, only a part of these tests,
+    /// which takes a minute or two.
     pub(crate) fn for_checks(is_long: bool) -> Self {
         let filters = if is_long { ["truth::", "ledger::", "shared::"] } else { PART };
         let kernels = vec![kernels::OLDEST, kernels::NEWEST];
         Self { kernels, named: true, filters: filters.map(str::to_owned).into(), ..Self::default() }
     }
 
-    /// A filter that matches none of the tests.
+    /// The first filter that matches none of the tests.
     pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
         let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));
         self.filters.iter().map(String::as_str).find(|filter| !fits(filter))

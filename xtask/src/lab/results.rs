@@ -1,4 +1,4 @@
-//! The results of the tests in a machine, and their table.
+//! Parses the results of the tests in a machine and prints them as a table.
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
@@ -6,21 +6,21 @@ use crate::lab::kernels::Series;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// It failed, and passed when it ran once more.
+    /// The test failed, and passed when it ran once more.
     PassedAgain,
     Failed,
-    /// It should have run, and its end is unknown.
+    /// The test should have run, but its outcome is unknown.
     Unfinished,
-    /// It runs on the host alone, for this reason.
+    /// The test runs only on the host, for this reason.
     HostOnly(&'static str),
-    /// It does not run on this kernel, for this reason.
+    /// The test does not run on this kernel, for this reason.
     Elsewhere(&'static str),
 }
 
 #[derive(Debug)]
 pub(crate) struct KernelReport {
     pub(crate) series: Series,
-    /// As the kernel names it; empty if it did not boot.
+    /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
     pub(crate) log: String,
@@ -29,7 +29,7 @@ pub(crate) struct KernelReport {
     pub(crate) doctor: Option<i32>,
     /// The exit code of the last run of tests, if any ran.
     pub(crate) tests: Option<i32>,
-    /// Why it was stopped, unless it ended by itself.
+    /// Why the machine was stopped, unless it ended by itself.
     pub(crate) stopped: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl KernelReport {
     pub(crate) fn has_passed(&self) -> bool {
         let bad = [Outcome::Failed, Outcome::Unfinished];
         let have_run = self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain) != 0;
-        // The exit code, too, as output of a test's children may look like an outcome.
+        // Check the exit code, too, because output of a test's children may look like an outcome.
         let has_ended =
             self.stopped.is_none() && self.doctor.is_some() && (!have_run || self.tests == Some(0));
         has_ended && !self.release.is_empty() && bad.iter().all(|bad| self.count(bad) == 0)
@@ -54,12 +54,12 @@ impl KernelReport {
     }
 }
 
-/// The value of the first line `lab: WHAT VALUE`.
+/// The value in the first line `lab: WHAT VALUE`.
 pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
-/// The outcomes in the output of libtest. Output of a test's children may precede the outcome.
+/// Parses the outcomes in the output of libtest. Output of a test's children may precede the outcome.
 pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
     let mut running = None;
@@ -85,7 +85,7 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     outcomes
 }
 
-/// A table in Markdown: tests that passed, by module and kernel.
+/// A Markdown table of passed tests, by module and kernel.
 pub(crate) fn table(reports: &[KernelReport]) -> String {
     let names = reports.iter().flat_map(|report| report.outcomes.keys());
     let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
@@ -133,7 +133,7 @@ fn cell(report: &KernelReport, name: &str) -> String {
     if failed > 0 { format!("**{cell}**") } else { cell }
 }
 
-/// The tests that the table does not show, by name.
+/// The names of tests that failed, did not run, or passed only when repeated.
 pub(crate) fn notes(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for (outcome, what) in [
@@ -150,7 +150,7 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
     lines + &host_only(reports) + &elsewhere(reports)
 }
 
-/// Test by test, as nothing else shows that they did not run.
+/// Lists each test that runs only on the host, because the table does not show that it was skipped.
 fn host_only(reports: &[KernelReport]) -> String {
     let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {
@@ -161,7 +161,7 @@ fn host_only(reports: &[KernelReport]) -> String {
     tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
 }
 
-/// The number of tests by kernel, reason and module.
+/// The number of tests that do not run on a kernel, by kernel, reason and module.
 fn elsewhere(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for report in reports {

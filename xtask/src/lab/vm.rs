@@ -1,4 +1,4 @@
-//! A virtual machine in QEMU, which emulates every instruction, so that hosts without virtualization can run it.
+//! Runs a virtual machine in QEMU. QEMU emulates every instruction, so this works on hosts without hardware virtualization.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,26 +13,26 @@ use crate::steps;
 /// Maximum time without output.
 const SILENCE: Duration = Duration::from_secs(150);
 const LIFE: Duration = Duration::from_secs(900);
-/// Lines of the console that are shown after a failure.
+/// Number of console lines that are shown after a failure.
 const LAST_LINES: usize = 25;
 
-/// Only error messages of the kernel, and no delays for real hardware.
+/// Kernel command line: log only errors, and skip delays for real hardware.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
-/// The directory of a run, with `initrd` and `console.log`.
+/// The directory of a run, which contains `initrd` and `console.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
     let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
     target.join("lab").join(kernel.series.to_string())
 }
 
-/// The command line without the two serial lines.
+/// The QEMU command without the two serial ports.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // It must end even if we are killed: QEMU has no option for that.
+    // setpriv ends QEMU even if xtask is killed; QEMU has no option for that.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(&qemu.program);
     if let Some(data) = &qemu.data {
-        // The firmware of the installed QEMU.
+        // Also search for firmware in the directory of the SeaBIOS package.
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
@@ -46,8 +46,9 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
     command
 }
 
-/// Runs a machine to its end, and calls `said` with its output piece by piece. Returns why the machine was stopped, with the last
-/// lines of its console, unless it ended by itself.
+/// Runs a machine to its end and calls `said` with its output piece by piece.
+///
+/// Returns `None` if the machine ended by itself, otherwise why it was stopped and the last lines of its console.
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
@@ -88,13 +89,13 @@ pub(crate) fn run(
     Ok(why.map(|why| format!("{why}\n{}", last_lines(&console))))
 }
 
-/// Runs a machine with the console in this terminal.
+/// Runs a machine with its console in this terminal.
 pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), Failure> {
     let initrd = put(&place(kernel), initrd)?;
     let mut command = machine(qemu, kernel, &initrd);
-    // Ctrl-C belongs to the shell inside; Ctrl-A X ends the machine.
+    // Ctrl-C goes to the shell inside the machine; Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
-    // The second serial line is unused here.
+    // The second serial port is unused here.
     let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
     let _ = fs::remove_file(initrd);
     ended.map(drop)
@@ -121,25 +122,27 @@ struct Machine(Child);
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Neither does anything after a wait.
+        // Both calls do nothing if the process has already been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Before 8.1 one CPU may run an instruction that another has just changed ("accel/tcg: Always lock pages before translation").
-/// A kernel changes its own when BPF's statistics go on and off, and crashes ("Oops: int3").
+/// The oldest QEMU that works.
+///
+/// Before 8.1, a CPU may run an instruction that another CPU just changed (fixed by "accel/tcg: Always lock pages before
+/// translation"). So a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
 const LEAST: (u32, u32) = (8, 1);
 
-/// A QEMU that emulates a kernel faithfully.
+/// A QEMU that is new enough.
 pub(crate) struct Qemu {
     program: PathBuf,
-    /// Its files, if it is not installed.
+    /// The directory of its data files, if it is not installed.
     data: Option<PathBuf>,
 }
 
 impl Qemu {
-    /// The installed one; if that is too old, the backport of its release, unpacked and not installed.
+    /// Finds the installed QEMU. If it is too old, downloads and unpacks the backport without installing it.
     pub(crate) fn find(apt: &Apt) -> Result<Self, Failure> {
         let installed = PathBuf::from("qemu-system-x86_64");
         if is_new_enough(&installed) {

@@ -1,4 +1,4 @@
-//! The kernel's own count of time in BPF programs.
+//! Reads the kernel's statistics of time spent in BPF programs.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd};
 
@@ -8,7 +8,9 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 
-/// Until the result is dropped, the kernel counts as with `kernel.bpf_stats_enabled` set to 1 (Linux 5.8), however this process ends.
+/// Enables the kernel's BPF statistics, like `kernel.bpf_stats_enabled` = 1 (Linux 5.8), until the result is dropped.
+///
+/// The kernel also disables them if this process is killed.
 pub fn start() -> Result<OwnedFd> {
     enable_stats(Stats::RunTime).context("the kernel cannot be told to count; root is needed")
 }
@@ -18,7 +20,7 @@ pub fn program_ids() -> Result<Vec<u32>> {
     Ok(loaded_programs().map(|program| program.map(|program| program.id())).collect::<Result<_, _>>()?)
 }
 
-/// Name, time (ns) and runs of programs, by id.
+/// Name, time (ns) and number of runs of each program, by id.
 pub type Readings = BTreeMap<u32, (String, u64, u64)>;
 
 pub fn read(ids: &[u32]) -> Result<Readings> {
@@ -33,16 +35,16 @@ pub fn read(ids: &[u32]) -> Result<Readings> {
     Ok(readings)
 }
 
-/// What the programs of a subject cost in one run of the load.
+/// The cost of a subject's programs in one run of the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// ns a run of the program at the switch.
+    /// Time per run of the program at `sched_switch`, ns.
     pub switch_ns: f64,
     pub switches: u64,
-    /// ns a run of the programs at wakeups.
+    /// Time per run of the programs at wakeups, ns.
     pub wakeup_ns: f64,
     pub wakeups: u64,
-    /// All programs together.
+    /// Total time of all programs, ns.
     pub total_ns: u64,
     pub runs: u64,
 }

@@ -1,8 +1,8 @@
-//! What the hook costs beside its peers: `cargo xtask overhead`.
+//! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! One load, `perf bench sched pipe` on one CPU, runs under each subject in turn, round after round, so that changes of the machine's
-//! speed affect all subjects. Each round runs it twice under each subject: while the kernel counts the time of BPF programs (as
-//! `kernel.bpf_stats_enabled` does), for the cost of a switch and of a wakeup; and without, for the slowdown of the load.
+//! The load is `perf bench sched pipe` on one CPU. In each round it runs under every subject in turn, so that changes of the
+//! machine's speed affect all subjects. It runs twice under each subject. In one run the kernel counts the time of BPF programs
+//! (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of the load.
 
 mod counting;
 mod sleepers;
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs the load; returns seconds.
+/// Runs the load. Returns its duration in seconds.
 fn pipe(loops: u64) -> Result<f64> {
     let loops = loops.to_string();
     let output = Command::new("taskset")
@@ -84,7 +84,7 @@ fn pipe(loops: u64) -> Result<f64> {
     }
 }
 
-/// Waits until what was just started or ended has settled.
+/// Waits until a process that just started or ended has settled.
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }

@@ -1,4 +1,4 @@
-//! The collector: a host of 5,000 sleeping threads, read once a second.
+//! Measures the cost of the collector on a host with 5,000 sleeping threads, read once per second.
 
 use std::{
     io::{BufRead, BufReader},
@@ -44,7 +44,7 @@ pub fn measure() -> Result<()> {
     Ok(())
 }
 
-/// Killed on drop.
+/// The process with the sleeping threads, killed on drop.
 struct Sleepers(Child);
 
 impl Sleepers {

@@ -1,4 +1,4 @@
-//! What is measured: nothing, cgscope, and its peers.
+//! The subjects of the measurement: nothing, an empty hook, cgscope, and similar tools.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,12 +13,12 @@ use cgscope_collect::EMPTY_HOOK_OBJECT;
 use crate::{counting::program_ids, pause};
 
 cgscope_layout::named! {
-    /// What may be attached while the load runs, in the order of the table.
+    /// A tool that is attached while the load runs. The table has the same order.
     Subject {
         Nothing = "nothing",
         EmptyHook = "empty hook",
         Cgscope = "cgscope hist 1",
-        /// The same of an earlier commit.
+        /// `cgscope hist 1` built from an earlier commit.
         Before = "before: hist 1",
         Stat = "cgscope stat 1",
         StatOffcpu = "cgscope stat --offcpu 1",
@@ -28,16 +28,16 @@ cgscope_layout::named! {
     }
 }
 
-/// A subject, attached until this is dropped.
+/// A running subject, detached on drop.
 pub struct Running {
-    /// Its BPF programs.
+    /// Ids of the subject's BPF programs.
     pub programs: Vec<u32>,
     _hook: Option<Ebpf>,
     child: Option<Child>,
 }
 
 impl Subject {
-    /// `earlier`: the binary of [`Self::Before`].
+    /// Starts the subject. `earlier` is the binary for [`Self::Before`].
     pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
         let before = program_ids()?;
         let mut running = match self {
@@ -90,7 +90,7 @@ fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
     Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
 }
 
-/// The binary beside this one.
+/// The cgscope binary in the directory of this binary.
 pub fn cgscope() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cgscope");
     if !path.exists() {

@@ -1,13 +1,13 @@
-//! The table and its ratios.
+//! Prints the table of results and its ratios.
 
 use anyhow::{Context, Result};
 
 use crate::{counting::Counted, subject::Subject};
 
-/// One result per round.
+/// The results of a subject, one per round.
 pub struct SubjectResults {
     pub subject: Subject,
-    /// Time of the load without counting.
+    /// Duration of the load, in seconds, while the kernel does not count.
     pub seconds: Vec<f64>,
     pub counted: Vec<Counted>,
 }
@@ -17,12 +17,12 @@ impl SubjectResults {
         Self { subject, seconds: Vec::new(), counted: Vec::new() }
     }
 
-    /// ns of all programs per switch, those at wakeups included.
+    /// Time of all programs per switch, including programs at wakeups, in ns.
     fn gross_ns(&self) -> f64 {
         median(self.counted.iter().map(|c| c.total_ns as f64 / c.switches.max(1) as f64))
     }
 
-    /// The same less what empty programs would cost at the same places.
+    /// [`Self::gross_ns`] minus the cost of empty programs at the same hooks.
     fn net_ns(&self, empty: &Self) -> f64 {
         let rounds = self.counted.iter().zip(&empty.counted);
         median(rounds.map(|(c, empty)| {
@@ -30,13 +30,13 @@ impl SubjectResults {
         }))
     }
 
-    /// Time of the load compared with another subject, round by round.
+    /// Duration of the load relative to another subject: the median ratio of all rounds.
     fn slowdown(&self, other: &Self) -> f64 {
         median(self.seconds.iter().zip(&other.seconds).map(|(ours, theirs)| ours / theirs))
     }
 }
 
-/// Our subjects with peers that do the same work, and our limit.
+/// Our subjects, other tools that do the same work, and our limit for the ratio.
 const PEERS: [(Subject, Subject, &str); 3] = [
     (Subject::Cgscope, Subject::Runqlat, " (at most 1/4)"),
     (Subject::Cgscope, Subject::RunqlatPerProcess, " (at most 1/4)"),

@@ -1,6 +1,6 @@
-//! Loads of a known kind, each bounded in number and time.
+//! Loads of a known kind, each limited in number and time.
 //!
-//! Every command prints `ready` when its load is under way, and its result, if any, as the last line.
+//! Every command prints `ready` when its load has started. Its result, if any, is the last line.
 
 #[path = "workload/blend.rs"]
 mod blend;
@@ -18,7 +18,7 @@ const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREA
                      spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS | \
                      cost COMMAND...";
 
-/// Children or threads alive at a time.
+/// Children or threads that run at the same time.
 const BATCH: usize = 100;
 
 fn main() -> ExitCode {
@@ -96,14 +96,14 @@ fn ready() -> io::Result<()> {
     out.flush()
 }
 
-/// Runs a command to its end, without its output, and prints how long it took, ns, and its largest resident memory, bytes. The
-/// kernel counts a process' memory from before it executes another program, too, so it is to be started from a small process.
+/// Runs a command without its output. Prints its duration (ns) and its maximum resident memory (bytes). The kernel also counts
+/// the memory that a process had before `execve`, so a small process must start the command.
 fn cost(program: &str, args: &[&str]) -> io::Result<()> {
     ready()?;
     let begun = Instant::now();
     let child = Command::new(program).args(args).stdout(Stdio::null()).spawn()?;
     let mut status = 0;
-    // SAFETY: both are written whole, and the child is ours.
+    // SAFETY: the call writes both, and the child is ours.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         if libc::wait4(child.id() as i32, &mut status, 0, &mut usage) < 0 {
@@ -118,7 +118,7 @@ fn cost(program: &str, args: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// Memory whose pages differ, so that the kernel's search for equal ones never ends, and sleeps.
+/// Holds mergeable memory and sleeps. All pages differ, so the kernel's search for equal pages (KSM) never ends.
 fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     let mut memory = vec![0u8; bytes];
     for (n, page) in memory.chunks_mut(4096).enumerate() {
@@ -138,7 +138,8 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Busy loops, free to move; or between the CPUs 0 and 1; or each kept on one of these: the same load on hosts of all sizes.
+/// Busy loops. They can run on all CPUs, on CPUs 0 and 1 (`pair`), or each on one of these two (`pin`). Two CPUs are the same
+/// load on hosts of all sizes.
 fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -158,7 +159,7 @@ fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     })
 }
 
-/// Busy loops, each with an affinity mask of all these CPUs.
+/// Busy loops that may run only on these CPUs.
 fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -174,12 +175,12 @@ fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// A thread on these CPUs that goes over memory bound to a node again and again.
+/// A thread on these CPUs that writes again and again to memory bound to `node`.
 fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()> {
     keep_on(cpus);
     let nodes = [1u64 << node];
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a mapping of its own, bound before its first page is there; node is below 64.
+    // SAFETY: a new mapping, bound before its first page exists; `node` is below 64.
     let memory = unsafe {
         let start = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
         if start == libc::MAP_FAILED
@@ -199,12 +200,11 @@ fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()
     Ok(())
 }
 
-/// A thread that waits on the first CPU for SIGUSR1, then moves itself so many times from one to the other, and stays. Prints
-/// how many times it moved once it has.
+/// A thread that waits on the first CPU for SIGUSR1, moves `count` times between the two CPUs and then prints `count`.
 fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&cpus[..1]);
-    // SAFETY: a set and a number of ours.
+    // SAFETY: the set and the number are our own.
     unsafe {
         let (mut signals, mut signal) = (std::mem::zeroed(), 0);
         libc::sigemptyset(&mut signals);
@@ -222,12 +222,12 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Computes for a moment each time that a byte comes by one FIFO, and passes it on by the other. A ring of such on one CPU keeps it
-/// busy, and none has it for long.
+/// Reads a byte from one FIFO, computes for `micros` and writes the byte to the other FIFO. A ring of relays on one CPU keeps
+/// that CPU busy, but each relay runs only briefly.
 fn relay(fifos: [&str; 2], cpu: usize, micros: u64, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
-    // To read and write, so that neither waits for the other to open it.
+    // Open for reading and writing, so that neither side waits for the other to open the FIFO.
     let open = |path| fs::OpenOptions::new().read(true).write(true).open(path);
     let (mut from, mut to) = (open(fifos[0])?, open(fifos[1])?);
     ready()?;
@@ -240,7 +240,7 @@ fn relay(fifos: [&str; 2], cpu: usize, micros: u64, seconds: u64) -> io::Result<
     Ok(())
 }
 
-/// Computes and sleeps by turns, for a ms each.
+/// Alternately computes and sleeps for 1 ms each.
 fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
@@ -259,7 +259,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// A thread that waits for its child as after `vfork`, which the kernel lets nothing but SIGKILL interrupt, while that sleeps.
+/// A thread that waits for its sleeping child, as a parent does after `vfork`. Only SIGKILL interrupts that wait.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
         // SAFETY: no memory is touched.
@@ -267,13 +267,13 @@ fn vfork(seconds: u32) -> io::Result<()> {
     }
     let mut stack = vec![0u128; 4096];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child has a stack of its own, which is there until it has ended: so long this call takes.
+    // SAFETY: the child has its own stack. This call returns only after the child has ended, so the stack outlives the child.
     let pid =
         unsafe { libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, seconds as usize as *mut _) };
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Threads that do nothing at all.
+/// Threads that only sleep.
 fn sleep(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -286,7 +286,7 @@ fn sleep(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Threads that sleep for a millisecond and run for some microseconds, over and over.
+/// Threads that alternately run for some microseconds and sleep for 1 ms.
 fn blink(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -302,13 +302,13 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// A process with so many threads in each of the cgroups `0`, `1` and so on of a directory. One thread of each process wakes every
-/// second, the others sleep.
+/// Starts a process with `threads` threads in each of the cgroups `0`, `1`, ... of `directory`. One thread of each process wakes
+/// every second (or yields all the time, with `yields`); the others sleep.
 fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64, yields: bool) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut settled, settle) = io::pipe()?;
     for i in 0..cgroups {
-        // SAFETY: this process has one thread, and so may its child do what it likes.
+        // SAFETY: this process has one thread, so its child may call any function.
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
@@ -357,8 +357,8 @@ fn live_in(
     })
 }
 
-/// What a host is made of: half of the threads sleep, the others wake once, 10, 100 or 200 times a second, fewer the more often;
-/// and one for each 500 runs all the time.
+/// A mix as on a real host. Half of the threads sleep. The others wake 1, 10, 100 or 200 times a second; fewer threads
+/// have the high rates. One thread in 500 runs all the time.
 fn mix(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -385,11 +385,11 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Short-lived processes. Prints the kernel's own sum of their waits, read of each as a zombie, when it is final, and of
-/// ours so far.
+/// Short-lived processes. Prints the kernel's sum of their run delays and of our own so far (ns). Each child is read as a zombie,
+/// when its figures are final.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
-    // What it waited before it was in its cgroup is not that cgroup's.
+    // Waits before this process was moved into its cgroup do not count for that cgroup.
     let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;
@@ -406,7 +406,7 @@ fn fork(count: usize) -> io::Result<()> {
 }
 
 fn fork_one(i: u64) -> io::Result<i32> {
-    // SAFETY: this process has one thread, and the child calls nothing but sched_yield and _exit.
+    // SAFETY: this process has one thread, and the child calls only `sched_yield` and `_exit`.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
@@ -423,13 +423,13 @@ fn fork_one(i: u64) -> io::Result<i32> {
 }
 
 fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
-    // SAFETY: waits for a child of ours without reaping it, then reaps it.
+    // SAFETY: waits for our own child without reaping it, then reaps it.
     unsafe {
         let mut info = std::mem::zeroed();
         if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // A zombie may still be on its way off the CPU; afterwards its figures are final.
+        // A zombie may not have left the CPU yet. Its figures are final after that.
         let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
         loop {
             thread::sleep(Duration::from_micros(50));
@@ -444,7 +444,7 @@ fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
     }
 }
 
-/// One thread after the other, each busy for 20 ms of its own time.
+/// One thread after the other; each ends after 20 ms of CPU time.
 fn churn(seconds: u64) -> io::Result<()> {
     ready()?;
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -460,7 +460,8 @@ fn churn(seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Short-lived threads. Prints the sum of their waits as each read it just before its end: a lower bound.
+/// Short-lived threads. Prints the sum of their run delays (ns). Each thread reads its own just before it ends, so the sum is a
+/// lower bound.
 fn threads(count: usize) -> io::Result<()> {
     ready()?;
     let mut run_delay_ns = 0;
@@ -510,7 +511,7 @@ fn spin(rounds: u32) {
 }
 
 fn keep_on(cpus: &[usize]) {
-    // SAFETY: a set of ours; where none of the CPUs is there it is refused and leaves the thread free.
+    // SAFETY: the set is our own. If none of the CPUs exists, the call fails and the thread keeps its affinity.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
@@ -518,7 +519,7 @@ fn keep_on(cpus: &[usize]) {
     }
 }
 
-/// `0-3,8`
+/// Parses a CPU list such as `0-3,8`.
 fn list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {

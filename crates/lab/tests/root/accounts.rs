@@ -1,4 +1,4 @@
-//! Where time goes beside waits: the parts of a task's life sum to it, and what the kernel counts is what is told.
+//! Time accounts: the parts of a task's life sum to its whole life, and the reported counts equal the kernel's.
 
 use std::{fs, thread, time::Duration};
 
@@ -19,7 +19,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// What these processes do for some seconds, Samples taken every half of one.
+/// Follows these processes for some seconds, with a sample every 500 ms.
 fn over(pids: &[u32], seconds: u64) -> Interval {
     let mut collector = follow(pids);
     let mut last = collector.sample().expect("a Sample");
@@ -38,13 +38,13 @@ fn blocked_ns(task: &TaskInterval) -> u64 {
     accounts.blocked.expect("the hook tells how long it was blocked").total()
 }
 
-/// Clocks of CPUs are a tick old at most; a Sample is not of one moment.
+/// Tolerance, ns: a CPU's clock is up to one tick old, and a sample does not read all tasks at one moment.
 fn allowed_ns() -> u64 {
     if is_emulated() { 150_000_000 } else { 25_000_000 }
 }
 
-/// Others share this machine: where the reader itself is kept from running, its figures are not of one moment. One of three
-/// must be right in everything.
+/// Makes a check up to three times; one must succeed. Other programs share this machine: if the reader itself is delayed, its
+/// figures are not from one moment.
 fn one_of_three(look: impl Fn() -> Result<(), String>) {
     let first = look();
     let Err(said) = first.or_else(|_| look()).or_else(|_| look()) else { return };
@@ -68,7 +68,7 @@ fn lives_are_whole(whole: &Interval) -> Result<(), String> {
         let TaskInterval { reading, totals, wait, .. } = task;
         let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked_ns(task);
-        // Waits count where they end.
+        // Waits are counted when they end.
         let allowed = allowed_ns() + wait.max_ns + pending_ns;
         if sum.abs_diff(whole.duration_ns) > allowed {
             return Err(format!("{sum} ns of {}: {task:#?}", whole.duration_ns));
@@ -83,7 +83,7 @@ fn blocked_time_is_told_by_state_and_by_stack() {
     let (vfork, _out) = Load::workload(&["vfork", "30"], None);
     let stopped = Load::start("sleep", &["30"], None);
     thread::sleep(Duration::from_millis(300));
-    // SAFETY: a child of ours that has not been reaped.
+    // SAFETY: our own child, which has not been reaped.
     assert_eq!(unsafe { libc::kill(stopped.pid() as i32, libc::SIGSTOP) }, 0);
     thread::sleep(Duration::from_millis(200));
     let whole = over(&[sleeper.pid(), vfork.pid(), stopped.pid()], 2);
@@ -100,7 +100,7 @@ fn blocked_time_is_told_by_state_and_by_stack() {
         let by_stack: Vec<_> = stacks.collect();
         assert_eq!(by_stack.len(), 1, "it does not move: {by_stack:?}");
         assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
-        // Before the first Sample it was blocked for less than is counted at once.
+        // At the first sample, less than `STACK_EVERY` of the blocked time is not yet counted by stack.
         let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
         assert!(by_stack[0].ns.abs_diff(in_state) <= slack, "{by_stack:?} of {in_state}");
     }
@@ -142,7 +142,7 @@ fn user_and_system_time_are_those_of_proc() {
         [("user", cpu.user_ns, at_last[0] - at_first[0]), ("system", cpu.system_ns, at_last[1] - at_first[1])]
     {
         let ours = ours as f64 / 1e9;
-        // Two readings in ticks of 10 ms; where the machine is emulated they are not of one moment.
+        // Two readings in ticks of 10 ms each. On an emulated machine they are not from one moment.
         let allowed = if is_emulated() { 0.2 } else { 0.03 };
         assert!((ours - kernel).abs() <= allowed, "{name}: {ours} s, /proc says {kernel} s");
     }
@@ -151,7 +151,7 @@ fn user_and_system_time_are_those_of_proc() {
 
 #[test]
 fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
-    // A child after the other: each runs for some milliseconds and sleeps for 20.
+    // One child after the other: each runs for some milliseconds and sleeps for 20 ms.
     let load = Load::start("sh", &["-c", "while :; do sleep 0.02; done"], None);
     one_of_three(|| {
         let whole = over(&[load.pid()], 3);
@@ -184,7 +184,7 @@ fn threads_that_exited_are_told_with_their_process() {
     let of_exited: u64 = whole.exited.iter().map(|exited| exited.totals.on_cpu_ns).sum();
     let gone = gone(&whole, load.pid());
     assert!(of_exited > whole.duration_ns / 4, "{of_exited}");
-    // What a thread had run when a Sample met it is with the thread, until then: five of at most 20 ms.
+    // CPU time up to a sample stays with the live thread that the sample read: at most 20 ms in each of five samples.
     assert!(
         gone.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
         "{gone:?}, by cgroup {of_exited}"

@@ -1,4 +1,4 @@
-//! cgscope in the background.
+//! Runs cgscope in the background.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::bench::patience;
 
-/// A command in the background, killed with its value. What it says on standard error is kept.
+/// A command in the background, killed on drop. Keeps the lines of its standard error.
 pub(crate) struct Background {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -27,7 +27,7 @@ impl Background {
         Self { child, lines, said: Vec::new() }
     }
 
-    /// Waits until it has said this.
+    /// Waits until a line of standard error contains `words`.
     pub(crate) fn wait_for(&mut self, words: &str) -> String {
         let end = Instant::now() + patience(30_000);
         loop {
@@ -46,11 +46,11 @@ impl Background {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: a child that has not been reaped, so the id is its.
+        // SAFETY: a child that has not been reaped, so its id is still valid.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Its exit code, and everything that it has said.
+    /// Waits for the end. Returns the exit code and all of standard error.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("a child of ours");
         let mut said = std::mem::take(&mut self.said);

@@ -1,4 +1,4 @@
-//! Whatever is wrong, it is said in one sentence, with the exit code that scripts rely on.
+//! Errors: each is one sentence, with the exit code that scripts rely on.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     load::Load,
 };
 
-/// Ids of the BPF programs that are loaded.
+/// Ids of the loaded BPF programs.
 fn programs() -> Vec<String> {
     let output = Command::new("bpftool").args(["prog", "show"]).output().expect("bpftool runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -26,7 +26,7 @@ fn programs() -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Ids of the programs that a process holds, by itself or by a link: other tests run beside this one.
+/// Ids of the programs that a process holds, directly or by a link. Other tests run at the same time and hold some.
 fn held() -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fdinfo")).ok());
@@ -39,7 +39,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-/// The kernel unloads a program a moment after its last user is gone.
+/// Waits until no new program is left: the kernel unloads a program a moment after its last user has closed it.
 fn assert_nothing_stays_loaded(before: &[String]) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -52,7 +52,7 @@ fn assert_nothing_stays_loaded(before: &[String]) {
     }
 }
 
-/// Checks code and sentence of a run that could do nothing.
+/// Checks the exit code and the sentence of a run that could not start.
 fn assert_refused(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -67,7 +67,7 @@ pub(crate) fn assert_one_sentence(output: &Output, words: &[&str]) {
     assert_eq!(stderr(output).lines().count(), 1, "{}", stderr(output));
 }
 
-/// Runs the shell line with `$0` the command under test.
+/// Runs a shell line, with the command under test as `$0`.
 fn shell(line: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", line]).arg(cgscope().get_program()).env(SETTINGS, NO_SETTINGS);
@@ -153,7 +153,7 @@ fn nonsense_is_refused_before_anything_starts() {
     assert_nothing_stays_loaded(&before);
 }
 
-/// The command where a user without rights can execute it.
+/// Copies the command to a directory where an unprivileged user can execute it.
 pub(crate) fn for_everyone() -> (Dir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let dir = Dir::new("everyone");
@@ -207,14 +207,14 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Starts `hist` of the host, and sends it these signals.
+/// Starts `hist` for the whole host and sends these signals to it.
 fn interrupted(signals: &[i32]) -> Output {
     let child =
         cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    // Attached, and a whole interval measured.
+    // Wait until it is attached and has measured a whole interval.
     thread::sleep(patience(2_500));
     for signal in signals {
-        // SAFETY: a child of ours that is not reaped yet.
+        // SAFETY: our own child, which has not been reaped.
         unsafe { libc::kill(child.id() as i32, *signal) };
         thread::sleep(Duration::from_millis(1));
     }
@@ -238,7 +238,7 @@ fn a_second_ctrl_c_ends_at_once_and_says_what_was_given_up() {
     let before = programs();
     let output = interrupted(&[libc::SIGINT, libc::SIGINT]);
     match output.status.code() {
-        // It was done before the second one came.
+        // It had finished before the second signal.
         Some(0) => {}
         Some(1) => assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output)),
         other => panic!("{other:?}: {}", stderr(&output)),

@@ -1,4 +1,4 @@
-//! The means of the tests: cgscope's command and library, and the kernel's own figures.
+//! Test helpers: cgscope's command and library, and the kernel's own figures.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +13,12 @@ use cgscope_collect::{Collector, Options};
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 
-/// Where the screen looks for its settings. The home stays: what is started below cgscope may need it.
+/// Variable that names the directory of the screen's settings. `HOME` stays set: programs that cgscope starts may need it.
 pub(crate) const SETTINGS: &str = "XDG_CONFIG_HOME";
-/// Nothing is there, and nothing can be made there: the settings of whoever runs the tests are not read, nor written.
+/// A directory that does not exist and cannot be created: tests neither read nor write the user's settings.
 pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
 
-/// The command under test, with the default settings: `CGSCOPE_BIN`, or the one that was built beside the loads.
+/// The command under test, with the default settings: `CGSCOPE_BIN`, or the binary built beside the loads.
 pub(crate) fn cgscope() -> Command {
     let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
     let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
@@ -41,24 +41,24 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("standard error is UTF-8")
 }
 
-/// Resident memory of a process.
+/// Resident memory of a process, bytes.
 pub(crate) fn rss_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Each line of standard output as JSON.
+/// Parses each line of standard output as JSON.
 pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
 }
 
-/// So many, or a tenth of it on a machine that emulates each instruction: `CGSCOPE_TEST_EMULATED` tells of that.
+/// Returns `count`, or a tenth of it on a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set).
 pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
-/// So long until cgscope is attached and has measured a while: `ms`, or four times that on a machine that is emulated.
+/// Time that cgscope needs to attach and to measure for a while: `ms`, or four times that on an emulated machine.
 pub(crate) fn patience(ms: u64) -> Duration {
     Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
 }
@@ -67,32 +67,32 @@ pub(crate) fn is_emulated() -> bool {
     std::env::var_os("CGSCOPE_TEST_EMULATED").is_some()
 }
 
-/// A collector that follows these processes; the whole host for none.
+/// Starts a collector that follows these processes; with none, the whole host.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     Collector::start(&Options { selection, ..Options::default() })
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// The same in the coarse mode.
+/// As `follow`, in the coarse mode.
 pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let options = Options { selection, ..Options::default() };
     Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// A run of the collector, with the kernel's files read before and after the first and the last Sample.
+/// A run of the collector. The kernel's files are read before and after the first and the last sample.
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) whole: Interval,
     pub(crate) last: Sample,
-    /// Around the first Sample: read before it and after it.
+    /// The kernel's figures before and after the first sample.
     pub(crate) at_first: [BTreeMap<u32, Kernel>; 2],
-    /// Around the last one.
+    /// The kernel's figures before and after the last sample.
     pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
 }
 
-/// Samples every 500 ms for `seconds`.
+/// Takes a sample every 500 ms for `seconds`.
 pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
     let mut bracketed = || {
         let before = kernel_figures(pids);
@@ -119,7 +119,7 @@ pub(crate) struct Kernel {
     pub(crate) involuntary: u64,
 }
 
-/// Of every thread of these processes that is there, from `/proc`.
+/// Reads the figures of all live threads of these processes from `/proc`.
 pub(crate) fn kernel_figures(pids: &[u32]) -> BTreeMap<u32, Kernel> {
     let mut figures = BTreeMap::new();
     for pid in pids {

@@ -1,4 +1,4 @@
-//! What is counted by CPU is what is counted by task, sorted another way.
+//! Counts by CPU equal counts by task.
 
 use std::{thread, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::load::Load;
 
 pub(crate) fn stop(load: &Load) {
     signal(load, libc::SIGSTOP);
-    // Until the last of them is off its CPU.
+    // Wait until the last task has left its CPU.
     thread::sleep(Duration::from_millis(300));
 }
 
@@ -19,12 +19,12 @@ pub(crate) fn go_on(load: &Load) {
 
 fn signal(load: &Load, signal: i32) {
     for pid in load.pids() {
-        // SAFETY: a process of ours that has not been reaped.
+        // SAFETY: our own process, which has not been reaped.
         unsafe { libc::kill(pid as i32, signal) };
     }
 }
 
-/// Waits and their sums.
+/// Number of waits, and waiting time by cause, summed over all CPUs.
 pub(crate) fn by_cpu(sample: &Sample) -> (u64, ByCause) {
     let mut sum = (0, ByCause::default());
     for waits in sample.cpus.iter().filter_map(|cpu| cpu.waits.as_ref()) {
@@ -43,8 +43,8 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
     sum
 }
 
-/// Of loops that stand still when it begins and when the Sample is read: one that came on a CPU just as it began to be followed
-/// would have that wait by task alone.
+/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector begins
+/// to follow it, that wait would be counted by task only.
 #[test]
 #[ignore = "alone: five busy loops"]
 fn the_sums_by_cpu_are_the_sums_by_task() {

@@ -1,4 +1,4 @@
-//! What reaches a terminal, byte for byte: colours as far as it has them, and nothing that names bring along.
+//! What a terminal receives, byte for byte: only colours that it supports, and no control sequences from names.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,8 +9,8 @@ use crate::{
     pty::{Pty, contains},
 };
 
-/// Colours that sequences set, each with whether it is one of the 256: `CSI ... m` with 30 to 37, 90 to 97 and 38;5;n, and the same
-/// for grounds.
+/// Palette numbers of the colours that the escape sequences set: `CSI ... m` with 30 to 37, 90 to 97 and 38;5;n, and the same for
+/// backgrounds.
 fn colours(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
     let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
@@ -30,7 +30,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
                     colours.extend(codes.get(at + 1));
                     at += 2;
                 }
-                // Neither is asked for: 24 bits, as a number that no palette has.
+                // 24-bit colours, which must never occur: recorded as a number that no palette has.
                 38 | 48 => colours.push(u16::MAX),
                 _ => {}
             }
@@ -39,7 +39,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
     colours
 }
 
-/// What `top` writes from its start through some views to its end.
+/// Runs `top` through some views and returns what it writes.
 fn written(variables: &[(&str, &str)]) -> Vec<u8> {
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [120, 40], true, variables);
     pty.wait_for("average");
@@ -65,7 +65,7 @@ fn colours_are_those_that_the_terminal_has() {
     assert!(many.len() > 20 && many.iter().all(|colour| (16..256).contains(colour)), "{many:?}");
 }
 
-/// Threads in `cgroup` whose name is `comm`: that of the file which is executed.
+/// Starts threads in `cgroup` that are named `comm`: the kernel takes the name from the executed file.
 fn named(comm: &str, dir: &Dir, cgroup: &Cgroup) -> Load {
     let path = dir.path().join(comm);
     symlink(env!("CARGO_BIN_EXE_workload"), &path).expect("a link of ours");
@@ -86,7 +86,7 @@ fn no_sequence_of_a_name_reaches_the_terminal() {
     let cgroup = Cgroup::new("\x1b[41mblue\x07\u{9b}5m");
     assert!(Path::new(&cgroup.path).exists());
     let load = named("\x1b[31mred\x1b]0;t\x07", &dir, &cgroup);
-    // Colours of our own would hide theirs.
+    // cgscope's own colours would hide those from the name.
     let variables = [("NO_COLOR", "1")];
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [160, 50], true, &variables);
     pty.wait_for("blue");

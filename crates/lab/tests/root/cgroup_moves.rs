@@ -1,4 +1,4 @@
-//! Tasks that move from one cgroup to another: what they did stays with the cgroup that they did it in.
+//! Tasks that move between cgroups: their figures stay with the cgroup in which the task was at that time.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A cgroup, with one of the same name that the kernel accounts CPU time for, where that is another hierarchy (v1).
+/// A cgroup. On v1, also the cgroup of the same name in the hierarchy that accounts CPU time.
 pub(crate) struct Place {
     pub(crate) cgroup: Cgroup,
     account: Option<PathBuf>,
@@ -38,7 +38,7 @@ impl Place {
         Self { cgroup, account }
     }
 
-    /// The files of that name to write ids to.
+    /// Paths of the files with this name that take ids.
     pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let places = [Some(&self.cgroup.path), self.account.as_ref()];
         places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
@@ -48,7 +48,7 @@ impl Place {
         self.files(name).iter().for_each(|file| fs::write(file, id).expect("it can be moved"));
     }
 
-    /// ms that its tasks have run by the kernel's own account: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
+    /// CPU time of its tasks by the kernel's account, ms: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
     pub(crate) fn ran_ms(&self) -> f64 {
         let read = |file: &str| {
             let path = self.account.as_ref().unwrap_or(&self.cgroup.path);
@@ -66,7 +66,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(path) = &self.account else { return };
-        // Tasks on their way out are there for a moment longer.
+        // Exiting tasks stay in the cgroup for a moment.
         for _ in 0..100 {
             if fs::remove_dir(path).is_ok() {
                 return;
@@ -76,16 +76,16 @@ impl Drop for Place {
     }
 }
 
-/// What the tasks of these cgroups did between two Samples around `load`, which is all that runs in them.
+/// Figures of these cgroups between a sample before and a sample after `load`. Nothing else runs in them.
 struct Measured {
     interval: Interval,
-    /// By the kernel, ms: at least and at most, as its accounts were read before and after each Sample.
+    /// CPU time by the kernel, ms: minimum and maximum, because the kernel's account is read before and after each sample.
     ran_ms: Vec<RangeInclusive<f64>>,
 }
 
 fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
     let mut host = follow(&[]);
-    // The first takes longest.
+    // The first sample takes longest, so do not measure with it.
     host.sample().expect("a sample");
     let ran = || cgroups.iter().map(|cgroup| cgroup.ran_ms()).collect::<Vec<_>>();
     let mut bracketed = || {
@@ -103,7 +103,8 @@ fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
 }
 
 impl Measured {
-    /// Each cgroup has run for what the kernel says, within 1 % and a little, and its waits are the sum of their parts.
+    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms emulated), and that wait parts sum to
+    /// the wait.
     fn assert_as_the_kernel_says(&self, cgroups: &[&Place]) {
         let groups = self.interval.by_cgroup();
         for (cgroup, theirs) in cgroups.iter().zip(&self.ran_ms) {
@@ -111,7 +112,7 @@ impl Measured {
             let ours = group.totals.on_cpu_ns as f64 / 1e6;
             let name = &cgroup.cgroup.name;
             println!("{name}: {ours:.1} ms, by the kernel {theirs:.1?}; waited {:?}", group.wait.by_cause);
-            // It accounts for what runs at each tick.
+            // The kernel accounts running tasks only at each tick.
             let tolerance = 0.01 * theirs.end() + if is_emulated() { 60.0 } else { 8.0 };
             assert!(
                 (theirs.start() - tolerance..=theirs.end() + tolerance).contains(&ours),
@@ -148,7 +149,7 @@ fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
     });
     measured.assert_as_the_kernel_says(&[&limited, &free]);
     assert!(measured.throttled_ms(&limited) > 1_000, "it had a fifth of a CPU");
-    // A wait that had begun before the move may end after it.
+    // A wait that began before the move may end after it.
     assert!(measured.throttled_ms(&free) <= 100, "it has no quota: {}", measured.throttled_ms(&free));
     let tree = Tree::new(&measured.interval);
     let node = tree.find(&limited.cgroup.name).expect("the cgroup");
@@ -158,7 +159,7 @@ fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
 #[test]
 fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
     let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
-    // Two of them, so that they wait for each other, too, and one is alone on its CPU for some of the time.
+    // Two loops on one CPU wait for each other. The third is alone on its CPU for some of the time.
     let loads = [0, 0, 1].map(|cpu| Load::pinned_loop(cpu, None));
     loads.iter().for_each(|load| a.put("cgroup.procs", &load.pid().to_string()));
     for_ms(200);
@@ -176,8 +177,7 @@ fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
     measured.assert_as_the_kernel_says(&[&a, &b]);
 }
 
-/// As container runtimes do: a process makes its own way into a cgroup, works there and is gone before the next Sample; the cgroup
-/// with it.
+/// As container runtimes do: a process moves itself into a cgroup, works there and exits before the next sample.
 #[test]
 fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
     let cgroup = Place::new("placed");
@@ -185,7 +185,7 @@ fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
     cgroup.cgroup.favour();
     let measured = measured(&[&cgroup], || {
         let procs = cgroup.files("cgroup.procs").join("; echo $$ > ");
-        // The shell itself: what it would start there has never been elsewhere.
+        // The shell itself must loop: a child that it starts there was never in another cgroup.
         let script = format!("echo $$ > {procs}; while :; do :; done");
         let load = Load::start("timeout", &["3", "sh", "-c", &script], None);
         for_ms(3_500);
@@ -197,7 +197,7 @@ fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
     assert!(throttled_ms > 1_000, "half a CPU for 3 s: {throttled_ms}");
 }
 
-/// `tasks` of v1, `cgroup.threads` of v2: one thread after the other, not the process.
+/// Uses `tasks` on v1 and `cgroup.threads` on v2: they move one thread, not the process.
 #[test]
 fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
     let parent = Place::new("threaded");
@@ -253,8 +253,8 @@ fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_the
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// Threads beside the main thread are not named by the kernel when a process moves: they are found when they come on a CPU, which
-/// two of them on each do all the time.
+/// When a process moves, the kernel does not name threads other than the main thread. They are found when they switch in. Two
+/// threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));

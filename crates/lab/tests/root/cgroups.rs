@@ -1,4 +1,4 @@
-//! Cgroups that come and go: each has its name as long as figures name it, and nothing of it is held for longer.
+//! Short-lived cgroups: each keeps its name while figures refer to it, and its data are freed afterwards.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,8 +23,8 @@ use crate::{
     spread::Spread,
 };
 
-/// A shell that goes into a cgroup, lets a process live and die there, and comes back: what is born in a cgroup is counted
-/// there, however short its life.
+/// A shell that enters a cgroup, runs a short process there and returns. A process that is created in a cgroup is counted there,
+/// however short its life.
 const VISIT: &str = r#"
     while read -r there; do
         echo $$ > "$there/cgroup.procs"
@@ -65,14 +65,14 @@ impl Visitor {
 }
 
 impl Drop for Visitor {
-    /// It ends with its orders.
+    /// Closes its input, which ends the shell.
     fn drop(&mut self) {
         self.orders = None;
         let _ = self.child.wait();
     }
 }
 
-/// A cgroup with others below it, and a process that visits them.
+/// A cgroup with children, and a process that visits them.
 struct Parent {
     visitor: Option<Visitor>,
     cgroup: Cgroup,
@@ -84,7 +84,7 @@ impl Parent {
         Self { visitor: Some(Visitor::new(&cgroup.path)), cgroup }
     }
 
-    /// Makes a cgroup; returns its id, and the name that it must have.
+    /// Creates a cgroup. Returns its path, its id and the expected name.
     fn make(&self, name: &str) -> (PathBuf, u64, String) {
         let path = self.cgroup.path.join(name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -108,7 +108,7 @@ impl Drop for Parent {
     }
 }
 
-/// A process that has been waited for may be in its cgroup for another moment.
+/// Removes a cgroup. Retries, because a reaped process may stay in its cgroup for a moment.
 fn remove(path: &Path) {
     let end = Instant::now() + Duration::from_secs(5);
     while let Err(error) = fs::remove_dir(path) {
@@ -127,14 +127,14 @@ fn name(sample: &Sample, id: u64) -> Option<&str> {
     sample.cgroups.iter().find(|(named, _)| *named == id).map(|(_, path)| &**path)
 }
 
-/// As in `conservation`: now and then a storage cannot be made, and the sums are whole all the same.
+/// As in `conservation`: sometimes a storage cannot be created, but the sums are still complete.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
             Loss::SwitchWithoutStorage => 500,
             Loss::ReadingOvertaken if is_emulated() => 20,
-            // Thousands of pairs within 10 s are more than the tables of two CPUs hold. Waits and causes are whole.
+            // Thousands of pairs within 10 s exceed the tables of two CPUs. Waits and causes are still complete.
             Loss::CulpritForgotten => 10_000,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -143,10 +143,10 @@ fn assert_hardly_lost(losses: &Losses) {
     }
 }
 
-/// What each cgroup must be called, by id.
+/// Expected name of each cgroup, by id.
 type Names = Arc<Mutex<HashMap<u64, String>>>;
 
-/// Makes and removes `count` cgroups, a hundred at a time; every tenth has a process. Returns the ids of these.
+/// Creates and removes `count` cgroups, a hundred at a time. Every tenth has a process; returns the ids of these.
 fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
@@ -209,7 +209,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
-    // That of this test, too.
+    // Includes the memory of this test.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "{grown} bytes more");
 
@@ -254,7 +254,7 @@ fn a_name_longer_than_an_event_is_found_by_walking() {
     sample(&mut collector);
     let (path, id, expected) = parent.make(&"x".repeat(255));
     parent.visit(&path);
-    // Before that it is not walked again.
+    // The collector does not walk the cgroup tree again before this time is over.
     thread::sleep(Duration::from_secs(1));
     let after = sample(&mut collector);
     assert_eq!(name(&after, id), Some(&*expected));
@@ -305,7 +305,7 @@ fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
     remove(&below);
     assert_eq!(name(&before, id), Some(&*old));
     assert_eq!(name(&before, below_id), Some(&*format!("{old}/below")));
-    // v2 renames nothing.
+    // v2 cannot rename cgroups.
     if renamed.is_ok() {
         let new = format!("{}/new", parent.cgroup.name);
         assert_eq!(name(&after, id), Some(&*new));
@@ -317,7 +317,7 @@ fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
-    // Under way, and for long enough.
+    // Long enough that the recording is running and goes on until the cgroup is removed.
     let seconds = if is_emulated() { "8" } else { "3" };
     let output = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));
@@ -328,7 +328,7 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
         remove(&path);
         recording.join().expect("a recording")
     });
-    // Of the whole host: any task on it may have lost something, which says 1.
+    // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
     let intervals = json_lines(&run(&["report", "--json", &file]));
     for interval in &intervals {
@@ -345,9 +345,9 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 #[ignore = "alone: 400 busy cgroups"]
 fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
     const CGROUPS: usize = 400;
-    // As many pairs of each as are told apart, and their sum.
+    // For each cgroup, the pairs that are kept apart, plus the sum of the others.
     const MOST: usize = CGROUPS * 33;
-    // Each has one thread, which yields its CPU all the time.
+    // Each cgroup has one thread, which yields its CPU all the time.
     let spread = Spread::yielding("yield", CGROUPS, 60);
     let mut collector = follow(&[]);
     let begun = Instant::now();
@@ -358,7 +358,7 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
         let now = sample(&mut collector);
         highest = highest.max(collector.held().pairs);
         let interval = Interval::between(&earlier, &now);
-        // Whoever is summed with others now was not charged again.
+        // A culprit that is now summed with others must not be charged twice.
         let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
         let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
         assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
@@ -367,14 +367,15 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
     }
     drop(spread);
     assert!(lost.get(Loss::CulpritMerged) >= 1_000, "{highest} pairs at the most");
-    // The host has some besides.
+    // The rest of the host has some pairs too.
     assert!(highest < MOST + 2_000, "{highest} pairs");
 }
 
 mod long {
     use super::*;
 
-    /// Places of cgroups in which nothing runs are given back where most of all places are taken, and made again when somebody comes.
+    /// The exit figures of an idle cgroup are released once most places for them are in use. They are made again if a task
+    /// enters.
     #[test]
     #[ignore = "long: thirteen thousand cgroups"]
     fn what_exits_in_thousands_of_cgroups_one_after_the_other_is_counted_once() {
@@ -399,7 +400,7 @@ mod long {
                 read(&mut collector);
             }
         }
-        // A task is told as exited at its last switch, and a place is given back after that.
+        // A task counts as exited at its last switch. The place of its cgroup's exit figures is released after that.
         for _ in 0..4 {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);

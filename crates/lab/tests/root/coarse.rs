@@ -1,4 +1,4 @@
-//! The coarse mode: the same sums as the exact one, from `/proc` alone.
+//! The coarse mode: the same sums as in the exact mode, from `/proc` alone.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +15,9 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Percent of difference that is allowed: the two readings are not of the same instant.
+/// Allowed difference, percent: the two readings are not from the same instant.
 const PERCENT: f64 = 2.0;
-/// So much time may pass over both.
+/// Maximum time that both readings together may take.
 const TOGETHER: Duration = Duration::from_millis(15);
 
 fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
@@ -27,7 +27,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// What the kernel's sum, and so the coarse wait, has already of waits that are not over: waited on another CPU before a move.
+/// Time that the kernel's sum, and so the coarse wait, already includes of unfinished waits, ns by thread id: the part
+/// waited on another CPU before a migration.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {
@@ -36,7 +37,7 @@ fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     booked
 }
 
-/// Every figure that both modes have. Returns the largest difference of the whole in percent.
+/// Compares all figures that both modes have. Returns the largest difference of the totals, percent.
 fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>) -> f64 {
     let all_booked: u64 = booked.values().sum();
     let tasks: BTreeMap<u32, &TaskInterval> =
@@ -79,7 +80,7 @@ fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>
     off.into_iter().fold(0.0, f64::max)
 }
 
-/// Both name cgroups by the same ids.
+/// Path of a task's cgroup. Both modes use the same cgroup ids.
 fn exact_path<'a>(task: &TaskInterval, names: &'a Interval) -> Option<&'a std::sync::Arc<str>> {
     names.cgroup_path(task.reading.cgroup_id)
 }
@@ -98,9 +99,9 @@ fn the_sums_are_those_of_the_exact_mode() {
     let mut exact = follow(&pids);
     let mut coarse = follow_coarsely(&pids);
     assert_eq!((exact.mode(), coarse.mode()), (Mode::Bpf, Mode::Coarse));
-    // Past the first period of the quota.
+    // Wait for the end of the quota's first period.
     thread::sleep(Duration::from_millis(300));
-    // Again where the machine did something else between the two readings.
+    // Retry if the machine ran something else between the two readings.
     let mut both = || {
         (0..200)
             .find_map(|_| {
@@ -156,7 +157,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
     let group = &interval.by_cgroup()[&Some(inner.name.as_str().into())];
     let throttled = group.wait.by_cause.get(Cause::Throttled);
     assert!(throttled <= said + 100_000_000, "{throttled}, and cpu.stat {said}");
-    // Some of what the loop waited may be behind others.
+    // The loop may have waited for other tasks too.
     assert_near("throttled", throttled, said, 100_000_000);
     assert!(throttled * 100 >= group.wait.total_ns * 80, "{:?}", group.wait.by_cause);
     let limits = interval.limits_of(&inner.name);
@@ -182,7 +183,7 @@ fn a_quota_that_ran_out_is_a_finding_in_the_coarse_mode_too() {
     assert!(!rules.iter().any(|rule| *rule == "unattributed"), "{rules:?}");
 }
 
-/// Null wherever only the hook sees it.
+/// Checks that all figures that need the hook are null.
 fn assert_is_coarse(interval: &Value) {
     assert_eq!(interval["mode"], "coarse");
     for key in ["pending", "culprits"] {
@@ -260,13 +261,13 @@ fn a_coarse_recording_is_reported_as_coarse() {
     assert_eq!(intervals.len(), 3);
     intervals.iter().for_each(assert_is_coarse);
     let waited: u64 = intervals.iter().filter_map(|interval| interval["total"]["total_ns"].as_u64()).sum();
-    // Two of the four wait all the time, and on a machine with other work more of them.
+    // Two of the four loops wait all the time; more of them do on a busy machine.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "{waited}");
 }
 
 #[test]
 fn a_command_is_followed_with_its_children_to_its_end() {
-    // Its children are seen because they are there for longer than an interval.
+    // The children are seen because they live for longer than an interval.
     let workload = env!("CARGO_BIN_EXE_workload");
     let script = format!("{workload} burn 2 2 >&2 & {workload} burn 2 2 >&2 & wait; exit 7");
     let output = run(&["hist", "--mode", "coarse", "--json", "0.5", "--", "sh", "-c", &script]);
@@ -277,7 +278,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
         let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
         tasks.filter_map(|task| task[key].as_u64()).sum()
     };
-    // Four loops for two seconds, of which the last interval is not seen, on a machine that may have other work.
+    // Four loops for two seconds. The last interval is not seen, and the machine may have other work.
     let ran = sum("on_cpu_ns");
     assert!(ran > 200_000_000, "{ran}");
     let lost: u64 =
@@ -287,7 +288,7 @@ fn a_command_is_followed_with_its_children_to_its_end() {
 
 #[test]
 fn what_a_command_did_last_is_read_before_it_is_reaped() {
-    // It ends within the first interval, so that nothing but its end is there to be read.
+    // The command ends within the first interval, so only the reading at its end exists.
     let workload = env!("CARGO_BIN_EXE_workload");
     let output = run(&["hist", "--mode", "coarse", "--json", "--", workload, "fork", "0"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -312,7 +313,7 @@ fn a_target_that_goes_ends_a_coarse_measurement_with_1() {
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
 }
 
-/// Tasks created since the host booted.
+/// Number of tasks created since the host booted.
 fn forks() -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
     let line = stat.lines().find_map(|line| line.strip_prefix("processes ")).expect("processes");
@@ -327,7 +328,7 @@ fn tasks_that_come_and_go_between_two_readings_are_counted_as_not_seen() {
     load.wait();
     let before = forks();
     let last = collector.sample().expect("a sample");
-    // A reading sees tasks that start while it walks, but counts their forks in the next one.
+    // A reading sees tasks that start while it walks `/proc`, but counts their forks in the next reading.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
     let unseen = losses.get(cgscope_layout::Loss::TaskUnseen);
@@ -339,7 +340,7 @@ fn tasks_that_come_and_go_between_two_readings_are_counted_as_not_seen() {
 fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(Duration::from_secs(1));
-    // Others share this machine: the best of three is what cgscope needs, and one that is good enough will do.
+    // Other programs share this machine: the best of three runs is cgscope's own cost. One good run is enough.
     let cost = || {
         let intervals = json_lines(&run(&["hist", "--mode", "coarse", "--json", "1", "3"]));
         let sum = |key: &dyn Fn(&Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;

@@ -1,4 +1,4 @@
-//! What is said and done where the exact mode cannot be had: each reason in turn, made for one child alone.
+//! The fallback to the coarse mode: each reason in turn, created for one child process alone.
 
 use std::{
     ffi::CStr,
@@ -13,7 +13,7 @@ use crate::{
     bench::{cgscope, json_lines, run, stderr, stdout},
 };
 
-/// Numbers of `include/uapi/linux/capability.h`.
+/// Numbers from `include/uapi/linux/capability.h`.
 const DAC_READ_SEARCH: i32 = 2;
 const SYS_PTRACE: i32 = 19;
 const SYS_ADMIN: i32 = 21;
@@ -26,16 +26,16 @@ fn done(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The command, with `prepare` done in the child before it is executed.
+/// Runs the command; the child calls `prepare` before exec.
 fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Output {
     let mut command = cgscope();
     command.args(args);
-    // SAFETY: `prepare` makes system calls alone.
+    // SAFETY: `prepare` makes only system calls.
     unsafe { command.pre_exec(prepare) };
     command.output().expect("it runs")
 }
 
-/// Root gets at its `execve` what the bounding set leaves it.
+/// Runs the command without these capabilities. At `execve`, root gets only those that the bounding set still has.
 fn without(capabilities: &[i32], args: &[&str]) -> Output {
     let dropped = capabilities.to_vec();
     prepared(args, move || {
@@ -44,13 +44,13 @@ fn without(capabilities: &[i32], args: &[&str]) -> Output {
     })
 }
 
-/// Mounts of its own, which no change leaves.
+/// Makes all mounts private, so that no change is visible outside this mount namespace.
 fn own_mounts() -> io::Result<()> {
     mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)
 }
 
 fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
-    // SAFETY: strings that end with NUL.
+    // SAFETY: all strings end with NUL.
     done(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, ptr::null()) })
 }
 
@@ -59,15 +59,15 @@ fn hide_btf() -> io::Result<()> {
     done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     own_mounts()?;
     match mount(c"none", c"/sys/kernel/btf", c"tmpfs", 0) {
-        // A kernel that has none.
+        // This kernel has no BTF.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
-/// A PID namespace with its `/proc`, as in a container.
+/// Enters a new PID namespace with its own `/proc`, as in a container.
 fn own_pids() -> io::Result<()> {
-    // SAFETY: system calls alone; whoever forks here has one thread.
+    // SAFETY: only system calls; the process that forks here has one thread.
     unsafe {
         done(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS))?;
         own_mounts()?;
@@ -75,7 +75,7 @@ fn own_pids() -> io::Result<()> {
             -1 => Err(io::Error::last_os_error()),
             0 => mount(c"proc", c"/proc", c"proc", 0),
             child => {
-                // Nobody is to wait for a pipe that we hold.
+                // Close all descriptors, so that no reader waits for a pipe that this process holds open.
                 libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
                 let mut status = 0;
                 libc::waitpid(child, &mut status, 0);
@@ -85,7 +85,7 @@ fn own_pids() -> io::Result<()> {
     }
 }
 
-/// Whether root can measure exactly here: some kernels of the lab are too old.
+/// Whether root can measure exactly here. Some kernels of the lab are too old.
 fn is_exact_here() -> bool {
     run(&["hist", "--mode", "bpf", "0.1", "1"]).status.success()
 }
@@ -96,7 +96,7 @@ fn assert_exact(output: &Output) {
     assert_eq!(json_lines(output).remove(0)["mode"], "bpf");
 }
 
-/// One sentence on standard error, and the figures.
+/// Checks for one sentence on standard error, and for the figures.
 fn assert_coarse(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -133,7 +133,7 @@ fn each_capability_dropped_in_turn_leaves_the_exact_mode_where_it_can_do_without
 #[test]
 fn without_the_capabilities_that_it_needs_the_exact_mode_is_left_with_their_names() {
     for (name, capability) in [("CAP_BPF", BPF), ("CAP_PERFMON", PERFMON)] {
-        // CAP_SYS_ADMIN would stand for it.
+        // CAP_SYS_ADMIN would replace it.
         let dropped = [capability, SYS_ADMIN];
         let old = !is_exact_here();
         let words = if old { ["too old", "boot kernel"] } else { [name, "not held"] };
@@ -152,7 +152,7 @@ fn a_user_without_rights_measures_coarsely() {
     let output = as_nobody(&AUTO);
     assert_coarse(&output, &[words]);
     assert_one_sentence(&as_nobody(&BPF_ONLY), &[words]);
-    // His own processes and what they start are as good as anybody's.
+    // Users can measure their own processes and the children of these.
     let output = as_nobody(&["hist", "--mode", "coarse", "--", "sh", "-c", ":"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("1 wait") || stdout(&output).contains("waits"), "{}", stdout(&output));

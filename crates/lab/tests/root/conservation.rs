@@ -1,4 +1,4 @@
-//! Nothing is lost: every wait of tasks that come and go is in a task, in its cgroup's exited, or in a loss counter.
+//! No wait is lost: every wait of short-lived tasks is in a task, in its cgroup's exited tasks, or in a loss counter.
 
 use std::{thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{Cgroup, Load, result},
 };
 
-/// Samples from `earlier` on while the load runs, and once more when all of its tasks are gone. Returns the load's own
+/// Takes samples from `earlier` on while the load runs, and one more after all its tasks have exited. Returns the load's own
 /// result.
 fn measure_to_the_end(
     collector: &mut Collector,
@@ -37,13 +37,13 @@ fn measure_to_the_end(
         }
         ended.join().expect("a result")
     });
-    // A process can be waited for a moment before its last switch.
+    // A parent can reap a process a moment before the process' last switch.
     thread::sleep(Duration::from_millis(100));
     add(collector);
     (whole, kernel)
 }
 
-/// Now and then a storage cannot be made, because a task that was making one was preempted: counted, and rare. Its waits
+/// Sometimes a storage cannot be created, because a task was preempted while creating one. This is rare and counted. The waits
 /// are in the sum all the same.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
@@ -51,7 +51,7 @@ fn assert_hardly_lost(losses: &Losses) {
             Loss::StorageNotCreated => 50,
             // Each of these tasks switches a few times.
             Loss::SwitchWithoutStorage => 500,
-            // A task has to die while it is read: rare, but for a reading that is slowed down.
+            // A task must exit while it is read. This is rare unless reading is slow.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -75,9 +75,9 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert!(group.wait.count >= 2 * count, "each waits for its first run and after a yield");
-    // Ours against what the kernel's tasks themselves had at their end: equal to the nanosecond, all being over.
+    // Compare with the figures of the kernel's tasks at their end. All tasks have exited, so both are equal to the nanosecond.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // And against /proc of each child as a zombie, and of the parent shortly before its end.
+    // Compare with /proc, read of each child as a zombie and of the parent shortly before its end.
     let on_top_ns = group.wait.total_ns.checked_sub(kernel_ns).expect("at least what the kernel's files say");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
 }
@@ -110,7 +110,7 @@ fn the_waits_of_children_stay_with_a_selected_process() {
     load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // Of waits that were under way then, the kernel has booked these parts already; we count each where it ends.
+    // The kernel has already booked these parts of the waits under way. We count each wait when it ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending);
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);

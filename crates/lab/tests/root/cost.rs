@@ -1,4 +1,4 @@
-//! What the collector costs. The hook is measured beside its peers by `cargo xtask overhead`.
+//! The cost of the collector. `cargo xtask overhead` measures the hook beside other tools.
 
 use std::{thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(Duration::from_secs(1));
-    // Others share this machine: the best of five is what cgscope needs.
+    // Other programs share this machine: the best of five runs is cgscope's own cost.
     let mut best = f64::MAX;
     for _ in 0..5 {
         let output = run(&["hist", "--json", "1", "5"]);
@@ -36,7 +36,7 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
 #[test]
 #[ignore = "alone: asserts times"]
 fn it_is_attached_within_300_ms() {
-    // The best of ten runs, because the machine is shared.
+    // Take the best of ten runs, because other programs share this machine.
     let attached = || {
         let output = run(&["hist", "-v", "--duration", "10ms"]);
         let said = stderr(&output);

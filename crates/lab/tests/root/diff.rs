@@ -1,4 +1,4 @@
-//! Two recordings of the same load differ in nothing, and a larger quota is found with its size.
+//! Two recordings of the same load have no significant difference. A larger quota is found with its size.
 
 use std::{fs, process::Output, thread};
 
@@ -12,13 +12,13 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Intervals of a piece: 17 of 100 ms, and fewer, longer ones where others kept the recorder from its CPU.
+/// Intervals in a piece: 17 of 100 ms. There are fewer, longer ones if other programs kept the recorder from its CPU.
 const PIECE: usize = 17;
 const FEWEST: usize = 10;
 const PIECES: usize = 40;
 
-/// A loop under a quota of half a CPU, and free ones, before whatever else this machine does. The free ones are all on one CPU,
-/// in each other's way: the rest of the other is left for cgscope.
+/// A loop under a quota of half a CPU, and free loops, all with priority over other programs. The free loops share one CPU, which
+/// leaves the rest of the other CPU for cgscope.
 struct Loops {
     _loads: Vec<Load>,
     limited: Cgroup,
@@ -54,7 +54,7 @@ fn called(lines: &[Value]) -> Vec<&Value> {
     lines.iter().filter(|line| line["verdict"] == "more_than_noise").collect()
 }
 
-/// Pieces of a recording, each a recording of its own.
+/// Cuts a recording into pieces, each a recording of its own.
 fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let mut reader = open(file).expect("a recording");
     let header = reader.header().clone();
@@ -64,7 +64,7 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
     let piece = |i: usize| {
         let path = dir.file(&format!("{i}.rec"));
         let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
-        // The first one is where the piece before ended.
+        // The first sample is the last one of the previous piece.
         for sample in &samples[i * length..=(i + 1) * length] {
             writer.sample(sample).expect("it fits");
         }
@@ -113,7 +113,7 @@ fn a_quota_of_60_instead_of_50_percent_is_found_with_its_size() {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
 
-    // Swapped, everything is mirrored.
+    // With both files swapped, all changes are mirrored.
     let back = diff(&after, &before);
     assert_eq!(called(&back).len(), called(&lines).len());
     let mirrored =
@@ -183,8 +183,8 @@ mod long {
         assert!(alarms.len() <= 1, "{alarms:#?}");
     }
 
-    /// What differs from one start to the next is no noise of a recording, and may be called: above all what others did meanwhile. But
-    /// what the load itself decides does not change by much.
+    /// Differences between two starts are not noise within a recording and may be reported, above all those that other programs
+    /// cause. But figures that the load itself determines do not change by much.
     #[test]
     #[ignore = "long: 30 s"]
     fn the_same_load_started_anew_and_recorded_anew_has_no_large_change() {
@@ -200,7 +200,7 @@ mod long {
             let lines = diff(&pair[0], &pair[1]);
             let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
             assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-            // These are given by its quota and its CPU; 5 points are ten times what is worth telling.
+            // Quota and CPU determine these figures. 5 percentage points are ten times the smallest change worth reporting.
             let own = ["on_cpu", "throttled", "own_cgroup"];
             let of_the_load = |line: &&&Value| {
                 line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())

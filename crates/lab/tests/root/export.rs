@@ -1,4 +1,4 @@
-//! Exports of recordings, read by the programs that they are for: sums as `report --json` has them, to the nanosecond.
+//! Exports of recordings, read by the programs that they are made for. Sums equal those of `report --json` to the nanosecond.
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;
@@ -24,13 +24,13 @@ use crate::{
 };
 use readers::Readers;
 
-/// A recording of three seconds of a quota that runs out, a neighbour, and tasks that come and go.
+/// A recording of three seconds: a quota that runs out, a neighbour, and short-lived tasks.
 struct Recorded {
     dir: Dir,
     file: String,
     intervals: Vec<Value>,
     limited: String,
-    /// Of the report: a host that is busy with more than the load may lose something, which every command then says.
+    /// Exit status of `report`: on a busy host the recording may have losses, which every command then reports.
     exit: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ impl Recorded {
         Self { dir, file, intervals, limited: limited.name.clone(), exit: report.status.code() }
     }
 
-    /// Exports to a file of that name.
+    /// Exports to a file of this name.
     fn export(&self, format: &str, name: &str) -> String {
         let out = self.dir.file(name);
         let output = export(&self.file, format, &out);
@@ -76,7 +76,7 @@ impl Recorded {
         self.sum(|interval| number(&interval["total"]["count"]))
     }
 
-    /// Waits in the histogram of all, or of a cgroup.
+    /// Number of waits in the host-wide histogram, or in that of a cgroup.
     fn in_histogram(&self, cgroup: Option<&str>) -> u64 {
         self.sum(|interval| {
             let wait = cgroup.map_or(Some(&interval["total"]), |path| {
@@ -88,7 +88,7 @@ impl Recorded {
         })
     }
 
-    /// By cause; null is 0.
+    /// Waits by cause, ns. Null counts as 0.
     fn by_cause(&self) -> BTreeMap<&'static str, u64> {
         let sum = |cause: Cause| {
             let key = format!("{}_ns", cause.name());
@@ -97,7 +97,7 @@ impl Recorded {
         Cause::ALL.iter().map(|cause| (cause.name(), sum(*cause))).collect()
     }
 
-    /// What every table must sum to, by column.
+    /// Expected sum of each column, for every table.
     fn columns(&self) -> BTreeMap<String, u64> {
         let causes = self.by_cause().into_iter().map(|(cause, ns)| (format!("wait_{cause}_ns"), ns));
         let others = [("wait_ns".to_owned(), self.wait_ns()), ("waits".to_owned(), self.waits())];
@@ -105,7 +105,7 @@ impl Recorded {
     }
 }
 
-/// Records; the exit status is 1 where something was lost.
+/// Makes a recording. Exit status 1 means that something was lost, which is allowed.
 fn record(words: &[&str]) {
     let output = run(&[&["record"], words].concat());
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
@@ -152,7 +152,7 @@ fn tables_sum_to_the_report_in_duckdb() {
     let sums = |table: &str| python.duckdb_sums(table, &columns);
     assert_eq!(sums(&format!("read_csv('{csv}')")), expected);
     assert_eq!(sums(&format!("read_parquet('{parquet}')")), expected);
-    // A second host makes one table with it.
+    // The files of two hosts make one table.
     recorded.export("parquet", "b.parquet");
     let both = sums(&format!("read_parquet('{}')", recorded.dir.file("*.parquet")));
     assert_eq!(both, expected.into_iter().map(|(column, sum)| (column, 2 * sum)).collect());
@@ -278,7 +278,7 @@ fn assert_nothing_beside(dir: &Dir, name: &str) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A short recording of what loses nothing: one sleeping process.
+/// Makes a short recording that loses nothing: one sleeping process.
 fn short(dir: &Dir) -> String {
     let file = dir.file("a.rec");
     let output = run(&["record", "-o", &file, "-i", "0.1", "--", "sleep", "1"]);
@@ -353,7 +353,7 @@ fn what_is_whole_of_a_truncated_recording_is_exported() {
     let dir = Dir::new("cut");
     let file = short(&dir);
     let bytes = fs::read(&file).expect("a recording");
-    // The end, and a part of the last Sample.
+    // Cut off the end and a part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let intervals = json_lines(&run(&["report", "--json", &file]));
     let out = dir.file("a.csv");

@@ -1,4 +1,4 @@
-//! Field case 1: a busy loop under a quota of 50 %, beside runqlat.
+//! Field case 1: a busy loop under a quota of 50 %, compared with runqlat.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
 /// 60 periods of the quota.
 const SECONDS: u64 = 6;
 
-/// runqlat's row of the hump, in its own words and ours.
+/// Wait times in runqlat's row with the peak (32 to 65 ms), ns.
 const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
 
-/// `cgscope hist --json -p PID` and `runqlat -p PID`, both over the same seconds.
+/// Runs `cgscope hist --json -p PID` and `runqlat -p PID` at the same time.
 fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
     let pid = load.pid().to_string();
     thread::scope(|scope| {
@@ -33,7 +33,7 @@ fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
     })
 }
 
-/// (low us, high us inclusive, count) of each row.
+/// Parses runqlat's rows: (low us, high us inclusive, count).
 fn runqlat_rows(text: &str) -> Vec<(u64, u64, u64)> {
     text.lines()
         .filter_map(|line| {
@@ -51,7 +51,7 @@ fn hist(interval: &Value) -> Vec<(u64, u64, u64)> {
     buckets.iter().map(|b| (number(&b[0]), number(&b[1]), number(&b[2]))).collect()
 }
 
-/// The wait time in the hump, by the middle of each bucket.
+/// Share of the waiting time that lies in the peak's row, computed from the middle of each bucket.
 fn hump_share(interval: &Value) -> f64 {
     let time = |b: &(u64, u64, u64)| (b.0 + b.1) as f64 / 2.0 * b.2 as f64;
     let buckets = hist(interval);
@@ -66,22 +66,22 @@ fn hump_share(interval: &Value) -> f64 {
 fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
-    // The quota alone is to hold it back.
+    // Give it a high weight, so that only the quota holds it back.
     cgroup.favour();
     let load = Load::busy_loop(Some(&cgroup));
     thread::sleep(Duration::from_millis(500));
     let (interval, runqlat) = both(&load);
 
-    // Under emulation timers are late, and waits of any length.
+    // Under emulation timers are late, so waits have any length.
     assert!(is_emulated() || hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
     let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
     let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
     assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");
 
-    // runqlat's counts, row by row: each of ours lies in the same row or the one beside it.
+    // Compare the counts with runqlat's, row by row. Each of our buckets must lie in the same row or in one next to it.
     let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
     let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
-    // Under emulation one is attached seconds before the other.
+    // Under emulation, one program attaches seconds before the other.
     let edges = if is_emulated() { 3 + theirs / 4 } else { 3 };
     assert!(ours.abs_diff(theirs) <= edges, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
     let top = |rows: &[(u64, u64, u64)]| {
@@ -95,7 +95,7 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     );
 }
 
-/// Our buckets summed up to runqlat's rows.
+/// Sums our buckets into runqlat's rows.
 fn rows_of(interval: &Value) -> Vec<(u64, u64, u64)> {
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     for (low, high, count) in hist(interval) {
@@ -121,7 +121,7 @@ fn without_the_quota_there_is_no_such_wait() {
         .map(|b| b.2)
         .sum::<u64>();
     assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
-    // The two count the same switches, but for those at the edges of the two windows, which are seconds apart at a bad start.
+    // Both count the same switches, except at the edges of their time windows. A slow start shifts the windows by seconds.
     let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
     let ours = interval["total"]["count"].as_u64().expect("a count");
     assert!(ours.abs_diff(theirs) <= 10 + theirs / 4, "{ours} waits, runqlat has {theirs}");

@@ -1,4 +1,4 @@
-//! Field case 2: a video encoder that starts as many threads as the host has CPUs, under a quota of one.
+//! Field case 2: a video encoder with as many threads as the host has CPUs, under a quota of one CPU.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Records an encoding of `seconds` of video, in `cgroup` if one is given; the report in words, and its intervals.
+/// Records an encoding of `seconds` of video, in `cgroup` if given. Returns the report as text, and its intervals.
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");
-    // As a runtime does it: first into the cgroup, then exec.
+    // As a container runtime does: enter the cgroup, then exec.
     let enter = cgroup
         .map_or_else(String::new, |cgroup| format!("echo 0 > {}/cgroup.procs && ", cgroup.path.display()));
     let encode = format!(
@@ -23,12 +23,12 @@ fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Ve
     );
     let output = run(&["record", "-o", &file, "-i", "0.5", "--", "sh", "-c", &encode]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    // Without its line breaks, which may fall anywhere in a sentence.
+    // Join the lines, because a line break may fall anywhere in a sentence.
     let words = stdout(&run(&["report", &file])).split_whitespace().collect::<Vec<_>>().join(" ");
     (words, json_lines(&run(&["report", "--json", &file])))
 }
 
-/// The sum of a counter of a cgroup over all intervals that have it.
+/// Sums a counter of a cgroup over all intervals that have the cgroup.
 fn sum(intervals: &[Value], path: &str, counter: impl Fn(&Value) -> &Value) -> u64 {
     let groups = intervals.iter().flat_map(|interval| interval["cgroups"].as_array().expect("cgroups"));
     groups.filter(|group| group["path"] == path).filter_map(|group| counter(group).as_u64()).sum()
@@ -44,7 +44,7 @@ fn findings(intervals: &[Value]) -> Vec<&str> {
 fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
-    // The quota alone is to hold it back.
+    // Give it a high weight, so that only the quota holds it back.
     cgroup.favour();
     let (words, intervals) = encoding(Some(&cgroup), "", 10);
     let path = cgroup.name.as_str();
@@ -58,14 +58,14 @@ fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
         })
         .filter_map(|interval| interval["duration_ns"].as_u64())
         .sum();
-    // Periods x 100 ms is the time that passed.
+    // Periods x 100 ms equals the elapsed time.
     let by_periods_ns = periods * 100_000_000;
     assert!(by_periods_ns.abs_diff(measured_ns) <= 300_000_000, "{periods} periods in {measured_ns} ns");
     assert!(throttled * 100 >= periods * 50, "{throttled} of {periods} periods throttled");
-    // It used its quota up: on average one CPU.
+    // The encoder used its whole quota: one CPU on average.
     let ran = counter("usage_ns");
     assert!(ran as f64 >= 0.8 * measured_ns as f64, "{ran} of {measured_ns} ns");
-    // As long waiting as running, or longer; by far the most of it for the quota or for each other.
+    // The encoder waits longer than it runs. Most of the waiting is for the quota or for its own threads.
     let cause = |name: &'static str| sum(&intervals, path, move |group| &group["wait"]["by_cause"][name]);
     let waited = sum(&intervals, path, |group| &group["wait"]["total_ns"]);
     assert!(waited > ran, "{waited} ns waited, {ran} ns ran");
@@ -78,7 +78,7 @@ fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
     }));
     let rules = findings(&intervals);
     assert!(rules.contains(&"throttled") && rules.contains(&"threads_over_quota"), "{rules:?}");
-    // And in words, of the whole run.
+    // The text reports the same figures for the whole run.
     for said in [
         format!("{path}: "),
         "periods ran out of quota (1 CPU: 100ms of every 100ms)".into(),
@@ -116,7 +116,7 @@ fn without_a_quota_nothing_is_said_of_one() {
     assert!(!words.contains("Quota of"), "{words}");
 }
 
-/// The lines of its `cpu.stat` now, as the kernel writes them.
+/// Reads the kernel's current `cpu.stat` of a cgroup.
 fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
     let text = std::fs::read_to_string(cgroup.path.join("cpu.stat")).expect("cpu.stat");
     let lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -128,7 +128,7 @@ fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
 fn the_summary_of_the_command_has_the_kernels_own_figures_and_what_follows_from_them() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
-    // The quota alone is to hold it back.
+    // Give it a high weight, so that only the quota holds it back.
     cgroup.favour();
     let dir = Dir::new("encoding");
     let (file, object) = (dir.file("text"), dir.file("object"));
@@ -157,7 +157,7 @@ fn the_summary_of_the_command_has_the_kernels_own_figures_and_what_follows_from_
 
 type Stat = std::collections::BTreeMap<String, u64>;
 
-/// v1 has ns, v2 has us and the CPU time as well.
+/// Throttled time, ns. v1 reports ns; v2 reports us, and the CPU time as well.
 fn throttled_ns(stat: &Stat) -> u64 {
     stat.get("throttled_usec").map_or_else(|| stat["throttled_time"], |us| us * 1_000)
 }
@@ -167,8 +167,8 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     assert_eq!((&quota["path"], &quota["cores"]), (&Value::from(path), &Value::from(1.0)), "{summary}");
     let of =
         |when: &str, name: &str| quota[when][name].as_u64().unwrap_or_else(|| panic!("{name} in {quota}"));
-    // Nothing of it ran before or after. What the kernel counts at the end of a throttled phase, or when its timer stops, may come
-    // up to a period later, once for each CPU.
+    // No task ran before or after. But the kernel may count the end of a throttled phase, or a stopped timer, up to a period
+    // later, once for each CPU.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     for (name, [earlier, later], late) in [
         ("nr_periods", [before["nr_periods"], after["nr_periods"]], 2),
@@ -184,7 +184,7 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     if let Some(usage_us) = after.get("usage_usec") {
         assert_eq!(of("delta", "usage_ns"), (usage_us - before["usage_usec"]) * 1_000);
     }
-    // What is derived, derived again.
+    // Compute the derived figures again.
     let (periods, throttled) = (of("delta", "nr_periods"), of("delta", "nr_throttled"));
     let figure = |name: &str| quota[name].as_f64().expect("a figure");
     assert!((figure("throttled_percent") - 100.0 * throttled as f64 / periods as f64).abs() < 1e-9);
@@ -192,7 +192,7 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     let ran =
         quota["delta"]["usage_ns"].as_u64().or(summary["cpu"]["usage_ns"].as_u64()).expect("its CPU time");
     assert!((figure("times_throttled") - of("delta", "throttled_ns") as f64 / ran as f64).abs() < 1e-9);
-    // Periods x 100 ms is the clock, and it used its quota up.
+    // Periods x 100 ms equals the wall-clock time, and the command used its whole quota.
     let wall = summary["wall_ns"].as_u64().expect("a time");
     assert!((periods * 100_000_000).abs_diff(wall) <= 400_000_000, "{periods} periods in {wall} ns");
     assert!(throttled * 2 >= periods, "{quota}");
@@ -214,7 +214,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
         user if user < system => "it spends its time in the kernel",
         _ => "neither user mode nor the kernel by far",
     };
-    // One may be counted after we have looked.
+    // The kernel may count one more period after the test has read its figures.
     let counted =
         [throttled, throttled.saturating_sub(1)].map(|throttled| format!("periods ({throttled}); "));
     assert!(counted.iter().any(|said| words.contains(said)), "{counted:?} is not in:\n{words}");
@@ -230,20 +230,20 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
     }
 }
 
-/// The last column of a line of the table.
+/// The last column of a line in the table.
 fn delta(words: &str, name: &str) -> u64 {
     let (_, line) = words.split_once(name).unwrap_or_else(|| panic!("{name} is not in:\n{words}"));
     let figure = line.split_whitespace().filter(|word| *word != "*").nth(2).expect("three columns");
     figure.replace(',', "").parse().expect("a number")
 }
 
-/// Records two loops on a CPU of their own that a shell starts after `enter`, which brings it into the cgroup `path`. What the
-/// recording has of that cgroup: periods, and those in which its quota ran out.
+/// Records two busy loops, which a shell starts after `enter` has moved it into the cgroup `path`. Returns the recorded numbers
+/// of periods and throttled periods of that cgroup.
 fn recorded(enter: &str, path: &str) -> (u64, u64) {
     let dir = Dir::new("periods");
     let file = dir.file("a.rec");
     let run_load = format!("{enter} && exec {} burn 2 3", env!("CARGO_BIN_EXE_workload"));
-    // The first reading is to be over when it enters.
+    // Enter the cgroup only after the first sample.
     let script = format!("sleep 1.2; {run_load}");
     let output = run(&["record", "-o", &file, "-i", "0.5", "--", "sh", "-c", &script]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -252,7 +252,7 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
     (counter("nr_periods"), counter("nr_throttled"))
 }
 
-/// The kernel's periods go on for two at most when nothing runs any more.
+/// Checks the recorded periods. The kernel counts at most two more after the last task has stopped.
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
     assert_eq!(recorded.1, throttled, "of {recorded:?} the kernel has {periods} and {throttled}");
@@ -264,7 +264,7 @@ fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
     let cgroup = Cgroup::new("entered");
     cgroup.limit(50_000, 100_000);
-    // It has counted before.
+    // Run a load first, so that the counters do not start at 0.
     let (load, _) = Load::workload(&["burn", "2", "1"], Some(&cgroup));
     load.wait();
     std::thread::sleep(Duration::from_millis(300));
@@ -282,7 +282,7 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_made() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");
-    // To be made again by the command.
+    // Remove it: the command makes it again.
     std::fs::remove_dir(&made.path).expect("it is empty");
     let path = made.path.display();
     let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {

@@ -1,4 +1,4 @@
-//! Directories that go with their value.
+//! Temporary directories and copies of programs.
 
 use std::{
     ffi::{CString, OsStr},
@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A directory in the place for temporary files.
+/// A directory for temporary files, removed on drop.
 pub(crate) struct Dir {
     path: PathBuf,
     mounted: bool,
@@ -23,7 +23,7 @@ impl Dir {
         Self { path, mounted: false }
     }
 
-    /// One that holds no more than `kib`.
+    /// Makes a directory that holds at most `kib`.
     pub(crate) fn small(name: &str, kib: u32) -> Self {
         let mut dir = Self::new(name);
         let size = format!("size={kib}k");
@@ -44,7 +44,7 @@ impl Dir {
     pub(crate) fn fifo(&self, name: &str) -> String {
         let path = self.file(name);
         let at = CString::new(path.clone()).expect("no zero in it");
-        // SAFETY: a string that ends with a zero.
+        // SAFETY: a string that ends with NUL.
         let made = unsafe { libc::mkfifo(at.as_ptr(), 0o600) };
         assert_eq!(made, 0, "{path}: {}", std::io::Error::last_os_error());
         path
@@ -60,8 +60,8 @@ impl Drop for Dir {
     }
 }
 
-/// A copy that can be run at once. By a program: a file that was open for writing here may be so in a child that another test has
-/// just started, and what is written is not run (ETXTBSY).
+/// Copies a program so that it can be run at once. `cp` writes the file: if this process wrote it, a child that another test
+/// starts could still hold it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");
     assert!(copied.success(), "{copied}");

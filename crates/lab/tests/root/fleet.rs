@@ -1,4 +1,4 @@
-//! Many hosts: their exports in one query as docs/fleet.md has it, and what Kubernetes is given.
+//! Many hosts: their exports in one query as in docs/fleet.md, and the Kubernetes objects.
 
 use std::{fs, process::Command};
 
@@ -14,17 +14,17 @@ use crate::{
 const DOCS: &str = include_str!("../../../../docs/fleet.md");
 const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
 
-/// The SQL of the documentation: what stands between `duckdb -c "` and the next quotation mark.
+/// The SQL queries of the documentation: the text between `duckdb -c "` and the next quotation mark.
 fn documented_queries() -> Vec<String> {
     DOCS.split("duckdb -c \"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
-/// A recording of two seconds on a host of that name, exported to `NAME.parquet` in `exports/`; its waits by `report`, ns.
+/// Records two seconds on a host of this name and exports to `exports/NAME.parquet`. Returns the waits that `report` shows, ns.
 fn host(dir: &Dir, name: &str) -> u64 {
     let recording = dir.file(&format!("{name}.rec"));
     let mut command = Command::new("unshare");
     let program = cgscope().get_program().to_owned();
-    // The name is of a namespace that ends with the command.
+    // The host name belongs to a UTS namespace that ends with the command.
     command.args(["--uts", "sh", "-c", "hostname \"$1\" && shift && exec \"$@\"", "sh", name]).arg(program);
     let output = command.args(["record", "-o", &recording, "-d", "2"]).output().expect("unshare runs");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
@@ -62,7 +62,7 @@ fn the_exports_of_several_hosts_are_one_table() {
         let rows = answer(query);
         assert!(!rows.as_array().expect("rows").is_empty(), "{query}");
     }
-    // The first: what waited most, on which host. The quota of the one is not on the other.
+    // The first query: the services with the longest waits, and their host. The cgroup with the quota exists on one host only.
     let rows = answer(&queries[0]);
     let of_quota: Vec<&Value> =
         rows.as_array().expect("rows").iter().filter(|row| row["service"] == limited.name.as_str()).collect();
@@ -94,6 +94,6 @@ fn kubernetes_takes_the_daemon_set_with_no_more_than_it_needs() {
     let writable: Vec<_> =
         mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
     assert_eq!(writable, ["socket"]);
-    // A mistake is found by whom we ask.
+    // Check the validator itself: it must refuse an object with a typing error.
     assert_eq!(told["refuses_a_typing_error"], true);
 }

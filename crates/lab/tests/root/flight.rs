@@ -1,4 +1,4 @@
-//! The flight recorder: held, triggered, frozen, killed.
+//! The flight recorder: ring, triggers, freezing, and what a kill leaves.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     recording::{Recording, read, reason, recordings},
 };
 
-/// The share of the time in which the tasks of a cgroup could run that they were throttled.
+/// Share of the time that the tasks of a cgroup were throttled, out of the time that they could have run.
 fn throttled_share(interval: &Value, cgroup: &str) -> f64 {
     let groups = interval["cgroups"].as_array().expect("cgroups");
     let Some(group) = groups.iter().find(|group| group["path"] == cgroup) else { return 0.0 };
@@ -35,7 +35,7 @@ fn ns(interval: &Value, name: &str) -> u64 {
 fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     let dir = Dir::new("throttled");
     let cgroup = Cgroup::new("flight");
-    // On a busy machine, too, it is the quota that stops it.
+    // A high weight: even on a busy machine, only the quota stops the load.
     cgroup.favour();
     cgroup.limit(10_000, 100_000);
     let (file, trigger) = (dir.file("f.rec"), format!("throttled({})>20%", cgroup.name));
@@ -59,7 +59,7 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     recording.wait_for("freezing the 3.00s before and the 2.00s after");
     let (code, said) = recording.wait();
     drop(load);
-    // Of the whole host: any task on it may have lost something, which says 1.
+    // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
     assert!(matches!(code, Some(0 | 1)), "{said}");
     assert!(said.contains(&format!("{trigger}: ")) && said.contains("they were throttled"), "{said}");
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "the ring is removed: {said}");
@@ -82,12 +82,12 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     let before = ns(&intervals[at], "start_unix_ns") - ns(&intervals[0], "start_unix_ns");
     let ends = |at: usize| ns(&intervals[at], "start_unix_ns") + ns(&intervals[at], "duration_ns");
     let after = ends(last) - ends(at);
-    // Of the wall clock, which is set while it runs.
+    // These are wall-clock times, and the clock may be adjusted during the test.
     assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
     assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
 }
 
-/// p99 of the waits of a cgroup in an interval, where a hundred ended: never above the true one.
+/// p99 of the waits of a cgroup in an interval with at least a hundred waits. Never above the true p99.
 fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
     let (id, _) = interval.cgroups.iter().find(|(_, path)| **path == *cgroup)?;
     let tasks = interval.tasks.iter().filter(|task| task.reading.cgroup_id == *id).map(|task| &task.wait);
@@ -109,7 +109,7 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
     recording.wait_for("the first Sample takes");
     thread::sleep(patience(3_000));
-    // A loop for each of the waits of 80 ms and more that there are to be in half a second, and as many again.
+    // The trigger needs enough waits of 80 ms and more in half a second. Start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
     recording.wait_for("freezing the 1m00s before and the 1.00s after");
@@ -125,7 +125,7 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let at = p99s.iter().position(|p99| p99.is_some_and(|ns| ns > LIMIT_NS));
     let at = at.unwrap_or_else(|| panic!("no interval is above the limit: {p99s:?}: {said}"));
     assert!(p99s[..at].iter().flatten().count() >= 2, "short waits were looked at, too: {p99s:?}");
-    // Two intervals, and the one in which it ends.
+    // Two intervals, and the one in which the second after the trigger ends.
     assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
@@ -178,7 +178,7 @@ fn what_is_being_frozen_at_the_end_is_frozen_as_far_as_it_goes() {
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
 }
 
-/// Bytes of the files in a directory that may come and go.
+/// Total size of the files in a directory, bytes. Files may appear and vanish during the walk.
 fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
@@ -279,7 +279,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("--ring-size allows more");
-    // The recorder goes on: its ring is fine.
+    // The recorder goes on: its ring is intact.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");

@@ -1,5 +1,5 @@
-//! A CPU that goes and comes back while it is watched. Only an emulated machine is ours to take a CPU from; on the host the
-//! same sums must hold with all CPUs staying.
+//! A CPU that goes offline and online again during a measurement. Tests take a CPU only from an emulated machine. On the host the
+//! same sums must hold with all CPUs online.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     load::Load,
 };
 
-/// A CPU that is offline as long as this lives.
+/// A CPU that is offline while this value lives.
 struct Offline(u32);
 
 impl Offline {

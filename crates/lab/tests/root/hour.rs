@@ -1,4 +1,4 @@
-//! A long recording of a busy host, made up: what reading it costs does not depend on whether it has happened.
+//! A long synthetic recording of a busy host: reading it costs as much as reading a real one.
 
 use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{bench::cgscope, files::Dir, load::Load};
 
 const SECOND: u64 = 1_000_000_000;
 const CGROUPS: u64 = 40;
-/// Tasks that end each second, and as many that begin.
+/// Number of tasks that exit each second. As many start.
 const CHURN: usize = 5;
 
-/// Numbers that look random and are the same in every run (Knuth's MMIX constants).
+/// Pseudo-random numbers, the same in every run (Knuth's MMIX constants).
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -39,7 +39,7 @@ struct Task {
     shares: [u64; CELLS],
 }
 
-/// A host with `tasks` tasks: half of them sleep, the others wait once, 10, 100 or 200 times a second.
+/// A host with `tasks` tasks. Half of them sleep; the others wait 1, 10, 100 or 200 times a second.
 pub(crate) struct MadeUp {
     numbers: Numbers,
     tasks: Vec<Task>,
@@ -63,7 +63,7 @@ impl MadeUp {
         let id = self.born;
         let reading = TaskReading {
             accounts: None,
-            // The order of births, as serials have it where tids rise.
+            // Serials rise in the order of creation, as on a host where tids rise.
             serial: id << 42 | self.seconds,
             tid: id as u32,
             tgid: (id - id % 8) as u32,
@@ -98,7 +98,7 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
-            // The more often it wakes the more likely it is awake at a reading.
+            // The more often a task wakes, the more likely it is awake at a reading.
             let is_awake = self.numbers.below(400) < waits;
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
@@ -123,7 +123,7 @@ impl MadeUp {
         }
     }
 
-    /// The Sample of the next second.
+    /// Returns the sample of the next second.
     pub(crate) fn next(&mut self) -> Sample {
         self.live();
         let now = self.seconds;
@@ -162,7 +162,7 @@ impl Task {
     fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
         let totals = &mut self.reading.totals;
         for _ in 0..waits {
-            // A task waits within three doublings mostly, somewhere from 1 us to 16 ms, for two of the causes.
+            // A task's waits mostly lie within three doublings, somewhere from 1 us to 16 ms. They have two of the causes.
             let serial = self.reading.serial >> 42;
             let ns = 1_000u64 << (serial % 12 + numbers.below(3));
             let ns = ns + numbers.below(ns);
@@ -186,7 +186,7 @@ impl Task {
     }
 }
 
-/// Writes a recording of so many seconds, and tells the CPU time that writing took.
+/// Writes a recording of `seconds` seconds. Returns the CPU time of writing.
 pub(crate) fn record(path: &Path, host: &mut MadeUp, seconds: u32) -> Duration {
     let header = Header {
         cgscope_version: "0.1.0".into(),
@@ -210,15 +210,15 @@ pub(crate) fn record(path: &Path, host: &mut MadeUp, seconds: u32) -> Duration {
     wrote
 }
 
-/// Of this thread.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it is written whole.
+    // SAFETY: the call writes the whole struct.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` and tells how long it took and its largest resident memory, bytes: from a small process, as this one is large.
+/// Runs `cgscope` from a small process, as this one is large. Returns its duration and its maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -234,20 +234,19 @@ fn cost(args: &[&str]) -> (Duration, u64) {
 
 #[test]
 fn the_memory_of_a_command_is_not_that_of_the_tests() {
-    // Touched, so that it is resident.
+    // Write to the memory, so that it is resident.
     let large = vec![1u8; 300 << 20];
     let (_, bytes) = cost(&["--version"]);
     std::hint::black_box(&large);
     assert!(bytes < 100 << 20, "{bytes} bytes");
 }
 
-/// Reading may take 2 s...
+/// Maximum time for reading the recording.
 const READ: Duration = Duration::from_secs(2);
-/// ... or, where the machine itself is slow at the moment, this part of the CPU time that writing took just before, which is usually
-/// 2.2 to 3.2 s.
+/// Maximum time for reading on a slow machine, as a share of the CPU time of writing just before (usually 2.2 to 3.2 s).
 const OF_WRITING: f64 = 0.65;
 
-/// Within 2 s and 200 MiB: the best of three, for others may use the machine.
+/// Checks that a command needs at most 2 s and 200 MiB. The best of three times counts: other programs may run.
 fn assert_soon(args: &[&str], wrote: Duration) {
     let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
     let (time, memory) =
@@ -267,7 +266,7 @@ mod long {
         let dir = Dir::new("hour");
         let file = dir.file("hour.rec");
         let wrote = record(Path::new(&file), &mut MadeUp::new(1_000), 3_600);
-        // 1 % of the hour in which they were taken.
+        // 1 % of the hour that the recording covers.
         assert!(wrote < Duration::from_secs(36), "{wrote:?}");
         let bytes = std::fs::metadata(&file).expect("a file of ours").len();
         assert!(bytes < 60 * (2 << 20), "{bytes} bytes in an hour");

@@ -1,4 +1,4 @@
-//! Recorders that are killed: what they had taken is in the file.
+//! Killed recorders: the samples that they had taken are in the file.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder this time after it has begun its file, and looks at what is left. How much is missing; `None` for all.
+/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the missing time; `None` for all.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()
@@ -47,7 +47,7 @@ fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_word
     Some(now.saturating_sub(Duration::from_nanos(end)))
 }
 
-/// At any instant: of the first Sample, of a key frame, between two, within a write.
+/// Kills at random instants: during the first sample, during a key frame, between samples, within a write.
 fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     let dir = Dir::new("kill");
     let mut numbers = Numbers(times);
@@ -55,10 +55,10 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     for i in 0..times {
         let lived = Duration::from_micros(numbers.below(within_ms * 1_000));
         let file = dir.file(&format!("{i}.rec"));
-        // The same words come out of the same file: a few times are enough.
+        // The same file always gives the same words, so a few checks of them are enough.
         let Some(missing) = kill_after(lived, interval_ms, mode, &file, i % 10 == 0) else { continue };
         with_intervals += 1;
-        // One interval, and the time that a Sample takes. On a loaded machine the sampler itself may be late.
+        // One interval and the time of one sample may be missing. On a loaded machine the sampler itself may be late.
         late += u64::from(missing > Duration::from_millis(2 * interval_ms + 20));
         assert!(
             missing < Duration::from_millis(2 * interval_ms + 500),
@@ -90,7 +90,7 @@ mod long {
     }
 }
 
-/// How long a recorder takes to begin its file.
+/// Time that a recorder takes to create its file.
 fn time_to_begin(file: &str) -> Duration {
     let begun = Instant::now();
     let mut child = start(file);
@@ -120,7 +120,7 @@ fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
     let mut begun = 0;
     for i in 0..40 {
         let file = dir.file(&format!("{i}.rec"));
-        // In every second run there is one of yesterday.
+        // In every second run an older file exists.
         let there = (i % 2 == 0).then_some("yesterday");
         if let Some(there) = there {
             fs::write(&file, there).expect("a directory of ours");

@@ -1,4 +1,4 @@
-//! The wait ledger: every wait split by cause, against loads whose causes are known and against the kernel's own `cpu.stat`.
+//! The wait ledger: every wait split by cause. Tests compare it with loads of known causes and with the kernel's `cpu.stat`.
 
 mod far;
 mod real_time;
@@ -13,7 +13,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The whole host, watched from before its loads are there: attaching takes a part of a busy machine, and seconds of an
+/// A collector of the whole host. It starts before the loads: attaching is slow on a busy machine and takes seconds on an
 /// emulated one.
 struct Host(Collector);
 
@@ -22,10 +22,10 @@ impl Host {
         Self(follow(&[]))
     }
 
-    /// Whole seconds; of an emulated machine three at most, so that four kernels take minutes.
+    /// Measures for some seconds; at most three on an emulated machine, so that four kernels take only minutes.
     fn measured(&mut self, seconds: u64) -> Interval {
         let seconds = if is_emulated() { seconds.min(3) } else { seconds };
-        // Past the first period of a new quota, and past the loads' own start.
+        // Wait for the end of a new quota's first period and of the loads' start.
         thread::sleep(Duration::from_millis(300));
         let interval = measure(&mut self.0, &[], seconds).whole;
         for task in &interval.tasks {
@@ -45,14 +45,14 @@ fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
     wait
 }
 
-/// Percent of a wait that is for these causes.
+/// Share of a wait that has these causes, percent.
 fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     let ns: u64 = causes.iter().map(|cause| by_cause.get(*cause)).sum();
     100.0 * ns as f64 / by_cause.total() as f64
 }
 
-/// How far off a figure may be, percent: three times as far where four CPUs are emulated on two, so that one may stand still for
-/// a slice of another, and what is measured is a third as long.
+/// Tolerance, percent. It is tripled under emulation: four CPUs share two, so one may stop for a time slice of another, and the
+/// measurement is a third as long.
 fn room(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
@@ -63,7 +63,7 @@ fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     assert!(share >= least, "{share:.2}% are {causes:?}, not {least}%: {:?}", wait.by_cause);
 }
 
-/// How far one figure is off another, percent of that.
+/// Difference between two figures, percent of the second.
 fn off(ours: u64, theirs: u64) -> f64 {
     100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64
 }
@@ -73,11 +73,11 @@ fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
     assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
 }
 
-/// A busy loop in `inner`, of which `limited` has half a CPU.
+/// Runs a busy loop in `inner`, with a quota of half a CPU on `limited`.
 fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     limited.limit(25_000, 50_000);
     let load = Load::busy_loop(Some(inner));
-    // Once more where the machine was not ours: a virtual CPU that gets no time is late at waking up.
+    // Repeat once if other programs disturbed the measurement: a virtual CPU that gets no time wakes up late.
     let mut attempt = || {
         let interval = host.measured(3);
         let wait = wait_of(&interval, &[load.pid()]);
@@ -85,8 +85,8 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
         let theirs = limits.throttled_ns.expect("cpu.stat");
         (interval, wait, theirs)
     };
-    // Both are booked when a throttled phase ends; one phase in 60 may end on either side of a reading; under emulation they
-    // are longer.
+    // Both figures are booked when a throttled phase ends. One phase in 60 may end on either side of a reading. Phases are longer
+    // under emulation.
     let phase = if is_emulated() { 5.0 } else { 2.0 };
     let is_quiet = |(_, wait, theirs): &(Interval, Wait, u64)| {
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
@@ -155,7 +155,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
     assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
-    // In its own unit: cpu.stat counts each CPU that stands, we each task that waits.
+    // The units differ: `cpu.stat` counts each throttled CPU, we count each waiting task.
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
     let waited_ns = wait.by_cause.get(Cause::Throttled);
@@ -201,7 +201,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
         assert_share(&wait, &[Cause::OtherCgroup], 95.0);
         let culprits = interval.culprits_of(&victim.name);
         let all: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
-        // Read one after the other: a wait may end in between.
+        // The two figures are read one after the other, and a wait may end in between.
         assert_near(
             all,
             wait.by_cause.get(Cause::OtherCgroup),
@@ -239,7 +239,7 @@ fn a_quota_and_a_neighbour_are_told_apart() {
     let throttled_ns =
         interval.limits_at(&limited.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert_near(wait.by_cause.get(Cause::Throttled), throttled_ns, 5.0, "throttled, against cpu.stat");
-    // The neighbour ran while the loop was throttled and while it was in its way.
+    // The neighbour ran while the loop was throttled and while the loop waited for the CPU.
     let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
     let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
     assert_near(wait.by_cause.get(Cause::OtherCgroup), in_the_way_ns, 5.0, "behind the neighbour");
@@ -251,8 +251,8 @@ fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     let mut host = Host::watched();
     let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
     let wait = wait_of(&host.measured(3), &[load.pid()]);
-    // By their number: a wakeup that finds its CPU idle takes 0 ns by the kernel's clock, so the few that found it busy
-    // are most of the time that there is.
+    // Compare the number of waits, not their time. A wakeup on an idle CPU takes 0 ns by the kernel's clock, so the few wakeups
+    // on a busy CPU make up most of the time.
     let octaves = wait.hist.octaves();
     let wakeups: f64 = octaves.iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum();
     let share = 100.0 * wakeups / wait.count as f64;
@@ -260,7 +260,7 @@ fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     assert!(share >= 90.0, "{share:.2}% of {} waits, {:?}", wait.count, wait.by_cause);
 }
 
-/// A file of the kernel's settings, given back with its value.
+/// A kernel setting, restored on drop.
 struct Setting(&'static str, String);
 
 impl Setting {
@@ -277,7 +277,7 @@ impl Drop for Setting {
     }
 }
 
-/// The kernel's thread of this name.
+/// Id of the kernel thread of this name.
 fn kernel_thread(name: &str) -> u32 {
     let pids = fs::read_dir("/proc").expect("/proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -291,7 +291,7 @@ fn kernel_thread(name: &str) -> u32 {
 fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
-    // The thread that merges equal pages scans without a pause, on one CPU with the loop.
+    // ksmd, the thread that merges equal pages, scans without a pause on the loop's CPU.
     let ksmd = kernel_thread("ksmd").to_string();
     let (_memory, _out) = Load::workload(&["mergeable", "200", "60"], None);
     let _settings = [
@@ -318,7 +318,8 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
-    // Not in one cgroup: nothing would move for seconds on end (docs/journal/a-starved-sleeper.md).
+    // Keep the loops and the switcher in separate cgroups: otherwise tasks starve for seconds
+    // (docs/journal/a-starved-sleeper.md).
     let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
     let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));
     let interval = host.measured(5);
@@ -347,7 +348,7 @@ fn a_pending_wait_is_split_as_far_as_it_has_gone() {
     cgroup.limit(5_000, 1_000_000);
     let load = Load::busy_loop(Some(&cgroup));
     thread::sleep(Duration::from_millis(500));
-    // It runs for 5 ms of each second.
+    // The loop runs for 5 ms of each second.
     let readings: Vec<_> = (0..10)
         .map(|_| {
             thread::sleep(Duration::from_millis(150));

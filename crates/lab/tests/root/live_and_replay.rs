@@ -1,4 +1,4 @@
-//! Live and replay are one code path: what is printed while it is recorded is, figure for figure, what the file gives.
+//! Live output and replay use one code path: figures printed during a recording equal those from the file.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -14,9 +14,9 @@ use crate::{
 
 const INTERVALS: usize = 12;
 
-/// A quota that runs out, in it tasks that come and go; beside it sleepers and loops that are free.
+/// Tasks under a quota that runs out, some of them short-lived. Beside them, sleepers and loops without a limit.
 struct Busy {
-    // Tasks go before their cgroups do.
+    // Tasks must end before their cgroups are removed.
     loads: Vec<Load>,
     inner: Cgroup,
     limited: Cgroup,
@@ -26,7 +26,7 @@ struct Busy {
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    /// `name` is that of its cgroup, and another one in each test: they run at the same time.
+    /// Starts the loads in a cgroup of this name. The name must differ between tests, which run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
         // Little enough to run out even when other loads leave it a small part of a CPU. Three slices of the kernel (3 ms each): with
@@ -49,7 +49,7 @@ impl Busy {
     }
 }
 
-/// The first place where two objects differ, as `tasks[3].wait.count: 5, 6`.
+/// The first difference of two objects, such as `tasks[3].wait.count: 5, 6`.
 fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     match (live, replayed) {
         (Value::Object(a), Value::Object(b)) => {
@@ -68,13 +68,13 @@ fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
     }
 }
 
-/// Runs `top -b --json --record`, then `report --json`; returns the objects, which are the same.
+/// Runs `top -b --json --record`, then `report --json`. Checks that both print the same objects, and returns these.
 fn watch_and_report(select: &[&str]) -> Vec<Value> {
     let dir = Dir::new("live");
     let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
     let top = ["top", "-b", "--json", "-n", &count, "-d", "0.3", "--record", &file];
     let live = run(&[&top[..], select].concat());
-    // 1: something was lost, which both say.
+    // Status 1: something was lost, which both commands report.
     assert!(matches!(live.status.code(), Some(0 | 1)), "{select:?}: {}", stderr(&live));
     let report = run(&["report", "--json", &file]);
     assert_eq!(report.status.code(), live.status.code(), "{select:?}: {}", stderr(&report));
@@ -99,7 +99,7 @@ fn throttled_ns(interval: &Value) -> u64 {
     interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
 }
 
-/// That the load was there to be compared: tasks that came and went, and waits for the quota.
+/// Checks that the load ran: tasks started and exited, and waits were throttled.
 fn assert_eventful(select: &[&str], intervals: &[Value]) {
     let all: Vec<_> = intervals.iter().map(tids).collect();
     let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
@@ -124,7 +124,7 @@ fn what_is_shown_of_processes_is_what_their_recording_gives() {
     let busy = Busy::new("live-processes");
     let select = ["-p", &busy.pids()];
     assert_eventful(&select, &watch_and_report(&select));
-    // The memory of processes is read, too.
+    // Also with the memory of processes.
     let select = ["-p", &busy.pids(), "--memory"];
     let intervals = watch_and_report(&select);
     assert!(intervals.iter().any(|interval| !interval["memory"].is_null()), "{}", intervals[0]);

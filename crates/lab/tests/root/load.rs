@@ -1,4 +1,4 @@
-//! Loads that end with the test, also when it fails, and cgroups that go with them.
+//! Loads that end with the test, also if it fails, and cgroups that are removed with it.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
-/// A process group that ends with its value.
+/// A process group that is killed on drop.
 pub(crate) struct Load {
     child: Child,
 }
 
 impl Load {
-    /// Starts a command in a process group of its own, in `cgroup` if one is given.
+    /// Starts a command in its own process group, in `cgroup` if given.
     pub(crate) fn start(program: &str, args: &[&str], cgroup: Option<&Cgroup>) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
@@ -32,7 +32,7 @@ impl Load {
         Self { child: command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")) }
     }
 
-    /// A load of the binary of that name, returned when it is under way.
+    /// Starts a load of the `workload` binary. Returns when it is running.
     pub(crate) fn workload(
         args: &[&str],
         cgroup: Option<&Cgroup>,
@@ -45,12 +45,12 @@ impl Load {
         (load, out)
     }
 
-    /// A busy shell loop, as in field case 1.
+    /// Starts a busy shell loop, as in field case 1.
     pub(crate) fn busy_loop(cgroup: Option<&Cgroup>) -> Self {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
-    /// The same, on one CPU.
+    /// Starts a busy shell loop on one CPU.
     pub(crate) fn pinned_loop(cpu: u32, cgroup: Option<&Cgroup>) -> Self {
         Self::start("taskset", &["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"], cgroup)
     }
@@ -59,7 +59,7 @@ impl Load {
         self.child.id()
     }
 
-    /// This process and all below it that are there now.
+    /// Ids of this process and of all its living descendants.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let mut all = vec![self.pid()];
         let mut at = 0;
@@ -71,15 +71,15 @@ impl Load {
         all
     }
 
-    /// Waits for its own end.
+    /// Waits until the load ends by itself.
     pub(crate) fn wait(mut self) {
         let status = self.child.wait().expect("a child of ours");
         assert!(status.success(), "the load ended with {status}");
     }
 
-    /// Sends it to the whole process group.
+    /// Sends a signal to the whole process group.
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: the group of a child that has not been reaped, so the id is still its.
+        // SAFETY: the group of a child that has not been reaped, so its id is still valid.
         unsafe { libc::kill(-(self.child.id() as i32), signal) };
     }
 
@@ -97,14 +97,14 @@ impl Drop for Load {
     }
 }
 
-/// The last line of a load's output: its result.
+/// The result of a load: the last line of its output.
 pub(crate) fn result(out: &mut impl Read) -> u64 {
     let mut text = String::new();
     out.read_to_string(&mut text).expect("its output is readable");
     text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
 }
 
-/// Makes a cgroup of this name below `mount`. Another test may have one of that name at this time: then the name is longer.
+/// Creates a cgroup of this name below `mount`. If another test uses the name at the moment, the new name gets a number.
 fn make(mount: &Path, name: &str) -> (PathBuf, String) {
     let plain = format!("cgscope-test-{}-{name}", std::process::id());
     let others = (2..).map(|number| format!("cgscope-test-{}-{number}-{name}", std::process::id()));
@@ -119,7 +119,7 @@ fn make(mount: &Path, name: &str) -> (PathBuf, String) {
     unreachable!("numbers do not end")
 }
 
-/// A cgroup in the hierarchy of the cpu controller, removed with its value.
+/// A cgroup in the hierarchy of the cpu controller, removed on drop.
 pub(crate) struct Cgroup {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
@@ -136,7 +136,7 @@ impl Cgroup {
         Self { path, name, is_v2 }
     }
 
-    /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
+    /// Creates a cgroup in the cpuset hierarchy. Its tasks may run only on these CPUs.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
@@ -157,7 +157,7 @@ impl Cgroup {
         cgroup
     }
 
-    /// One below this one. It goes before this one does: declare it later.
+    /// Creates a child cgroup. The child must be dropped before its parent, so declare it later.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);
         enable_cpu(&self.path, self.is_v2);
@@ -165,7 +165,7 @@ impl Cgroup {
         Self { path, name: format!("{}/{name}", self.name), is_v2: self.is_v2 }
     }
 
-    /// Time that stood throttled, as the kernel tells it now, ns.
+    /// Current throttled time by the kernel, ns.
     pub(crate) fn throttled_ns(&self) -> u64 {
         let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
         let field =
@@ -176,25 +176,25 @@ impl Cgroup {
         }
     }
 
-    /// Its tasks come before whatever else the machine does.
+    /// Sets the highest weight: its tasks take precedence over other programs.
     pub(crate) fn favour(&self) {
         let (file, most) = if self.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         fs::write(self.path.join(file), most).expect("a weight");
     }
 
-    /// Its tasks come after whatever else the machine does.
+    /// Sets the lowest weight: other programs take precedence over its tasks.
     pub(crate) fn slight(&self) {
         let (file, least) = if self.is_v2 { ("cpu.weight", "1") } else { ("cpu.shares", "2") };
         fs::write(self.path.join(file), least).expect("a weight");
     }
 
-    /// So many times the weight that a cgroup has by default.
+    /// Sets the weight to `times` the default weight of a cgroup.
     pub(crate) fn weigh(&self, times: u64) {
         let (file, default) = if self.is_v2 { ("cpu.weight", 100) } else { ("cpu.shares", 1_024) };
         fs::write(self.path.join(file), (default * times).to_string()).expect("a weight");
     }
 
-    /// Real-time tasks in it may run for `runtime_us` of each second. False where the kernel has no such limit for cgroups (all v2).
+    /// Lets its real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).
     pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
         let file = self.path.join("cpu.rt_runtime_us");
         let has_it = file.exists();
@@ -204,7 +204,7 @@ impl Cgroup {
         has_it
     }
 
-    /// A limit of `quota_us` in each `period_us`.
+    /// Sets a quota of `quota_us` in each `period_us`.
     pub(crate) fn limit(&self, quota_us: u64, period_us: u64) {
         let write = |file: &str, text: String| fs::write(self.path.join(file), text).expect("a limit");
         if self.is_v2 {
@@ -216,7 +216,7 @@ impl Cgroup {
     }
 }
 
-/// A v2 cgroup has the files of a controller where the one above passes it on. One that has it already may refuse.
+/// Enables the cpu controller for the children of a v2 cgroup. A cgroup that has the controller already may refuse.
 fn enable_cpu(parent: &Path, is_v2: bool) {
     if is_v2 {
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
@@ -225,7 +225,7 @@ fn enable_cpu(parent: &Path, is_v2: bool) {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its tasks are killed but may need a moment to go.
+        // Killed tasks may need a moment to exit.
         let end = Instant::now() + Duration::from_secs(5);
         while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Tests that take minutes: `cargo xtask test --long`. What they found last is in docs/long.md.
+//! Tests that take minutes: `cargo xtask test --long`. The latest results are in docs/long.md.
 
 use std::{
     process::Stdio,
@@ -14,7 +14,7 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Each is behind each other sooner or later: four million pairs of a victim and a culprit.
+/// Every cgroup waits behind every other one sooner or later: four million pairs of a victim and a culprit.
 #[test]
 #[ignore = "ten minutes"]
 fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_in_the_fifth() {
@@ -37,8 +37,8 @@ fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    // By then each has met as many others as are told apart.
+    // By the fifth minute, each cgroup has met as many others as are kept apart.
     let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
-    // A twentieth is what the allocator keeps more or less of.
+    // Allow a twentieth more: the memory that the allocator keeps varies.
     assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");
 }

@@ -1,6 +1,8 @@
-//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs; nothing is skipped.
+//! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If one is missing, tests
+//! fail: they are not skipped.
 //!
-//! Run by `cargo xtask test`, one after the other but for the modules that it names as those which company does not disturb.
+//! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
+//! modules named `long`.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! A cgroup with a memory limit that cgscope itself is in.
+//! cgscope in a cgroup with a memory limit.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     load::Load,
 };
 
-/// A cgroup in the hierarchy of the memory controller, removed with its value.
+/// A cgroup with a memory limit, removed on drop.
 struct Limited(PathBuf);
 
 impl Limited {
@@ -50,7 +50,7 @@ fn threads_without_number_do_not_have_cgscope_killed_for_the_memory_that_the_ker
     let procs = limited.0.join("cgroup.procs");
     let mut command = cgscope();
     command.args(["top", "-b", "-n", "3", "-d", "1", "--json"]);
-    // SAFETY: a file that is there is written to; the child has one thread.
+    // SAFETY: the closure only writes to an existing file, and the child has one thread.
     let output =
         unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("it is executed");
     assert_eq!(output.status.signal(), None, "it was killed: {}", stderr(&output));

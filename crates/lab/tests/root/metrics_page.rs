@@ -1,4 +1,4 @@
-//! Pages of metrics, read by Prometheus' own tool.
+//! Checks metrics pages with `promtool`, Prometheus' own tool.
 
 use std::{
     io::Write,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// What `promtool check metrics` finds wrong with a page: nothing, if all is well.
+/// Returns the problems that `promtool check metrics` reports for a page; empty if there are none.
 pub(crate) fn findings(page: &[u8]) -> String {
     let tool = Command::new("promtool")
         .args(["check", "metrics"])

@@ -1,5 +1,5 @@
-//! CPUs and NUMA nodes. On a host with one node all is there, and nobody moves to another; with several it is told who is where, and
-//! what holds them.
+//! CPUs and NUMA nodes. With one node, all figures exist and no task moves between nodes. With several nodes, findings say which
+//! threads are kept on which node, and by what.
 
 use std::{io::BufRead, path::Path};
 
@@ -12,7 +12,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The CPUs of each node that has some.
+/// Returns the CPUs of each node that has CPUs.
 pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
     for (cpu, node) in facts::cpu_to_node(Path::new("/")) {
@@ -26,7 +26,7 @@ pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// The objects of intervals of a second (two, emulated), the last one whole under load.
+/// Returns the JSON objects of 1 s intervals (2 s if emulated). The load runs during the whole last interval.
 fn measure(args: &[&str], intervals: &str) -> Vec<Value> {
     let length = if is_emulated() { "2" } else { "1" };
     let args: Vec<&str> = ["hist", "--json", length, intervals].iter().chain(args).copied().collect();
@@ -40,7 +40,7 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Option<&'a str> {
     findings.find(|finding| finding["rule"] == rule)?["says"].as_str()
 }
 
-/// Of a host with one node.
+/// Asserts that everything is on this node, on a host with one node.
 fn assert_all_is_on(node: u32, interval: &Value) {
     let nodes = interval["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
@@ -65,7 +65,7 @@ fn assert_all_is_on(node: u32, interval: &Value) {
     assert_eq!(said(interval, "node_skew"), None);
 }
 
-/// Eight threads on the CPUs of the first node; what must be told, by a part of it.
+/// Asserts that the finding names eight busy threads on the CPUs of the first node, and this reason.
 fn assert_skew_is_told(interval: &Value, reason: &str) {
     let nodes = nodes();
     let [(full, cpus), (idle, _), ..] = nodes.as_slice() else {
@@ -157,7 +157,7 @@ fn moves_between_nodes_are_counted_each() {
     let (load, mut out) = Load::workload(&args, None);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // SAFETY: a child of ours that has not been reaped, and waits for it.
+    // SAFETY: our child, not reaped yet, which waits for this signal.
     unsafe { libc::kill(load.pid() as i32, libc::SIGUSR1) };
     let mut line = String::new();
     out.read_line(&mut line).expect("its output is readable");
@@ -193,7 +193,7 @@ fn the_cpus_are_those_online_and_their_time_is_all_that_passed() {
     let duration = interval["duration_ns"].as_f64().expect("ns");
     for cpu in cpus {
         let ns = |name: &str| cpu[name].as_f64().unwrap_or_else(|| panic!("{name} of {cpu}"));
-        // Steps of 10 ms, and what a hypervisor took is in neither.
+        // Tolerance: both figures advance in steps of 10 ms, and neither includes stolen time.
         let all = ns("busy_ns") + ns("idle_ns");
         assert!(all <= duration * 1.1 && all >= duration * 0.3, "{cpu} of {duration}");
         assert!(cpu["wait"]["count"].is_u64(), "not counted: {cpu}");

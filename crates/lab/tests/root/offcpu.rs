@@ -1,4 +1,4 @@
-//! Where time goes off the CPU: kinds, shares and the class of known loads, and offcputime beside it.
+//! Off-CPU time: kinds, shares, the class of known loads, and a comparison with offcputime.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ fn follow(pids: &[u32]) -> Collector {
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// What these processes do meanwhile.
+/// Returns the interval of these processes while `meanwhile` runs.
 fn during(pids: &[u32], meanwhile: impl FnOnce()) -> Interval {
     let mut collector = follow(pids);
     let first = collector.sample().expect("a Sample");
@@ -52,7 +52,7 @@ fn blocked_on(interval: &Interval, symbols: &KernelSymbols) -> BlockedOn {
     BlockedOn::new(interval, |addr| symbols.caller(addr))
 }
 
-/// The names of the functions of all stacks of a task, for a test that fails.
+/// Returns the function names in all stacks of a task, for messages of failing tests.
 fn stacks(interval: &Interval, task: &TaskInterval, symbols: &KernelSymbols) -> Vec<(u64, Vec<String>)> {
     let of_task = interval.stacks.iter().filter(|stack| stack.serial == task.reading.serial);
     let name = |addr: &u64| symbols.caller(*addr).unwrap_or("?").to_owned();
@@ -92,7 +92,8 @@ fn each_thread_is_blocked_on_what_it_waits_for() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
-    // Eight would need 1.6 CPUs: on two of them the least that others do makes it a contended pool, and is told so.
+    // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would make this a contended pool, and the verdict would
+    // say so.
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
     assert_eq!(workers.len(), 4);
@@ -102,7 +103,7 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
     let total = blocked.total();
     let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-    // Of the time that it did not wait for a CPU, which others may make longer.
+    // The tasks' own time, without waits for a CPU: other load can make waits longer.
     let own_ns = on_cpu_ns + total.total();
     let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
     for (name, ns, part) in [
@@ -119,12 +120,12 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
     let verdict = Classes::new(&interval, &tree, &blocked).total();
     println!("{}", verdict.says);
-    // Where others take the CPUs, that is said as well.
+    // If other load takes the CPUs, the verdict says that as well.
     assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
     let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
     let waited = percent(waited_ns, own_ns + waited_ns);
     let helps_not = verdict.says.ends_with(": more CPU will not help");
-    // A wait that is not over counts there, too.
+    // The verdict also counts unfinished waits, so near the threshold both texts are accepted.
     assert!(if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not }, "{waited}: {}", verdict.says);
     assert!(verdict.says.contains("blocked on network "), "{}", verdict.says);
 }
@@ -141,7 +142,7 @@ fn a_worker_runs_waits_or_is_blocked_all_of_its_time() {
         let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("the hook tells");
         let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked.total();
-        // A wait counts where it ends; where emulated, the clock of another CPU is late.
+        // A wait is counted when it ends. If emulated, the clock of another CPU can lag.
         let allowed = interval.duration_ns / if is_emulated() { 20 } else { 100 } + wait.max_ns + pending_ns;
         assert!(
             sum.abs_diff(interval.duration_ns) <= allowed,
@@ -180,7 +181,7 @@ fn writes_to_a_disk_are_blocked_on_it() {
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 
-/// µs that offcputime saw a thread off the CPU: what stands below each stack.
+/// Off-CPU time of a thread in µs, as offcputime prints it below each stack.
 fn offcputime(tid: u32, seconds: u64) -> u64 {
     let args = ["-t", &tid.to_string(), &seconds.to_string()];
     let output = Command::new("offcputime").args(args).output().expect("offcputime is executed");
@@ -192,7 +193,7 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-    // It starts and ends within what we measure: shorter, that alone is 2 %.
+    // offcputime starts and ends within our measurement. With a shorter time, this alone makes a difference of 2 %.
     const SECONDS: u64 = 10;
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let worker = load.pids()[1];
@@ -206,9 +207,9 @@ fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
     });
     let task = &interval.tasks[0];
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("the hook tells");
-    // It counts what was off the CPU for whatever reason.
+    // offcputime counts all off-CPU time, whatever the reason.
     let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
-    // It needs some time to start and to end, in which we measure as well.
+    // Shares are compared, because our interval includes the time that offcputime takes to start and end.
     let ours = ours_ns as f64 / interval.duration_ns as f64;
     let theirs = theirs_us as f64 / (SECONDS as f64 * 1e6);
     println!("offcputime {theirs:.4} of the time, cgscope {ours:.4}, over {lasted:?}");

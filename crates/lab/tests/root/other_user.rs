@@ -1,4 +1,4 @@
-//! `-- CMD`, as another user and as ours: what it is handed, and how it ends.
+//! `-- CMD` as another user and as our own user: what CMD inherits, and how it ends.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     pty::Pty,
 };
 
-/// Commands that run CMD, before `--`.
+/// The arguments before `--` of each subcommand that runs CMD.
 fn commands(file: &str) -> [Vec<&str>; 5] {
     [
         vec!["record", "-q", "-o", file],
@@ -25,7 +25,7 @@ fn commands(file: &str) -> [Vec<&str>; 5] {
     ]
 }
 
-/// What a shell that is started so has open.
+/// Returns the descriptors that are open in a shell started by this command.
 fn open_in(command: &mut Command) -> Vec<u32> {
     let output = command.output().expect("it is executed");
     let mut open: Vec<u32> = stderr(&output).lines().filter_map(|line| line.parse().ok()).collect();
@@ -39,9 +39,9 @@ fn a_command_inherits_no_descriptor_of_cgscope_and_another_user_none_of_ours() {
     const LIST: [&str; 3] = ["sh", "-c", "exec >&2; ls /proc/$$/fd; :"];
     let dir = Dir::new("descriptors");
     let file = dir.file("a.rec");
-    // Something of root's that is not closed when a program is executed.
+    // A file of root's that stays open across exec.
     let secret = fs::File::open("/etc/shadow").expect("root");
-    // SAFETY: the copy is closed with its value.
+    // SAFETY: `dup` returns a new descriptor that nothing else owns.
     let _copy = unsafe { OwnedFd::from_raw_fd(libc::dup(secret.as_raw_fd())) };
     let ours = open_in(Command::new(LIST[0]).args(&LIST[1..]));
     assert!(ours.len() > 3, "{ours:?}");
@@ -75,7 +75,7 @@ fn another_user_gets_nothing_of_our_environment_but_what_is_for_everybody() {
     assert!(stdout(&output).contains("USER=nobody") && !stdout(&output).contains("HOME=/root"));
 }
 
-/// Says what it is given of a terminal: the number of the controlling one, what is read from, and how 1 and 2 are open.
+/// Shell script that prints the controlling terminal's number, what standard input is, and the open flags of descriptors 1 and 2.
 const TERMINAL: &str = "echo tty=$(cut -d' ' -f7 /proc/self/stat),in=$(readlink /proc/$$/fd/0),\
     out=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/1 | tr -d '\\n'),\
     err=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/2 | tr -d '\\n'). >&2";
@@ -88,13 +88,13 @@ fn another_user_cannot_push_characters_into_our_terminal_or_read_from_it() {
         let mut args = before.clone();
         args.extend(["--user", "nobody", "--", "sh", "-c", TERMINAL]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
-        // No controlling terminal, without which `TIOCSTI` fails, and O_WRONLY.
+        // No controlling terminal, so `TIOCSTI` fails; 1 and 2 are O_WRONLY.
         pty.wait_for("tty=0,in=/dev/null,out=1,err=1.");
         pty.wait(patience(10_000));
     }
 }
 
-/// One that nobody has waited for yet does not.
+/// Whether a process runs. A zombie does not.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -106,7 +106,7 @@ fn ctrl_c_ends_the_command_of_another_user() {
     let file = dir.file("a.rec");
     for before in commands(&file) {
         let mut args = before.clone();
-        // In words that the shell puts together: the terminal may show the command line.
+        // The shell joins `pi` and `d=`, so that an echoed command line does not match.
         args.extend(["--user", "nobody", "--", "sh", "-c", "echo pi'd='$$. >&2; exec sleep 20"]);
         let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
         pty.wait_for("pid=");

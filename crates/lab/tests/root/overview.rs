@@ -1,4 +1,4 @@
-//! The field cases on the first screen: whoever starts `top` reads within ten seconds what is wrong, with whom, and what to do.
+//! The field cases on the first screen. Within ten seconds, `top` shows what is wrong, which cgroup is affected, and what to do.
 
 use std::time::Instant;
 
@@ -9,19 +9,18 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A small screen, as most have it, and a larger one.
+/// A common small screen size, and a larger one.
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
-/// A recording of two nodes, for hosts with one: made in the lab by threads that a mask keeps on node 0.
+/// A recording of two nodes, for hosts with one node. Its threads were kept on node 0 by an affinity mask.
 const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
 
-/// Without its line breaks, which may fall anywhere in a sentence.
+/// Joins the lines of a screen, because a line break can be anywhere in a sentence.
 fn words(screen: &str) -> String {
     screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Starts cgscope on a terminal without colours and waits until all of this is on its screen, which must not take longer than ten
-/// seconds.
+/// Starts cgscope on a terminal without colours. Waits until its screen shows all of `said`, for at most ten seconds.
 fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
     let terminal = Terminal::new(size.0, size.1);
     terminal.line("export NO_COLOR=1");
@@ -38,19 +37,19 @@ fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
     (terminal, screen)
 }
 
-/// The row of a list that is reversed.
+/// Returns the reversed (selected) row of the list.
 fn selected(terminal: &Terminal) -> String {
     let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
-    // The name of the view is reversed, too: it stands above the list.
+    // The view's name is reversed, too, but above the list.
     let line = screen.lines().rfind(|line| line.contains("\x1b[7m")).unwrap_or_else(|| panic!("{screen}"));
     line.to_owned()
 }
 
-/// The row of the list with this name.
+/// Returns the row of the list that has this name.
 fn row<'a>(screen: &'a str, name: &str) -> &'a str {
     let below = screen.lines().skip_while(|line| !line.contains("wait/s")).skip(1);
     let name = name.trim_start_matches('/');
-    // A long name is cut in the narrow list.
+    // The narrow list truncates long names.
     let begins = &name[..name.len().min(15)];
     let mut rows = below.filter(|line| line.trim_start().starts_with(begins));
     rows.next().unwrap_or_else(|| panic!("no row of {name}:\n{screen}"))
@@ -61,7 +60,7 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
 fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
-    // The quota alone is to hold it back.
+    // Only the quota should hold the load back.
     cgroup.favour();
     let _load = Load::busy_loop(Some(&cgroup));
     let sentence = format!("{}: ", cgroup.name);
@@ -97,11 +96,11 @@ fn threads_that_share_a_cpu_of_quota_are_told_that_fewer_would_do() {
 fn a_neighbour_that_takes_the_cpu_is_named() {
     let both = Cgroup::new("both");
     let (victim, culprit) = (both.child("victim"), both.child("culprit"));
-    // Waits of some ten milliseconds: longer ones may reach further back than is looked.
+    // This weight makes waits of some ten milliseconds. Longer waits can exceed the history that attributes them.
     culprit.weigh(10);
     let _waits = Load::pinned_loop(1, Some(&victim));
     let _runs = Load::pinned_loop(1, Some(&culprit));
-    // Only these two processes: a host that is full for other reasons would be reported first.
+    // Only these two cgroups: otherwise a finding about other load on the host could come first.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
         let sentence = format!("{}: its tasks waited ", victim.name);

@@ -1,4 +1,4 @@
-//! Files that root writes: who owns them, who can read them, and what somebody else who can write beside them makes of them.
+//! Files that root writes: their owner, who can read them, and what another user with write access beside them can do.
 
 use std::{
     fs::{self, Permissions},
@@ -18,13 +18,13 @@ fn words<'w>(words: &[&'w str], file: &'w str) -> Vec<&'w str> {
     words.iter().map(|word| if *word == "FILE" { file } else { word }).collect()
 }
 
-/// Owner and permissions, with the bits for setuid and the like.
+/// Returns owner and permissions, including the setuid, setgid and sticky bits.
 fn owner_and_mode(file: &str) -> (u32, u32) {
     let metadata = fs::metadata(file).unwrap_or_else(|error| panic!("{file}: {error}"));
     (metadata.uid(), metadata.mode() & 0o7777)
 }
 
-/// Each way to write a file, after a recording at `seen`.
+/// Returns the arguments of each command that writes a file. `seen` is an existing recording.
 fn ways(seen: &str) -> [Vec<&str>; 6] {
     [
         vec!["record", "-q", "-o", "FILE", "--", "true"],

@@ -1,4 +1,4 @@
-//! The packages of `cargo xtask dist`, in a clean root of Debian: what they put there, that it works, and that all of it goes.
+//! The packages of `cargo xtask dist` in a clean Debian root: what they install, that it works, and that a purge removes it all.
 
 mod boot;
 
@@ -14,17 +14,17 @@ use crate::{
     files::Dir,
 };
 
-/// What the clean root has besides what any Debian has: readers of manuals, and what reads units.
+/// Packages in the clean root beyond a minimal Debian: readers of manual pages and of systemd units.
 const INCLUDED: &str = "man-db,procps,systemd";
-/// Of `systemd-analyze security`, in tenths: what a unit may be exposed to.
+/// Maximum exposure level of the unit, in tenths, for `systemd-analyze security`.
 const EXPOSURE: &str = "30";
 
-/// Where `cargo xtask dist` puts packages, and cargo what it builds.
+/// Cargo's target directory; `cargo xtask dist` writes packages there, too.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").canonicalize().expect("a target directory")
 }
 
-/// The package whose name ends so; of the binary under test, not of an older one.
+/// Returns the package whose name ends with `end`. Panics if the package is older than the binary under test.
 fn package(end: &str) -> PathBuf {
     let place = target().join("dist");
     let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -53,7 +53,7 @@ fn done(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// A Debian of this machine's release, unpacked from what was made once and is in the user's cache.
+/// A Debian root of this machine's release, unpacked from an archive that is made once and kept in the user's cache.
 struct CleanRoot(Dir);
 
 impl CleanRoot {
@@ -85,7 +85,7 @@ impl CleanRoot {
                 .arg(&archive)
                 .args(["--exclude=./dev/*"]),
         );
-        // What scripts write to; no device is needed, so that nothing has to be mounted.
+        // A plain file for scripts to write to: no device is needed, so nothing must be mounted.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
     }
@@ -116,7 +116,7 @@ impl CleanRoot {
         stdout(&output)
     }
 
-    /// Every file but what dpkg and the tools for users keep for themselves, and what a start of the machine makes anew.
+    /// Returns all files, except dpkg's own, backups of user management tools, and files that a boot creates.
     fn files(&self) -> BTreeSet<String> {
         let mut find = Command::new("find");
         let all =
@@ -130,7 +130,7 @@ impl CleanRoot {
         all.lines().filter(|path| !kept(path)).map(str::to_owned).collect()
     }
 
-    /// Users and groups.
+    /// Returns the lines of the users' and groups' files.
     fn accounts(&self) -> [BTreeSet<String>; 2] {
         ["etc/passwd", "etc/group"].map(|file| {
             let text = fs::read_to_string(self.path(file)).expect("a list");
@@ -139,7 +139,7 @@ impl CleanRoot {
     }
 }
 
-/// The list of sources of this machine's distribution itself.
+/// Returns the file with this machine's own apt sources.
 fn sources() -> PathBuf {
     let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];
     let mut paths = lists.iter().map(|list| Path::new("/etc/apt").join(list));
@@ -166,13 +166,13 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
     completions_complete(&root);
     the_unit_is_sound_and_confined(&root);
 
-    // Nobody has enabled it; who does can, and loses it with the package.
+    // The package does not enable the units. An administrator can, and removing the package disables them again.
     let enabled =
         || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
     assert_eq!(enabled(), [""; 0]);
     root.done(&["systemctl", "enable", "cgscope.service"]);
     assert_eq!(enabled().len(), 2, "the service and its socket: {:?}", enabled());
-    // A configuration that was changed outlives removal and an upgrade, not the purge.
+    // A changed configuration survives removal and upgrade, but not a purge.
     fs::write(root.path("etc/cgscope/cgscope.toml"), "[http]\nlisten = \"\"\n").expect("a file");
     root.done(&["dpkg", "-r", "cgscope"]);
     let left: Vec<_> = root.files().difference(&files).cloned().collect();
@@ -186,7 +186,7 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
 #[test]
 fn an_upgrade_takes_the_daemon_out_of_the_viewers_group_and_keeps_what_it_can_read() {
     let root = CleanRoot::new();
-    // As the package made it when viewers and daemon had one group.
+    // As an older package made it: viewers and the daemon had one group.
     root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
     root.done(&["useradd", "--groups", "cgscope", "alice"]);
     fs::copy(package(".deb"), root.path("cgscope.deb")).expect("a package");
@@ -210,7 +210,7 @@ fn the_manual_is_read(root: &CleanRoot) {
     let help = root.done(&["cgscope", "--help"]);
     let commands =
         help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
-    // A description that goes on in the next line is indented further.
+    // Continuation lines of a description are indented further.
     let names =
         commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
     let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
@@ -223,7 +223,7 @@ fn the_manual_is_read(root: &CleanRoot) {
     }
     assert!(root.done(&["man", "cgscope-top"]).contains("--iterations"));
     assert!(root.done(&["man", "cgscope"]).contains("cgscope-report(1)"));
-    // groff is heard where a page is wrong.
+    // groff warns about an incorrect page.
     let warned = root.run(&[
         "man",
         "--warnings",
@@ -247,7 +247,7 @@ fn completions_complete(root: &CleanRoot) {
 
 fn the_unit_is_sound_and_confined(root: &CleanRoot) {
     let units = ["/usr/lib/systemd/system/cgscope.service", "/usr/lib/systemd/system/cgscope.socket"];
-    // Its own systemd reads them, with its own programs, pages and users.
+    // The root's own systemd checks the units, with the root's programs, manual pages and users.
     let verified = root.run(&["systemd-analyze", "verify", units[0], units[1]]);
     assert_eq!((stderr(&verified), verified.status.code()), (String::new(), Some(0)));
     let threshold = format!("--threshold={EXPOSURE}");
@@ -280,7 +280,7 @@ fn the_tarball_has_what_runs_without_being_installed() {
     }
     let unit = fs::read_to_string(at("lib/systemd/system/cgscope.service")).expect("a unit");
     assert!(unit.contains("ExecStart=/usr/local/bin/cgscope serve"), "{unit}");
-    // Licences of what is linked into it, with their texts.
+    // Licence texts of the linked crates.
     let others = fs::read_to_string(at("share/doc/cgscope/THIRD-PARTY")).expect("a list");
     for word in [
         "btf-rs 2",

@@ -1,4 +1,4 @@
-//! The live screen on a terminal that is ours from end to end: every byte both ways, and when it came.
+//! The live screen on a pseudo-terminal of the test, which sees every byte in both directions, and when it arrives.
 
 use std::{
     fs::File,
@@ -19,9 +19,9 @@ use crate::{
     spread::Spread,
 };
 
-/// Begins a drawing.
+/// Escape sequence that begins a drawing.
 const BEGIN: &[u8] = b"\x1b[?2026h";
-/// Each must have been undone once, by what stands beside it.
+/// Escape sequences that change the terminal, each with the sequence that must undo it, once.
 const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1049h", "\x1b[?1049l"),
     ("\x1b[?25l", "\x1b[?25h"),
@@ -29,24 +29,25 @@ const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1006h", "\x1b[?1006l"),
 ];
 
-/// A cgscope on a terminal of its own. It is killed with its value.
+/// A cgscope process on its own terminal, killed on drop.
 pub(crate) struct Pty {
     master: Option<File>,
     modes: libc::termios,
     child: Child,
-    /// All that has come.
+    /// All output so far.
     pub(crate) seen: Vec<u8>,
-    /// For settings: nobody's are read or written.
+    /// Settings directory of the process, so that no user's settings are read or written.
     _home: Dir,
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS`. It leads a session, whose terminal this is if `controlling`: if not, no signal tells of its end.
+    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this is its controlling terminal; otherwise no signal reports
+    /// that the terminal closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }
 
-    /// The same, with these variables besides the terminal's usual ones.
+    /// Like [`Self::start`], with additional environment variables.
     pub(crate) fn start_in(
         args: &[&str],
         size: [u16; 2],
@@ -84,7 +85,7 @@ impl Pty {
         Self { master: Some(master), modes, child, seen: Vec::new(), _home: home }
     }
 
-    /// The same in this working directory.
+    /// Like [`Self::start`], in this working directory.
     pub(crate) fn start_beside(args: &[&str], directory: &Path) -> Self {
         let mut command = cgscope();
         command.current_dir(directory);
@@ -98,18 +99,18 @@ impl Pty {
 
     fn resize(&self, size: [u16; 2]) {
         let size = winsize(size);
-        // SAFETY: a structure of ours.
+        // SAFETY: our descriptor, and a structure of ours.
         let done =
             unsafe { libc::ioctl(self.master.as_ref().expect("one").as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(done, 0);
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a child that has not been reaped.
+        // SAFETY: our child, not reaped yet.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
-    /// Takes what comes within this time; false: nothing did, or the terminal is gone.
+    /// Appends output that arrives within this time to `seen`. Returns false if none arrived or the terminal is closed.
     pub(crate) fn take(&mut self, within: Duration) -> bool {
         let Some(mut master) = self.master.as_ref() else {
             thread::sleep(within);
@@ -122,7 +123,7 @@ impl Pty {
         if polled.revents & libc::POLLIN == 0 {
             return false;
         }
-        // Once the other end is closed that is an error.
+        // Reading fails once the other end is closed.
         let count = master.read(&mut bytes).unwrap_or(0);
         self.seen.extend(&bytes[..count]);
         count != 0
@@ -132,7 +133,7 @@ impl Pty {
         String::from_utf8_lossy(&self.seen).replace('\x1b', "ESC")
     }
 
-    /// Waits for a word (without spaces: what is blank already is not drawn) in what comes from now on.
+    /// Waits for a word in output that arrives from now on. The word has no spaces: cells that are already blank are not redrawn.
     pub(crate) fn wait_for(&mut self, word: &str) {
         let begun = self.seen.len();
         let end = Instant::now() + patience(20_000);
@@ -142,12 +143,11 @@ impl Pty {
         }
     }
 
-    /// The process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Presses a key where nothing is drawn for a while, and returns how long its answer takes.
+    /// Presses a key once the output pauses, and returns the time until the answer.
     fn answer(&mut self, key: &str) -> Duration {
         while self.take(Duration::from_millis(20)) {}
         let pressed = Instant::now();
@@ -156,7 +156,7 @@ impl Pty {
         pressed.elapsed()
     }
 
-    /// The exit code, once it has ended within this time, and the terminal as it left it.
+    /// Returns the exit code. Panics unless the process ends within this time.
     pub(crate) fn wait(&mut self, within: Duration) -> Option<i32> {
         let end = Instant::now() + within;
         loop {
@@ -169,7 +169,7 @@ impl Pty {
         }
     }
 
-    /// Everything that was taken is given back, once, and the modes are what they were.
+    /// Asserts that each change to the terminal was undone once, and that the terminal modes are as before.
     fn assert_given_back(&self) {
         for (taken, back) in TAKEN {
             assert!(contains(&self.seen, taken.as_bytes()), "{taken:?} is missing: {}", self.text());
@@ -191,7 +191,7 @@ impl Drop for Pty {
     }
 }
 
-/// It ended as it was asked to: with 0, or with 1 where something was lost, as on a busy machine.
+/// Whether the process ended as requested: with 0, or with 1 if data was lost, as on a busy machine.
 fn is_done(code: Option<i32>) -> bool {
     matches!(code, Some(0 | 1))
 }
@@ -212,24 +212,24 @@ fn winsize([width, height]: [u16; 2]) -> libc::winsize {
     libc::winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// The two ends of a new terminal.
+/// Opens a new terminal and returns its two ends.
 fn open(size: [u16; 2]) -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let size = winsize(size);
-    // SAFETY: numbers and a structure of ours; the two ends are nobody else's.
+    // SAFETY: numbers and a structure of ours; nothing else owns the two descriptors.
     unsafe {
         let opened = libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null(), &size);
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // What is left open in the child would keep the terminal alive.
+        // A descriptor left open in the child would keep the terminal alive.
         libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
         (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
     }
 }
 
-/// Those of the other end.
+/// Returns the terminal modes.
 fn modes(master: &File) -> libc::termios {
-    // SAFETY: a structure of ours, which is filled.
+    // SAFETY: our descriptor, and a structure of ours that `tcgetattr` fills.
     unsafe {
         let mut modes = std::mem::zeroed();
         assert_eq!(libc::tcgetattr(master.as_raw_fd(), &mut modes), 0);
@@ -254,7 +254,7 @@ fn every_way_out_gives_everything_back_once() {
     }
 }
 
-/// Panics are tested beside the code of the screen (`top/screen/tests/panics.rs`).
+/// Panics are tested in `top/screen/tests/panics.rs`.
 #[test]
 fn the_binary_has_no_switch_for_tests() {
     let path = cgscope().get_program().to_owned();
@@ -301,7 +301,7 @@ fn a_key_is_answered_amid_hundreds_of_resizes_which_are_drawn_together() {
     while pty.take(Duration::from_millis(50)) {}
     let (passed, drawn) = (begun.0.elapsed(), count(&pty.seen, BEGIN) - begun.1);
     println!("{drawn} drawings in {passed:?} of about 800 resizes; the key was answered after {answered:?}");
-    // At most one each 16 ms, and one for the key.
+    // At most one drawing per 16 ms, and one for the key.
     assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
     assert!(answered < patience(200), "{answered:?}");
     pty.press("?q");
@@ -313,7 +313,6 @@ fn a_key_is_answered_amid_hundreds_of_resizes_which_are_drawn_together() {
 fn a_terminal_of_a_single_cell_or_of_none_is_endured() {
     for size in [[1, 1], [0, 0], [1, 200], [500, 1]] {
         let mut pty = Pty::start(&["top", "-d", "0.1"], size, true);
-        // Some intervals.
         let end = Instant::now() + patience(1_500);
         while Instant::now() < end {
             pty.take(Duration::from_millis(100));
@@ -330,7 +329,7 @@ fn a_key_is_answered_within_50_ms_with_ten_thousand_threads_in_two_thousand_cgro
     let _spread = Spread::new("spread", scaled(2_000) as usize, 5, 60);
     let mut pty = Pty::start(&["top", "-d", "1"], [160, 50], true);
     pty.wait_for("average");
-    // The best of several rounds: other work on the machine is not the screen's.
+    // Take the best of several rounds, because other load on the machine adds delay.
     let mut medians = [Duration::ZERO; 4].map(|_| {
         let mut answers = ["j", ">", "W", "?", "?", "G", "r"].map(|key| pty.answer(key));
         answers.sort();

@@ -8,8 +8,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// So much of each second its real-time tasks may run, where the kernel has that by cgroup (CONFIG_RT_GROUP_SCHED): none, if nobody
-/// says so.
+/// Lets the cgroup's real-time tasks run this long in each second, if the kernel limits that per cgroup (CONFIG_RT_GROUP_SCHED).
+/// The kernel's default is 0.
 fn allow_realtime(cgroup: &Cgroup, us: u64) {
     let file = cgroup.path.join("cpu.rt_runtime_us");
     if file.exists() {
@@ -21,11 +21,11 @@ fn allow_realtime(cgroup: &Cgroup, us: u64) {
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_neighbour_of_real_time_tasks_is_not_to_be_given_a_weight() {
     let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
-    // The real-time tasks alone are to keep it from its CPU.
+    // Only the real-time tasks should keep the victim off its CPU.
     victim.favour();
     allow_realtime(&culprit, 300_000);
     let _waits = Load::pinned_loop(1, Some(&victim));
-    // One process: it would keep whoever is to end it off this CPU. The kernel leaves others 5 % at least.
+    // Only one process: it would also keep its own killer off this CPU. The kernel leaves at least 5 % to other tasks.
     let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
     let _runs = Load::start("taskset", &fifo, Some(&culprit));
     let dir = Dir::new("realtime");
@@ -40,7 +40,7 @@ fn a_neighbour_of_real_time_tasks_is_not_to_be_given_a_weight() {
     };
     let advice = of_victim("noisy_neighbour");
     assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
-    // A thread is looked at once it was busy for an interval.
+    // A thread is examined after it was busy for one interval, so check the last advice.
     let last = advice.last().expect("one");
     assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
 }

@@ -1,4 +1,4 @@
-//! Recordings: written, killed, cut, read back.
+//! Recordings: written, killed, truncated, and read back.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{
     load::Load,
 };
 
-/// The contract's names.
+/// Field names that the documented format promises.
 const INTERVAL: [&str; 10] = [
     "schema",
     "start_unix_ns",
@@ -108,7 +108,7 @@ fn a_recording_is_reported_in_words_and_as_intervals() {
     intervals.iter().for_each(assert_is_of_the_contract);
     let waited: u64 =
         intervals.iter().map(|interval| interval["total"]["total_ns"].as_u64().expect("a sum")).sum();
-    // Beside other tests all four may wait for most of the time.
+    // With other tests running, all four may wait most of the time.
     assert!((4_000_000_000..13_000_000_000).contains(&waited), "two of four wait all the time: {waited}");
 }
 
@@ -132,7 +132,7 @@ fn a_command_is_recorded_with_its_children_until_its_end() {
     let words = stdout(&run(&["report", &file]));
     assert!(words.contains("exit status 7"), "{words}");
     let intervals = json_lines(&run(&["report", "--json", &file]));
-    // What ended between two Samples is with its cgroup alone: its root holds everything.
+    // Tasks that exit between two samples are counted only in their cgroup. The root cgroup includes all of them.
     let ran = |interval: &Value| {
         let root = interval["cgroups"].as_array().expect("cgroups").iter().find(|group| group["path"] == "/");
         root.and_then(|root| root["usage_ns"].as_u64()).unwrap_or(0)
@@ -216,7 +216,7 @@ fn a_truncated_recording_gives_what_is_whole() {
     let file = dir.file("a.rec");
     assert!(run(&["record", "-o", &file, "-d", "1", "-i", "0.1"]).status.success());
     let bytes = fs::read(&file).expect("a recording");
-    // The end, and a part of the last Sample.
+    // Cut off the end marker and part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(1), "{}", stderr(&report));

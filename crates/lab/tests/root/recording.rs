@@ -1,4 +1,4 @@
-//! Recordings that are left running: rotation, full disks, signals, progress.
+//! Long-running recordings: rotation, full disks, signals, progress messages.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A `cgscope record` in the background.
+/// Starts `cgscope record` in the background.
 pub(crate) struct Recording;
 
 impl Recording {
@@ -27,7 +27,7 @@ impl Recording {
     }
 }
 
-/// The recordings in a directory, by name.
+/// Returns the recordings in a directory, sorted by name.
 pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory of ours");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -36,7 +36,7 @@ pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The Samples of a recording, and how it ended.
+/// Returns the samples of a recording, and how it ended.
 pub(crate) fn read(file: &Path) -> (Vec<Sample>, Ending) {
     let mut reader = open(file).unwrap_or_else(|error| panic!("{error}"));
     let samples = reader.by_ref().map(|sample| sample.expect("a Sample")).collect();
@@ -50,7 +50,7 @@ pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {
     }
 }
 
-/// Time waited and run in the intervals of one file after the other.
+/// Sums over the intervals of all files, ns: our waits, the kernel's run_delay, and the intervals' lengths.
 fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     let intervals = files.iter().flat_map(|samples| samples.windows(2));
     intervals.fold((0, 0, 0), |(waited, kernel, length), two| {
@@ -60,7 +60,7 @@ fn sums(files: &[Vec<Sample>]) -> (u64, u64, u64) {
     })
 }
 
-/// Records a load with these limits; the files must hold what one file would.
+/// Records a load with these rotation limits. Asserts that the files together hold what a single file would.
 fn assert_rotation_loses_nothing(dir: &Dir, limits: &[&str], fewest: usize) {
     let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
     let (file, pid) = (dir.file("a.rec"), load.pid().to_string());
@@ -143,7 +143,8 @@ fn only_so_many_files_are_kept_and_foreign_ones_stay() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
-    // Wherever in a page of the disk the last Sample ends. At once: each waits for its disk to be full.
+    // The last sample ends at a different offset in a disk page for each size. The recordings run in parallel, because each waits
+    // for its disk to fill.
     thread::scope(|scope| {
         for kib in [64, 72, 100, 128] {
             scope.spawn(move || assert_a_full_disk_ends_the_recording(kib));
@@ -187,7 +188,7 @@ fn rotation_on_a_full_disk_leaves_every_file_whole() {
 
 #[test]
 fn a_command_never_runs_whose_recording_cannot_be_begun() {
-    // The file can be made, and nothing be written to it.
+    // The file can be created, but nothing can be written to it.
     let full = Dir::small("no-room", 16);
     let fill = fs::write(full.path().join("fill"), [0; 1 << 20]);
     assert!(fill.is_err(), "the disk is full");
@@ -239,12 +240,12 @@ fn a_recording_that_cannot_go_on_says_so_at_its_end() {
     let mut recording = Recording::start(&["-o", &file, "-p", &load.pid().to_string()]);
     recording.wait_for("Ctrl-C ends");
     thread::sleep(patience(500));
-    // Between them is the last reading, which takes 20 ms.
+    // The last sample takes about 20 ms. The second signal arrives during that time.
     recording.signal(libc::SIGINT);
     thread::sleep(Duration::from_millis(2));
     recording.signal(libc::SIGINT);
     let (code, said) = recording.wait();
-    // The second one may come too late.
+    // The second signal may arrive too late.
     assert!(code == Some(0) || code == Some(1) && said.contains("interrupted twice"), "{code:?}: {said}");
     assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::Interrupted));
 }
@@ -261,7 +262,7 @@ fn a_log_has_no_progress_and_no_control_codes_and_a_quiet_run_says_nothing() {
     assert!(!said.contains(['\r', '\x1b']), "{said:?}");
     assert_eq!(said.lines().count(), 3, "start, end and own cost: {said}");
     let quiet = run(&[&args[..], &["--quiet"]].concat());
-    // The file of before is kept, which is said.
+    // The earlier file is kept under another name, and a message says so.
     assert_eq!(stderr(&quiet).lines().count(), 1, "{}", stderr(&quiet));
     assert!(stderr(&quiet).contains("it is kept as"), "{}", stderr(&quiet));
 }

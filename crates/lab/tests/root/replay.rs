@@ -1,4 +1,4 @@
-//! Replays in a terminal of tmux, of recordings made here.
+//! Replays of recordings made here, in a tmux terminal.
 
 use std::{
     fs,
@@ -18,18 +18,18 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Records so many seconds. On a busy machine Samples may come late, which makes the exit 1.
+/// Records for this many seconds. On a busy machine samples can be late, which makes the exit status 1.
 fn record(file: &str, interval: &str, seconds: &str) {
     let output = run(&["record", "-o", file, "-i", interval, "-d", seconds]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
 }
 
-/// What cgscope is to end with once the whole file was looked at.
+/// Returns the line that a replay must end with after it has read the whole file.
 fn left_with(file: &str) -> String {
     format!("left with {}", run(&["report", file]).status.code().expect("an exit status"))
 }
 
-/// Records so many seconds in steps of 200 ms. Meanwhile, after a third of the time, a loop runs into the quota of `cgroup`.
+/// Records for this many seconds in steps of 200 ms. After a third of the time, a loop runs into the quota of `cgroup`.
 fn record_throttled(file: &str, seconds: u64, cgroup: &Cgroup) {
     let args = ["record", "-o", file, "-i", "0.2", "-d", &seconds.to_string()];
     let mut recorder = cgscope().args(args).stderr(Stdio::null()).spawn().expect("cgscope is executed");
@@ -41,12 +41,12 @@ fn record_throttled(file: &str, seconds: u64, cgroup: &Cgroup) {
     assert!(matches!(status.code(), Some(0 | 1)), "{status}");
 }
 
-/// The line with the position: `REPLAY PAUSED  1x  14:03:20 UTC  +200ms of 6.00s   1/30  ...`.
+/// Returns the position line: `REPLAY PAUSED  1x  14:03:20 UTC  +200ms of 6.00s   1/30  ...`.
 fn position(screen: &str) -> &str {
     screen.lines().find(|line| line.starts_with("REPLAY ")).unwrap_or_else(|| panic!("no replay:\n{screen}"))
 }
 
-/// What the header says of all waits of an interval.
+/// Returns the header text about all waits of an interval.
 fn waiting(interval: &Value) -> String {
     let total = &interval["total"];
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number: {value}"));
@@ -61,7 +61,7 @@ fn waiting(interval: &Value) -> String {
     )
 }
 
-/// For ends before the whole file was looked at: what is missing in it may be known by then or not.
+/// Waits for an end before the whole file was read. The exit status is 0 or 1, because losses may or may not be known by then.
 fn wait_for_end(terminal: &Terminal) {
     terminal.wait_until(
         |screen| ["0", "1"].iter().any(|exit| screen.contains(&format!("left with {exit}\n"))),
@@ -74,7 +74,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     let dir = Dir::new("replay");
     let file = dir.file("a.rec");
     let cgroup = Cgroup::new("replay");
-    // So little that it runs out even when others leave it a small part of a CPU.
+    // A quota so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
     cgroup.limit(10_000, 100_000);
     record_throttled(&file, 6, &cgroup);
     let intervals = json_lines(&run(&["report", "--json", &file]));
@@ -92,7 +92,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     terminal.cgscope(&format!("replay {file} --paused"));
     let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
     assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
-    // The timeline is whole: the pass has come to the end.
+    // The timeline is complete: the whole file has been read.
     terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
     terminal.press("Right");
     at(2);
@@ -131,7 +131,7 @@ fn it_plays_in_the_time_it_was_recorded_in_and_pauses() {
     record(&file, "0.2", "12");
     let terminal = Terminal::new(100, 30);
     terminal.cgscope(&format!("replay {file} --at 2s"));
-    // How far it is: between 2 and 12 seconds, with two or three digits.
+    // Returns the position in seconds: between 2 and 12, with two or three digits.
     let played = |screen: &str| -> f64 {
         let word = position(screen).split_whitespace().find_map(|word| word.strip_prefix('+'));
         let seconds = word.and_then(|word| word.strip_suffix('s')?.parse().ok());
@@ -147,7 +147,7 @@ fn it_plays_in_the_time_it_was_recorded_in_and_pauses() {
     let paused = played(&terminal.wait_for("REPLAY PAUSED"));
     thread::sleep(Duration::from_millis(700));
     assert_eq!(played(&terminal.screen()), paused);
-    // At 64x the rest is over in a moment.
+    // At 64x the rest takes only a moment.
     (0..6).for_each(|_| terminal.press("]"));
     terminal.press("Space");
     terminal.wait_for("REPLAY END     64x");
@@ -167,10 +167,10 @@ fn an_interval_has_the_figures_of_the_report() {
     terminal.set("tree = false\nprocesses = false\nspan = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let mut seen = 0;
-    // There and back: the way to an interval makes no difference.
+    // Forward, then backward: the direction must make no difference.
     let there = (0..intervals.len()).map(|n| (n, "Right"));
     for (n, key) in there.clone().chain(there.rev().map(|(n, _)| (n, "Left"))) {
-        // Two intervals may say the same of all waits: their number is waited for as well.
+        // Two intervals can have the same header text, so also wait for the interval's number.
         let (said, number) = (waiting(&intervals[n]), format!(" {}/{} ", n + 1, intervals.len()));
         let screen =
             terminal.wait_until(|screen| screen.contains(&said) && position(screen).contains(&number), &said);
@@ -195,7 +195,7 @@ fn what_is_torn_or_has_no_end_is_replayed_and_said() {
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");
     let bytes = fs::read(&file).expect("a recording");
-    // The end, and a part of the last Sample.
+    // Cut off the end marker and part of the last sample.
     fs::write(&file, &bytes[..bytes.len() - 200]).expect("a file of ours");
     let terminal = Terminal::new(160, 30);
     terminal.cgscope(&format!("replay {file} --paused"));
@@ -217,11 +217,11 @@ fn what_is_torn_or_has_no_end_is_replayed_and_said() {
     recorder.end();
 }
 
-/// A `cgscope record` that goes on until it is ended.
+/// A running `cgscope record`, killed on drop.
 struct Recorder(Child);
 
 impl Recorder {
-    /// Returns once two Samples are in the file.
+    /// Starts recording, and returns once three intervals are in the file.
     fn start(file: &str) -> Self {
         let mut command = cgscope();
         let command = command.args(["record", "-o", file, "-i", "0.2"]).stderr(Stdio::null());
@@ -290,7 +290,7 @@ fn signals_and_another_size_leave_the_terminal_sane() {
         let terminal = Terminal::new(100, 30);
         terminal.cgscope(&format!("replay {file}"));
         terminal.wait_for("REPLAY ");
-        // SAFETY: the child of a shell of ours, which runs.
+        // SAFETY: a running child of our shell.
         assert_eq!(unsafe { libc::kill(terminal.cgscope_pid(), way) }, 0);
         wait_for_end(&terminal);
         terminal.assert_given_back();
@@ -317,7 +317,7 @@ fn no_color_holds() {
         let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
         terminal.press("q");
         wait_for_end(&terminal);
-        // Foregrounds: 30 to 37, and 90 to 97 where they are bright; 39 is none.
+        // Foreground colours are 30 to 37, bright ones 90 to 97; 39 resets the colour.
         let is_colour = |code: &&str| code.starts_with(['3', '9']) && !code.starts_with("39m");
         screen.split("\x1b[").skip(1).filter(is_colour).count()
     };

@@ -1,4 +1,4 @@
-//! The report of a real load: its page, as a browser shows it, against `report --json`.
+//! The HTML report of a real load, as a browser shows it, compared with `report --json`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,14 +11,14 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A recording of loops under a quota beside free ones, and one whose name means harm.
+/// A recording of loops under a quota, of free loops, and of a process with a hostile name.
 struct Recorded {
     dir: Dir,
     file: String,
     quota: String,
 }
 
-/// 15 characters are what the kernel keeps.
+/// A hostile process name. The kernel keeps 15 characters.
 const HOSTILE: &str = "</script><i>&\"'";
 
 impl Recorded {
@@ -40,7 +40,7 @@ impl Recorded {
         Self { dir, file, quota: cgroup.name.clone() }
     }
 
-    /// The address of its page.
+    /// Writes the page, and returns its URL.
     fn page(&self) -> String {
         let page = self.dir.file("a.html");
         let output = run(&["report", &self.file, "--html", &page]);
@@ -58,7 +58,7 @@ fn total(intervals: &[Value], figure: &str) -> u64 {
     intervals.iter().map(|interval| interval["total"][figure].as_u64().expect("a figure")).sum()
 }
 
-/// The waits of each process over all intervals, ns, by its id.
+/// Returns the sum of waits of each process over all intervals, in ns, by process id.
 fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     let mut waited = BTreeMap::new();
     for task in intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks")) {
@@ -68,7 +68,7 @@ fn waited_by_process(intervals: &[Value]) -> BTreeMap<u64, u64> {
     waited
 }
 
-/// The first cells of a table's rows as text, and the values of the cells in column `n`.
+/// Returns the first cell's text of each table row, with the value of the cell in column `n`.
 fn column(browser: &mut Browser, table: &str, n: u32) -> Vec<(String, Value)> {
     let cells = browser.eval(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map((row) => [row.cells[0].textContent, \
@@ -115,7 +115,7 @@ fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
 
     let findings = browser.eval("document.querySelector('.findings').textContent");
     assert!(findings.as_str().is_some_and(|said| said.contains(&recorded.quota)), "{findings}");
-    // Another test may have a quota of its own at this time.
+    // Other tests can have quotas at the same time.
     let quotas =
         browser.eval("[...document.querySelectorAll('#quotas h3')].map((heading) => heading.textContent)");
     assert!(
@@ -146,7 +146,7 @@ fn its_tables_are_sorted_by_a_click_and_filtered_by_typing() {
         browser.eval("[...document.querySelectorAll('#threads th')].map((head) => head.ariaSort)[5]");
     assert_eq!(sorted, "descending");
 
-    // The name that means harm is text among others, and found as such.
+    // The hostile name is shown as text, and the filter finds it.
     browser.eval(
         "(() => { const filter = document.querySelector('#threads input'); filter.value = '</SCRIPT>'; \
          filter.dispatchEvent(new Event('input')); })()",

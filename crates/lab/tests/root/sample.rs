@@ -1,4 +1,4 @@
-//! `cgscope sample`: each thread in the state that it is in, beside a walk of /proc.
+//! `cgscope sample`: the state of each thread, compared with a walk of /proc.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// The walk that stands in for psn.
+/// The script that walks /proc in place of psn.
 const PSN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/psn.py");
 
 /// Runs `cgscope sample --json` with these options.
@@ -39,7 +39,7 @@ fn walked(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
-/// The threads of a process, by id, with their names.
+/// Returns the threads of a process: names by thread id.
 fn threads(pid: u32) -> BTreeMap<u32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let tids = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse().expect("a thread id"));
@@ -47,14 +47,14 @@ fn threads(pid: u32) -> BTreeMap<u32, String> {
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
-/// Time on a CPU and time waited for one, ns, of a thread so far: the kernel's own.
+/// Returns the kernel's figures of a thread so far: time on a CPU and time waited for one, ns.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("it runs");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
     (fields.next().expect("three"), fields.next().expect("three"))
 }
 
-/// Parts of the samples by state.
+/// Shares of the samples, by state.
 type Parts = BTreeMap<String, f64>;
 
 fn parts_of(object: &Value, tid: u32) -> Parts {
@@ -69,29 +69,31 @@ fn parts_of(object: &Value, tid: u32) -> Parts {
     parts
 }
 
-/// The part of the samples that is in the right state, where the truth is itself a mixture: what both have.
+/// Returns the share of samples in the right state. If the truth is a mixture of states, this is the overlap of both mixtures.
 fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
     truth.iter().map(|(state, part)| seen.get(*state).copied().unwrap_or(0.0).min(*part)).sum()
 }
 
-/// How a thread spent a time, by the kernel's own figures of before and after. What is neither on a CPU nor a wait for one is
-/// `blocked`.
+/// Returns how a thread spent a time, from the kernel's figures before and after it. Time neither on a CPU nor waiting for one
+/// counts as `blocked`.
 fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
     let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
 }
 
-/// How long a thread had been on a CPU, and waited for one, ns.
+/// Time that a thread spent on a CPU, and time that it waited for one, ns.
 type Spent = (f64, f64);
 
-/// What the kernel says of a time: of each thread before and after it, how long its cgroup was throttled, and the time itself, ns.
+/// The kernel's figures for a period, ns: each thread's before and after it, throttled time of its cgroup, and the period's
+/// length.
 struct Kernel {
     threads: BTreeMap<u32, (Spent, Spent)>,
     throttled_ns: u64,
     ns: f64,
 }
 
-/// Samples of a process by thread and state, and what the kernel says of the same time: from when cgscope is ready to its result.
+/// Returns samples of a process by thread and state, with the kernel's figures for the same time: from when cgscope is ready
+/// until it prints its result.
 fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (Value, Kernel) {
     let all = threads(pid);
     let figures = || all.keys().map(|tid| (*tid, schedstat(pid, *tid))).collect::<BTreeMap<_, _>>();
@@ -115,7 +117,7 @@ fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (V
     (serde_json::from_str(&object).expect("an object"), kernel)
 }
 
-/// What threads of the blend do that do nothing else, the system call that they are in, and where.
+/// Threads of the blend that stay in one state: name, state, system call, wait channel.
 const AT_REST: [(&str, &str, &str, &str); 4] = [
     ("sleeper", "sleeping", "clock_nanosleep", "nanosleep"),
     ("pipe", "sleeping", "read", "pipe_read"),
@@ -137,7 +139,7 @@ fn blend_in(name: &str, cgroup: Option<&Cgroup>) -> (Load, Dir) {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn every_thread_of_a_blend_is_in_the_right_state() {
-    // Others are to take little of its CPUs, but cgscope has to run on them.
+    // The weight keeps most other load off the CPUs, but cgscope must still run.
     let cgroup = Cgroup::new("sample-blend");
     cgroup.weigh(4);
     let (load, _dir) = blend_in("sample-blend", Some(&cgroup));
@@ -153,7 +155,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
-        // 1,200 samples of a thread that is half its time in one state and half in another are themselves only good to 1.4 %.
+        // The standard error of 1,200 samples is 1.4 %, for a thread that spends half its time in each of two states.
         assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
         sum += agreement;
     }
@@ -183,7 +185,7 @@ fn what_is_blocked_is_told_with_its_system_call_and_its_place() {
             let has =
                 |column: &str, part: &str| group[column].as_str().is_some_and(|text| text.contains(part));
             assert!(has("syscall", syscall), "{mode}: {group}");
-            // Where a vfork is waited for has had several names.
+            // The kernel function in which a vfork waits has had several names.
             assert!(name == "vfork" || has("wchan", place), "{mode}: {group}");
             assert!(has("kstack", "()->") && has("kstack", "syscall"), "{mode}: {group}");
             assert!(has("exe", "workload") && has("username", "root"), "{mode}: {group}");
@@ -207,7 +209,7 @@ fn a_thread_out_of_quota_is_throttled_for_as_long_as_its_cgroup_says() {
         .max_by(|(_, (_, a)), (_, (_, b))| a.0.total_cmp(&b.0))
         .expect("a thread that burns");
     let (on_cpu, waited) = ((on_after - on_before) / ns, (wait_after - wait_before) / ns);
-    // The kernel counts it as waited, too.
+    // The kernel counts throttled time as waited, too.
     let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
     let seen = parts_of(&object, tid);
     let agreement = agreement(&seen, &truth);
@@ -227,7 +229,7 @@ fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
     for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
         let groups = object["groups"].as_array().expect("groups");
         let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-        // It moves nowhere, so that it is one group, in each sample.
+        // The thread never migrates, so it is one group, which is in each sample.
         let [group] = group.as_slice() else { panic!("{object}") };
         assert_eq!(group["samples"], object["rounds"], "{group}");
         assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));
@@ -258,21 +260,22 @@ fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
     }
 }
 
-/// The node of a CPU, as the kernel has it.
+/// Returns the node of a CPU, from sysfs.
 fn node_of(cpu: u32) -> u32 {
     let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).expect("a CPU").flatten();
     let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.find_map(|name| name.strip_prefix("node")?.parse().ok()).unwrap_or(0)
 }
 
-/// psn knows letters: what we tell apart is one row there. Of threads that do the same all the time both must say the same.
+/// psn knows only the kernel's state letters, so several of our states are one row there. For threads that always do the same,
+/// both must agree.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_walk_of_proc_merges_what_is_told_apart_and_agrees_otherwise() {
     let (load, dir) = blend("sample-psn");
     let limited = Cgroup::new("sample-psn");
     limited.limit(30_000, 100_000);
-    // A name of its own.
+    // A copy with a unique name.
     let burner = dir.file("quotaloop");
     fs::copy("/bin/sh", &burner).expect("a shell");
     let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
@@ -330,8 +333,8 @@ fn the_coarse_mode_has_the_kernels_letters() {
     }
 }
 
-/// Both look at every thread of the host, in all states, with wait channel and system call. CPU time, not time: the machine may
-/// be busy.
+/// Both read every thread of the host, in all states, with wait channel and system call. The test compares CPU time, not elapsed
+/// time, because the machine can be busy.
 #[test]
 fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
@@ -346,7 +349,7 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
         assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
         object["cpu_s"].as_f64().expect("a time") * 1e3
     };
-    // In turns, and the least of each: what else the machine does only adds, and more to what lasts shorter.
+    // Alternate, and take the minimum of each: other load only adds time, and adds relatively more to the shorter one.
     let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
     let (ours_ms, theirs_ms) =
         pairs.iter().copied().reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).expect("some pairs");
@@ -374,7 +377,7 @@ fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
     assert!(stdout(&output).lines().any(is_running), "{}", stdout(&output));
     let child = cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("it starts");
     thread::sleep(patience(1_500));
-    // SAFETY: a child of ours that has not been reaped.
+    // SAFETY: our child, not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));

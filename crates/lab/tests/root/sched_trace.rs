@@ -1,4 +1,4 @@
-//! The kernel's own record of who waited for a CPU and how long: its events of wakeups and switches, traced by itself.
+//! The kernel's own record of waits for a CPU, from its trace events of wakeups and switches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,18 +8,18 @@ use std::{
     ptr,
 };
 
-/// Of each CPU. The pairs that wake each other fill some 40 MiB where the machine is quick.
+/// Buffer size per CPU. On a fast machine, the pairs of threads that wake each other fill some 40 MiB.
 const BUFFER_KIB: &str = "131072";
 
 /// A completed wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    /// Its end, ns of CLOCK_MONOTONIC.
+    /// When the wait ended, ns of CLOCK_MONOTONIC.
     pub(crate) end_ns: u64,
     pub(crate) ns: u64,
 }
 
-/// Events of some threads, recorded from now on. Its instance and its mount go with it.
+/// A running trace of some threads' events. Drop removes its instance and its mount.
 pub(crate) struct SchedTrace {
     mount: PathBuf,
     instance: PathBuf,
@@ -32,7 +32,7 @@ impl SchedTrace {
         fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
         let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
         let kind = c"tracefs".as_ptr();
-        // SAFETY: strings that end with a zero, and no data.
+        // SAFETY: NUL-terminated strings, and no data.
         let mounted = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, ptr::null()) };
         assert_eq!(mounted, 0, "tracefs: {}", std::io::Error::last_os_error());
         let trace = Self { instance: mount.join("instances").join(&name), mount };
@@ -55,12 +55,12 @@ impl SchedTrace {
         fs::write(self.instance.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
-    /// Nothing is recorded any more.
+    /// Stops recording.
     pub(crate) fn stop(&self) {
         self.write("tracing_on", "0");
     }
 
-    /// The waits that ended, by thread, in their order; of a trace that is stopped.
+    /// Returns the completed waits by thread, in order. Stop the trace first.
     pub(crate) fn read(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
@@ -88,11 +88,12 @@ impl Drop for SchedTrace {
 
 fn unmount(mount: &Path) {
     let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: a NUL-terminated string.
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// A thread waits from the wakeup, or from the switch that took it off a CPU while it could run, to the switch that puts it on one.
+/// Computes waits from a trace. A wait begins with a wakeup, or with a switch-out of a runnable thread. It ends with the
+/// switch-in.
 fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
     let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
     let mut waits: BTreeMap<u32, Vec<Waited>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
@@ -101,7 +102,7 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         let now_ns = stamp_ns(line);
         if line.contains(" sched_wakeup: ") {
             let tid = number("pid").expect("whom it wakes");
-            // One that goes to sleep and is woken before it is gone does not wait.
+            // A thread that is woken before it has switched out does not wait.
             if !running.contains(&tid) {
                 since.entry(tid).or_insert(now_ns);
             }
@@ -125,7 +126,7 @@ fn word<'l>(line: &'l str, field: &str) -> Option<&'l str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='))
 }
 
-/// Of `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`: printed in us.
+/// Parses the time of a line such as `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`. The trace prints µs.
 fn stamp_ns(line: &str) -> u64 {
     let (before, _) = line.split_once(": sched_").expect("an event of the scheduler");
     let stamp = before.rsplit(' ').next().expect("its time");

@@ -1,4 +1,4 @@
-//! The live screen, in a terminal of tmux.
+//! The live screen, in a tmux terminal.
 
 use std::{
     thread,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::{load::Load, terminal::Terminal};
 
-/// What the help has and no other view.
+/// Text that only the help view has.
 const HELP: &str = "this help, and back";
 
-/// Starts the screen for these arguments.
+/// Starts `top` with these arguments.
 fn top(terminal: &Terminal, args: &str) {
     terminal.cgscope(&format!("top -d 0.3 {args}"));
 }
@@ -61,7 +61,7 @@ fn sigterm_and_ctrl_c_give_the_terminal_back() {
         top(&terminal, "");
         terminal.wait_for("tasks on average");
         let pid = terminal.cgscope_pid();
-        // SAFETY: the child of a shell of ours, which runs.
+        // SAFETY: a running child of our shell.
         let signal = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         match way {
             "SIGTERM" => signal(libc::SIGTERM),
@@ -94,7 +94,7 @@ fn sigterm_ends_the_screen_of_a_target_that_has_exited() {
     terminal.wait_for("tasks on average");
     load.kill();
     terminal.wait_for("the target has exited");
-    // SAFETY: the child of a shell of ours, which runs.
+    // SAFETY: a running child of our shell.
     assert_eq!(unsafe { libc::kill(terminal.cgscope_pid(), libc::SIGTERM) }, 0);
     terminal.wait_for("left with 1");
     terminal.assert_given_back();
@@ -141,7 +141,7 @@ fn without_a_terminal_the_screen_is_refused_in_one_sentence() {
     assert!(said.contains("cgscope top -b") && said.lines().count() == 1, "{said}");
 }
 
-/// Starts the screen as a shell's job, and returns its process id once it shows something.
+/// Starts the screen as a job of the shell. Returns its process id once the screen shows data.
 fn job(terminal: &Terminal) -> i32 {
     terminal.line(&format!("{} top -d 0.3", crate::bench::cgscope().get_program().display()));
     terminal.wait_for("tasks on average");
@@ -149,11 +149,11 @@ fn job(terminal: &Terminal) -> i32 {
 }
 
 fn signal(pid: i32, signal: i32) {
-    // SAFETY: the child of a shell of ours, which has not reaped it.
+    // SAFETY: a child of our shell, which has not reaped it.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The letter of its state; `None` once it is gone.
+/// Returns the process's state letter; `None` once the process is reaped.
 fn state(pid: i32) -> Option<char> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
@@ -183,7 +183,7 @@ fn a_screen_that_is_stopped_gives_the_terminal_back_and_fg_draws_all_of_it_again
         terminal.wait_for("Stopped");
         assert!(is_stopped(pid), "{way}");
         terminal.assert_given_back();
-        // What was on the screen before.
+        // Clear the text that was on the screen before.
         terminal.line("clear; fg; echo left with $?");
         let screen = terminal.wait_for("tasks on average");
         assert!(screen.starts_with("cgscope top") && screen.contains("q quit"), "{way}: {screen}");
@@ -208,7 +208,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_the_terminal_alone() {
     for _ in 0..2 {
         terminal.line("clear; bg");
         terminal.wait_for("top -d 0.3");
-        // It waits a moment for a signal that ends it.
+        // cgscope first waits a moment for a signal that ends it.
         thread::sleep(Duration::from_millis(300));
         wait_until_stopped(pid);
         terminal.assert_given_back();
@@ -233,7 +233,7 @@ fn a_stopped_screen_that_is_told_to_end_ends_without_the_terminal() {
         assert!(Instant::now() < end, "it does not end");
         thread::sleep(Duration::from_millis(20));
     }
-    // A shell says what became of its jobs before it prompts.
+    // A shell reports the end of its jobs before it prompts.
     terminal.press("Enter");
     let screen = terminal.wait_for("Done");
     assert!(!screen.contains("tasks on average"), "{screen}");
@@ -247,7 +247,7 @@ fn sigstop_and_fg_of_a_shell_that_resets_the_modes_take_the_terminal_again() {
     let pid = job(&terminal);
     signal(pid, libc::SIGSTOP);
     wait_until_stopped(pid);
-    // Nothing could be given back: that is the shell's affair. What is typed is the shell's all the same.
+    // After SIGSTOP, cgscope cannot restore the terminal: the shell does. The shell also receives what is typed.
     thread::sleep(Duration::from_millis(300));
     terminal.line("clear; fg; echo left with $?");
     terminal.wait_until(|screen| screen.starts_with("cgscope top"), "the screen");

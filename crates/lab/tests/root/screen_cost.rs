@@ -1,4 +1,4 @@
-//! What the screen costs: a frame, what is derived of an interval, and `top` as a whole.
+//! The cost of the screen: of drawing a frame, of deriving an interval, and of `top` as a whole.
 
 use std::{
     fs,
@@ -24,21 +24,21 @@ use crate::{
     pty::Pty,
 };
 
-/// The size that the screen is made for.
+/// Size of the host that the screen is designed for.
 const TASKS: u32 = 10_000;
 const CGROUPS: u32 = 2_000;
-/// At most for a frame, and for an interval with all that is derived of it.
+/// Maximum times: to draw a frame, and to compute an interval with all figures derived from it.
 const FRAME: Duration = Duration::from_millis(8);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// What the difference alone takes where an interval takes no more than that: a quarter of it.
+/// Reference time of `Interval::between` on a machine that just meets [`INTERVAL`]: about a quarter of it.
 const DIFFERENCE: Duration = Duration::from_micros(4_800);
-/// Tries where it takes longer.
+/// Maximum number of attempts while the time exceeds its limit.
 const ROUNDS: u32 = 10;
-/// Of a core, percent, and bytes.
+/// Maximum CPU use of `top`, percent of a core, and maximum resident memory.
 const CPU_PERCENT: f64 = 3.0;
 const RSS_BYTES: u64 = 50 << 20;
 
-/// The shortest of so many: what else the machine does is not ours.
+/// Returns the shortest of this many runs, because other load only adds time.
 fn best(times: u32, mut done: impl FnMut()) -> Duration {
     let took = (0..times).map(|_| {
         let begun = Instant::now();
@@ -60,16 +60,16 @@ fn press(app: &mut App, key: &str) {
     app.on_key(key.into());
 }
 
-/// CPU time of a process, of all its threads, in ticks.
+/// Returns the CPU time of a process, all threads, in clock ticks.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let after_name = stat.rsplit_once(") ").expect("its name").1;
     let fields: Vec<&str> = after_name.split(' ').collect();
-    // Fields 14 and 15 of proc_pid_stat(5), of which two stand before these.
+    // Fields 14 and 15 of proc_pid_stat(5): `fields` begins with field 3.
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-/// Percent of a core over this time, while what comes is read as a terminal does.
+/// Returns CPU use in percent of a core over this time. During that time, reads the output as a terminal does.
 fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
     let (begun, before) = (Instant::now(), ticks(pty.pid()));
     while begun.elapsed() < time {
@@ -87,10 +87,10 @@ fn top_over_five_thousand_threads_costs_at_most_3_percent_of_a_core_and_50_mib()
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     let mut pty = Pty::start_in(&["top", "-d", "1"], [120, 40], true, &[]);
     pty.wait_for("average");
-    // What is done once is over after that.
+    // One-time work is done after these seconds.
     cpu_percent(&mut pty, Duration::from_secs(3));
     let mut best = f64::MAX;
-    // Others share this machine: where the first is too much, the better of two is what it needs.
+    // Other load shares this machine: if the first figure is too high, take the lower of two.
     for _ in 0..2 {
         best = best.min(cpu_percent(&mut pty, Duration::from_secs(10)));
         println!("{best:.2} % of a core, {:.1} MiB", rss_bytes(pty.pid()) as f64 / f64::from(1 << 20));
@@ -104,7 +104,7 @@ fn top_over_five_thousand_threads_costs_at_most_3_percent_of_a_core_and_50_mib()
     assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "{}", pty.text());
 }
 
-/// In this process.
+/// Measurements in the test's own process.
 mod long {
     use super::*;
 
@@ -116,9 +116,9 @@ mod long {
         let mut slow = Vec::new();
         for (width, height) in [(80, 24), (200, 60)] {
             let mut app = app(width, height);
-            // As after a minute: the past is drawn, too.
+            // A minute of history, so that history is drawn, too.
             (0..60).for_each(|_| app.on_interval(interval.clone()));
-            // The tree of cgroups, then a flat list of threads.
+            // First the tree of cgroups, then a flat list of threads.
             for list in ["tree", "threads"] {
                 if list == "threads" {
                     press(&mut app, "1");
@@ -154,8 +154,8 @@ mod long {
                 press(&mut app, "t");
                 press(&mut app, "p");
             }
-            // Others share the machine, for seconds at a time: what it takes undisturbed is what it needs. A machine that is slow all
-            // along is slow at the difference, too.
+            // Other load can disturb the machine for seconds at a time, so take the minimum of several rounds. A slow machine
+            // also takes longer for the difference, so the limit scales with that.
             let (mut whole, mut between, mut most) = (Duration::MAX, Duration::MAX, INTERVAL);
             for round in 0..ROUNDS {
                 thread::sleep(Duration::from_secs(if round == 0 { 0 } else { 2 }));

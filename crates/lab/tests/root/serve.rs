@@ -1,4 +1,4 @@
-//! The daemon, looked through as its users do.
+//! The daemon, used as its viewers use it.
 
 mod access;
 mod container;
@@ -20,18 +20,18 @@ use std::{
 
 use crate::{background::Background, bench::cgscope, files::Dir};
 
-/// Users and a group that no host has.
+/// User and group ids that no host uses.
 pub(crate) const ALICE: u32 = 61_001;
 pub(crate) const BOB: u32 = 61_002;
 pub(crate) const VIEWERS: u32 = 61_100;
 pub(crate) const ADMINS: u32 = 61_101;
 
-/// A daemon with a socket in a directory of its own; both go with the value.
+/// A daemon with a socket in its own directory. Drop ends the daemon and removes the directory.
 pub(crate) struct Daemon {
     dir: Dir,
-    /// The lines of `[http]`.
+    /// Lines of the `[http]` section.
     http: String,
-    /// Where its metrics are, as it says itself.
+    /// The URL of its metrics, as the daemon prints it.
     metrics: Option<String>,
     process: Option<Background>,
 }
@@ -41,17 +41,17 @@ impl Daemon {
         Self::with("")
     }
 
-    /// `more`: lines of `[socket]`, and whatever follows it.
+    /// `more`: lines of the `[socket]` section, and any sections after it.
     pub(crate) fn with(more: &str) -> Self {
         Self::of("listen = \"\"", more)
     }
 
-    /// One with metrics on a free port of loopback. `more`: further lines of `[http]`.
+    /// Starts a daemon with metrics on a free loopback port. `more`: further lines of the `[http]` section.
     pub(crate) fn exporting(more: &str) -> Self {
         Self::of(&exporting(more), "")
     }
 
-    /// The same is configured again.
+    /// Rewrites the configuration, with these lines of the `[http]` section.
     pub(crate) fn configure_exporting(&mut self, more: &str) {
         self.http = exporting(more);
         self.configure("");
@@ -59,7 +59,7 @@ impl Daemon {
 
     fn of(http: &str, more: &str) -> Self {
         let dir = Dir::new("serve");
-        // Others must come in.
+        // Other users must be able to enter the directory.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))
             .expect("a directory of ours");
         let mut daemon = Self { dir, http: http.into(), metrics: None, process: None };
@@ -96,7 +96,7 @@ impl Daemon {
         self.dir.file("cgscope.sock")
     }
 
-    /// Where its metrics are: `http://127.0.0.1:PORT/metrics`.
+    /// The URL of its metrics: `http://127.0.0.1:PORT/metrics`.
     pub(crate) fn metrics(&self) -> &str {
         self.metrics.as_deref().expect("it exports")
     }
@@ -109,19 +109,19 @@ impl Daemon {
         self.process().pid()
     }
 
-    /// It is gone without a word.
+    /// Kills the daemon.
     pub(crate) fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
     }
 
-    /// It is asked to end; its exit code and words.
+    /// Sends SIGTERM; returns the exit code and what the daemon printed.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let process = self.process.take().expect("it runs");
         process.signal(libc::SIGTERM);
         process.wait()
     }
 
-    /// `cgscope ARGS --connect` as a user of these groups.
+    /// Runs `cgscope ARGS --connect` as a user with these groups.
     pub(crate) fn as_user(&self, uid: u32, groups: &[u32], args: &[&str]) -> Output {
         let at_end = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
         let (before, after) = args.split_at(at_end);
@@ -131,7 +131,7 @@ impl Daemon {
     }
 }
 
-/// Makes it run as a user who has nothing but these groups.
+/// Makes the command run as a user with only these groups and no privileges.
 pub(crate) fn as_user<'c>(command: &'c mut Command, uid: u32, groups: &[u32]) -> &'c mut Command {
     let groups = groups.to_vec();
     // SAFETY: system calls between fork and exec.

@@ -1,4 +1,4 @@
-//! Readings for viewers of several users: whose a task is, and whom the kernel side follows for whom.
+//! Readings for viewers of several users: the owner of each task, and which tasks the kernel side follows for which viewer.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use cgscope_model::{
 use crate::load::Load;
 
 const ALICE: u32 = 61_001;
-/// How many grandchildren are born beside readings.
+/// Number of grandchildren that are started while readings are taken.
 const BIRTHS: u32 = 100;
 
 fn shared() -> Collector {
@@ -25,7 +25,7 @@ fn shared() -> Collector {
     Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Whose the tasks of a Sample are, by tid.
+/// Takes a sample. Returns it with each task's owner and followers, by tid.
 fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Access>) {
     let sample = collector.sample().expect("a sample");
     let access = collector.access();
@@ -40,7 +40,7 @@ fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Access>) {
     (sample, by_tid)
 }
 
-/// A process with these ids: real, effective and saved.
+/// Starts a process with these ids: real, effective and saved.
 fn sleeper(ids: &str) -> Load {
     let code =
         format!("import os, time; os.setresgid(61001, 61001, 61001); os.setresuid({ids}); time.sleep(60)");
@@ -82,18 +82,19 @@ fn a_task_is_a_users_if_all_its_ids_are_theirs() {
     let me = std::process::id();
     assert_eq!(access[&me].owner, Some(0));
     drop(collector);
-    // Who asks for nothing of it is told nothing.
+    // A collector without the option reports no owners.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.access().is_empty());
 }
 
-/// The process whose name is this.
+/// Returns the threads with this name.
 fn named(sample: &Sample, comm: &str) -> Vec<u32> {
     sample.tasks.iter().filter(|task| &*task.comm == comm).map(|task| task.tid).collect()
 }
 
-/// A shell that makes a grandchild for each line that it reads: its parent is gone when it is first read.
+/// A shell that starts a grandchild for each line that it reads. The grandchild's parent has exited by the time of the first
+/// reading.
 struct Parent {
     shell: Child,
     orphans: Vec<u32>,
@@ -110,7 +111,7 @@ impl Parent {
         self.shell.id()
     }
 
-    /// The next grandchild, and a reading that begins so long after the word to make it.
+    /// Starts the next grandchild, and takes a reading that begins this long after the request.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
         self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
         let word = Instant::now();
@@ -132,7 +133,7 @@ impl Parent {
 impl Drop for Parent {
     fn drop(&mut self) {
         for orphan in &self.orphans {
-            // SAFETY: no pointers; a process that the shell started, which is reaped by nobody before it ends by itself.
+            // SAFETY: no pointers; the shell started this process, and it is not reaped before it exits by itself.
             unsafe { libc::kill(*orphan as i32, libc::SIGKILL) };
         }
         let _ = self.shell.kill();
@@ -156,7 +157,7 @@ fn processes_are_followed_with_what_they_start_for_each_viewer_by_itself() {
     assert!(marked[&parent.pid()].is_followed_for(one) && marked[&parent.pid()].is_followed_for(other));
     assert!(marked[&me].is_followed_for(other) && !marked[&me].is_followed_for(one));
 
-    // Sooner or later one is read after it can be found, and before the kernel tells of its birth.
+    // With one of these delays, a reading finds the process before the kernel reports its fork.
     let later = |n| Duration::from_micros(5) * n;
     let orphans: Vec<u32> = (0..BIRTHS).map(|n| parent.bear(&mut collector, one, later(n))).collect();
     let (_, access) = read(&mut collector);
@@ -167,7 +168,7 @@ fn processes_are_followed_with_what_they_start_for_each_viewer_by_itself() {
     let (_, after) = read(&mut collector);
     let orphan = orphans[0];
     assert!(!after[&orphan].is_followed_for(one) && after[&orphan].is_followed_for(other));
-    // The same place for another viewer, in one go.
+    // Reuse the same follower slot for another viewer, without a reading in between.
     collector.follow_no_longer(other);
     collector.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);

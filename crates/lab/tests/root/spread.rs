@@ -7,7 +7,7 @@ use std::{
 
 use crate::load::{Cgroup, Load};
 
-/// Threads in many cgroups below one of ours. All of it goes with its value.
+/// Threads in many cgroups below one test cgroup. Drop ends the threads and removes the cgroups.
 pub(crate) struct Spread {
     load: Load,
     pub(crate) cgroup: Cgroup,
@@ -19,7 +19,7 @@ impl Spread {
         Self::start(name, cgroups, threads, seconds, &[])
     }
 
-    /// One thread in each, which runs and gives its CPU to the next, over and over.
+    /// Starts one thread per cgroup, which runs and yields its CPU over and over.
     pub(crate) fn yielding(name: &str, cgroups: usize, seconds: u64) -> Self {
         Self::start(name, cgroups, 1, seconds, &["yield"])
     }
@@ -27,7 +27,7 @@ impl Spread {
     fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
-        // Before the first is made, so that all are removed should one fail.
+        // Constructed before the first cgroup is made, so that drop removes all of them if one fails.
         let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
         for i in 0..cgroups {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
@@ -44,7 +44,7 @@ impl Drop for Spread {
         self.load.kill();
         let end = Instant::now() + Duration::from_secs(60);
         for i in 0..self.count {
-            // Killed processes need a moment to go.
+            // Killed processes need a moment to exit.
             while fs::remove_dir(self.cgroup.path.join(i.to_string()))
                 .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
                 && Instant::now() < end

@@ -1,4 +1,4 @@
-//! `cgscope stat` beside `pidstat -wu`, over the same seconds.
+//! `cgscope stat` compared with `pidstat -wu` over the same seconds.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Half a CPU, and before whatever else the machine does: its quota is all that it lacks.
+/// Creates a cgroup with a quota of half a CPU and priority over other load: only its quota holds it back.
 pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     let cgroup = Cgroup::new(name);
     cgroup.favour();
@@ -24,7 +24,7 @@ pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     cgroup
 }
 
-/// What both have of a process and of a thread, and how far apart they may be: percent of a CPU, switches a second.
+/// Columns that both have for processes and threads, with the tolerance: percent of a CPU, or switches per second.
 const SHARED: [(&str, f64); 7] = [
     ("%usr", 1.0),
     ("%system", 1.0),
@@ -35,17 +35,17 @@ const SHARED: [(&str, f64); 7] = [
     ("nvcswch/s", 2.0),
 ];
 
-/// Of processes with several threads: of these pidstat has waits and switches of the main thread alone.
+/// The columns to compare for processes with several threads: pidstat reports their waits and switches for the main thread only.
 const OF_ALL_THREADS: [(&str, f64); 4] = [SHARED[0], SHARED[1], SHARED[2], SHARED[4]];
 
 fn seconds() -> String {
     if is_emulated() { "6" } else { "10" }.into()
 }
 
-/// A line of a table, by heading.
+/// A table line: cells by heading.
 pub(crate) type Line = BTreeMap<String, String>;
 
-/// The lines of all tables in a text, each with the headings above it; those with the same ids and time are one.
+/// Parses the lines of all tables in a text, with the headings above each. Lines with the same ids and time are merged.
 pub(crate) fn lines(text: &str) -> Vec<Line> {
     let mut heading: Vec<&str> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
@@ -79,7 +79,7 @@ fn cell(line: &Line, title: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("{title} in {line:?}"))
 }
 
-/// `%throt + %queue + %wake = %wait`, to the digit.
+/// Asserts that `%throt + %queue + %wake = %wait`, to the last digit.
 fn assert_parts_sum(lines: &[Line]) {
     assert!(!lines.is_empty());
     for line in lines {
@@ -92,7 +92,7 @@ fn assert_parts_sum(lines: &[Line]) {
     }
 }
 
-/// A `cgscope stat` that measures from now on. It is killed with its value.
+/// A running `cgscope stat`. `start` returns when the measurement has begun. Killed on drop.
 pub(crate) struct Measuring {
     stat: Child,
     said: BufReader<ChildStderr>,
@@ -110,7 +110,7 @@ impl Measuring {
         Self { stat, said }
     }
 
-    /// What it printed.
+    /// Waits until `stat` exits, and returns its output.
     pub(crate) fn end(mut self) -> String {
         let (mut text, mut said) = (String::new(), String::new());
         self.stat.stdout.take().expect("it is ours").read_to_string(&mut text).expect("its output");
@@ -127,7 +127,7 @@ impl Drop for Measuring {
     }
 }
 
-/// The averages of `cgscope stat -p PIDS 15 1` and of `pidstat -wu`, begun when that is ready.
+/// Returns the averages of `cgscope stat` and of `pidstat -wu` over the same time. pidstat starts when cgscope is ready.
 fn both(loads: &[&Load], ours: &[&str], theirs: &[&str]) -> (Vec<Line>, Vec<Line>) {
     let (pids, seconds) = (pids(loads), seconds());
     let stat = Measuring::start(&[&["-p", &pids, &seconds, "1"], ours].concat());
@@ -149,12 +149,13 @@ fn both(loads: &[&Load], ours: &[&str], theirs: &[&str]) -> (Vec<Line>, Vec<Line
     (average(&text), average(&String::from_utf8_lossy(&pidstat.stdout)))
 }
 
-/// As `--pid` takes them.
+/// Returns the process ids in the format of `--pid`.
 pub(crate) fn pids(loads: &[&Load]) -> String {
     loads.iter().map(|load| load.pid().to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The two read one after the other, and the kernel books a wait when it ends: one that ends in between is in one of them alone.
+/// Returns the additional tolerance for one wait. The kernel counts a wait when it ends, so only one program counts a wait that
+/// ends between their two readings.
 fn percent_of_a_wait(ours: &Line) -> f64 {
     let longest = ours.get("p99").and_then(|p99| cgscope_model::units::seconds(p99)).unwrap_or_default();
     100.0 * longest / seconds().parse::<f64>().expect("a number")
@@ -174,7 +175,7 @@ fn find<'l>(lines: &'l [Line], title: &str, id: &str) -> &'l Line {
     found.unwrap_or_else(|| panic!("no {title} {id} in {lines:?}"))
 }
 
-/// What both have of a process of one thread.
+/// Compares all shared columns of a single-threaded process.
 fn assert_same(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) -> Line {
     let pid = load.pid().to_string();
     let (ours, theirs) = (find(ours, "PID", &pid), find(theirs, "PID", &pid));
@@ -192,7 +193,7 @@ fn assert_same_threads(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     assert_agree(find(ours, "TGID", &pid), find(theirs, "TGID", &pid), &OF_ALL_THREADS);
     let threads: Vec<&Line> = ours.iter().filter(|line| line["TID"] != "-").collect();
-    // The main thread waits for the others, and did nothing.
+    // The main thread only waits for the others, so it may be absent.
     assert!((4..=5).contains(&threads.len()), "{threads:?}");
     for thread in threads {
         assert_agree(thread, find(theirs, "TID", &thread["TID"]), &SHARED);
@@ -200,22 +201,22 @@ fn assert_same_threads(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     }
 }
 
-/// Of threads that come and go.
+/// Compares a process whose threads start and exit all the time.
 fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     let pid = load.pid().to_string();
     let (ours, theirs) = (find(ours, "PID", &pid), find(theirs, "PID", &pid));
     assert_agree(ours, theirs, &[SHARED[4]]);
-    // The kernel tells user space and kernel apart at ticks, of which most of these threads never see one.
+    // The kernel splits user and system time by ticks. Most of these threads never see a tick, so compare the sum.
     let together = |line: &Line| cell(line, "%usr") + cell(line, "%system");
     assert!((together(ours) - together(theirs)).abs() <= 1.0, "{ours:?}, pidstat has {theirs:?}");
 }
 
-/// One window for all loads, as it must be long: what ticks tell of a shorter one is too coarse.
+/// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn side_by_side_with_pidstat_all_that_both_have_is_the_same() {
     let half = half_a_cpu("stat-half");
-    // What a loop uses and what the kernel says of it differ the more the more it gets.
+    // The more CPU a loop gets, the more its real use and the kernel's figure differ.
     let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
     one.weigh(4);
     other.weigh(4);
@@ -290,7 +291,7 @@ fn objects_and_text_agree() {
         ("%system", &object["cpu_system_ns"]),
     ] {
         let (our, their) = (cell(&line, title), percent(value));
-        // Two programs, whose seconds are not quite the same.
+        // The two programs do not measure exactly the same seconds.
         assert!((our - their).abs() <= 5.0, "{title}: {our}, in the object {their}");
     }
     for task in object["tasks"].as_array().expect("tasks") {
@@ -316,7 +317,7 @@ fn it_ends_with_averages_at_ctrl_c_and_when_nobody_reads() {
     while text.matches("%CPU").count() < 3 {
         assert!(out.read_line(&mut text).expect("its output") != 0, "{text}");
     }
-    // SAFETY: a child of ours that is not reaped.
+    // SAFETY: our child, not reaped yet.
     unsafe { libc::kill(stat.id() as i32, libc::SIGINT) };
     out.read_to_string(&mut text).expect("its output");
     assert_eq!(stat.wait().expect("a status").code(), Some(0));

@@ -1,4 +1,4 @@
-//! What `cgscope stat` says of its targets in words: the class of known loads, and whom a command waited for.
+//! The sentences of `cgscope stat`: the class of known loads, and the cgroup that a command was queued behind.
 
 use std::{thread, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     stat_command::{ns, stat},
 };
 
-/// What is said of a process.
+/// Returns the sentence about a process.
 fn said_of(text: &str, pid: u32) -> String {
     let beginning = format!("# process {pid} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&beginning));
@@ -17,11 +17,11 @@ fn said_of(text: &str, pid: u32) -> String {
     says.to_owned()
 }
 
-/// Field case 4 reads off.
+/// Field case 4: the class can be read directly from the output.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_pool_that_waits_for_the_network_is_io_bound() {
-    // Before whatever else the machine does, which a priority within its session would not be.
+    // The cgroup has priority over other load. A nice value would only count within its session.
     let cgroup = Cgroup::new("classes-pool");
     cgroup.favour();
     let (load, _out) = Load::workload(&["prefork", "4", "60"], Some(&cgroup));
@@ -32,7 +32,7 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
     assert_eq!(workers.len(), 4);
     for worker in workers {
         let says = said_of(&text, worker);
-        // Where others take the CPUs, that is said as well.
+        // If other load takes the CPUs, the sentence can begin with `mixed`.
         assert!(says.trim_start_matches("mixed, ").starts_with("I/O-bound"), "{says}");
         assert!(says.contains("blocked on network "), "{says}");
     }
@@ -67,7 +67,7 @@ fn a_command_that_sleeps_is_blocked_on_a_timer() {
     assert!(ms.is_some_and(|ms| (ms - 500.0).abs() <= 50.0), "{said}");
 }
 
-/// What threads that exited were blocked for is no reason to need no CPU.
+/// Blocked time of exited threads must not lead to the verdict that more CPU will not help.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {
@@ -92,7 +92,7 @@ fn a_command_is_told_which_cgroup_it_was_queued_behind() {
     let output = run(&["stat", "--", "taskset", "-c", "0", "sh", "-c", busy]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
     let said = stderr(&output);
-    // A line that goes on below, farther in.
+    // The text continues on indented lines.
     let at = said.find("queued behind other cgroups").unwrap_or_else(|| panic!("{said}"));
     let end = said[at..].find("queued behind the kernel").unwrap_or_else(|| panic!("{said}"));
     let words = said[at..at + end].split_whitespace().collect::<Vec<_>>().join(" ");

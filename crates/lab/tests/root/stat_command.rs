@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: the summary, and what it lacks where the host refuses something.
+//! `cgscope stat -- CMD`: the summary, and what it lacks if the host refuses a feature.
 
 use std::{
     fs,
@@ -21,11 +21,11 @@ use crate::{
     stat_command_cgroup::Home,
 };
 
-/// Counts as far as it is told.
+/// Shell function that counts to its argument.
 pub(crate) const BUSY: &str = "busy() { i=0; while [ $i -lt $1 ]; do i=$((i+1)); done; }; ";
 pub(crate) const MS: u64 = 1_000_000;
 
-/// The summary of a shell script as an object, and the rest of what came.
+/// Runs a shell script under `stat`. Returns the summary as an object, and the output.
 pub(crate) fn stat(script: &str) -> (Value, Output) {
     let dir = Dir::new("stat");
     let file = dir.file("summary");
@@ -38,7 +38,7 @@ pub(crate) fn ns(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {object}"))
 }
 
-/// Where the cgroups of commands are.
+/// Returns the directory in which cgroups of commands are made.
 pub(crate) fn unified() -> Option<PathBuf> {
     let mount = CgroupMounts::read(Path::new("/")).unified?;
     let cgroups = fs::read_to_string("/proc/self/cgroup").expect("our cgroups");
@@ -46,7 +46,7 @@ pub(crate) fn unified() -> Option<PathBuf> {
     Some(mount.join(ours.trim_start_matches('/')))
 }
 
-/// The cgroups that this cgscope has made and not removed.
+/// Returns cgroups that this cgscope has made and not removed.
 pub(crate) fn leftovers(pid: u32) -> Vec<PathBuf> {
     let Some(parent) = unified() else { return Vec::new() };
     let entries = fs::read_dir(parent).expect("our cgroup").flatten().map(|entry| entry.path());
@@ -74,19 +74,20 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A cgscope that runs a command, whose output can be read line by line. It is killed with its value.
+/// A running `cgscope stat -- CMD` whose output can be read by line. Killed on drop.
 pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    /// Returns when the script has said `ready`.
+    /// Starts it, and returns when the script has printed `ready`.
     pub(crate) fn start(script: &str) -> Self {
         let mut command = cgscope();
         command.args(["stat", "--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // Who runs the tests may ignore it, as `nohup` does; a shell cannot trap what was ignored when it began.
+        // The test runner may ignore SIGHUP, as `nohup` does. A shell cannot trap a signal that was ignored when the shell
+        // started.
         // SAFETY: one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
@@ -107,7 +108,7 @@ impl Running {
         line.trim_end().into()
     }
 
-    /// Its exit code, and the summary.
+    /// Returns the exit code and the summary.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut summary = String::new();
         let mut said = self.child.stderr.take().expect("standard error is ours");
@@ -202,7 +203,7 @@ fn what_cannot_be_is_said_before_anything_is_run() {
     assert_eq!(fs::read_to_string(&letter).expect("it is there"), "dear all");
 }
 
-/// A full disk: what was measured is not lost with it.
+/// If the disk is full, the summary is not lost.
 #[test]
 fn what_no_file_takes_is_told_on_standard_error() {
     let words = |output: &Output| stderr(output).split_whitespace().collect::<Vec<_>>().join(" ");

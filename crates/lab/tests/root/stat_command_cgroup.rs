@@ -1,4 +1,4 @@
-//! The cgroup of a command under `cgscope stat`: all that it starts is counted, and nothing of it is left.
+//! The cgroup of a command under `cgscope stat`: all its descendants are counted, and nothing of the cgroup remains.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use crate::{
     stat_command::{BUSY, MS, Running, is_alive, kill, leftovers, ns, stat, unified, wait_until},
 };
 
-/// Where our own cgroup passes controllers on, as a root with processes in it can, commands get no cgroup of their own: then we are
-/// in another one as long as this value is there.
+/// Moves the test into another cgroup if its own enables controllers for children, as a root cgroup with processes can: commands
+/// would get no own cgroup there. Moves back on drop.
 pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
@@ -89,7 +89,7 @@ fn what_outlives_the_command_is_counted_named_and_left_in_peace() {
     assert!(ran > waited_for + 50 * MS, "its time is counted: {ran}, {waited_for}");
     let all = ns(&summary, "/cpu/usage_ns");
     assert!(all.abs_diff(ran) <= 10 * MS + ran / 100, "{all} {ran}");
-    // It is where it would be without us, and the cgroup is gone.
+    // The daemon is in the cgroup that it would have without cgscope, and the command's own cgroup is removed.
     assert!(!cgroup.expect("its cgroups").contains("cgscope-stat"));
     let own = summary["own_cgroup"].as_str().expect("a cgroup of its own");
     let mount = CgroupMounts::read(Path::new("/")).unified.expect("a v2 hierarchy");
@@ -119,7 +119,7 @@ fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
 #[ignore = "alone: may move all tests to another cgroup"]
 fn without_a_cgroup_of_its_own_it_is_followed_by_its_forks_and_that_is_said() {
     let _home = Home::new();
-    // As where /sys is mounted read-only, in a mount namespace of its own.
+    // The cgroup hierarchy is read-only, in its own mount namespace: as on hosts with a read-only /sys.
     let dir = Dir::new("readonly");
     let file = dir.file("summary");
     let Some(parent) = unified() else { return assert_eq!(stat("true").0["own_cgroup"], Value::Null) };

@@ -1,4 +1,4 @@
-//! To a command under `cgscope stat` it is as if nobody looked: exit code, streams, signals, terminal.
+//! A command under `cgscope stat` behaves as without it: exit code, streams, signals, terminal.
 
 use std::{
     fs,
@@ -74,7 +74,7 @@ fn signals_are_to_the_command_as_they_are_without_us() {
         "{}",
         stderr(&output)
     );
-    // What is ignored stays so.
+    // Ignored signals stay ignored.
     let ignoring = |program: &str, before: &str| {
         let script = format!("trap '' HUP USR1; exec {program} {before} grep SigIgn /proc/self/status");
         let output = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
@@ -84,8 +84,8 @@ fn signals_are_to_the_command_as_they_are_without_us() {
     assert_eq!(ignoring(&program, "stat --"), ignoring("env", ""));
 }
 
-/// The sets of signals in `/proc/PID/status`, without the two that the C library keeps for itself (32 and 33): any program with
-/// threads has handlers of these, which `execve` resets.
+/// Returns the signal sets in `/proc/PID/status`, without signals 32 and 33. The C library reserves these two: any program with
+/// threads has handlers for them, which `execve` resets.
 fn signals(status: &str) -> Vec<(String, u64)> {
     let sets = status.lines().filter_map(|line| line.split_once(":\t"));
     let set = |text: &str| u64::from_str_radix(text, 16).expect("a set") & !(0b11 << 31);
@@ -173,7 +173,7 @@ fn the_terminal_is_the_commands_and_the_job_is_stopped_and_continued_as_one() {
     terminal.wait_for("\n9");
 }
 
-/// The processes below a shell, with their states.
+/// Returns the descendants of a shell, with their states.
 fn terminal_job(shell: &str) -> Vec<(String, char)> {
     let mut found: Vec<(String, char)> = Vec::new();
     let mut next = vec![shell.to_owned()];

@@ -1,4 +1,4 @@
-//! `cgscope stat --offcpu`: the files that it writes.
+//! Output files of `cgscope stat --offcpu`.
 
 use std::fs;
 
@@ -12,14 +12,14 @@ use crate::{
     stat_command::ns,
 };
 
-/// A pool whose threads sleep and wait for one another.
+/// Starts a pool of processes that sleep and wait for one another.
 fn pool() -> (Load, String) {
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let pids = load.pids().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     (load, pids)
 }
 
-/// The lines of folded stacks: frames and ns.
+/// Parses the lines of folded stacks: frames, and ns.
 fn folded(path: &str) -> Vec<(String, u64)> {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let line = |line: &str| {
@@ -33,7 +33,7 @@ fn sum(lines: &[(String, u64)]) -> u64 {
     lines.iter().map(|(_, ns)| ns).sum()
 }
 
-/// All figures of an object together: blocked time by state, or by what it was for.
+/// Returns the sum of an object's figures: blocked time by state, or by reason.
 fn all(object: &Value) -> u64 {
     let parts = object.as_object().unwrap_or_else(|| panic!("{object}"));
     parts.values().map(|part| part.as_u64().expect("ns")).sum()
@@ -48,7 +48,7 @@ fn a_flame_graph_has_the_functions_where_the_load_sleeps() {
     let (_load, pids) = pool();
     let dir = Dir::new("offcpu-svg");
     let file = dir.file("blocked.svg");
-    // The second time over its own file, which is replaced.
+    // The second run replaces the file of the first.
     for _ in 0..2 {
         let output = run(&["stat", &format!("--offcpu={file}"), "-p", &pids, "2", "1"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -74,7 +74,7 @@ fn folded_stacks_sum_to_the_time_blocked() {
     assert_near(sum(&lines), objects.iter().map(|object| all(&object["blocked"])).sum());
     let of =
         |part: &str| lines.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, ns)| ns).sum::<u64>();
-    // The remote service sleeps while its worker waits for it.
+    // The remote service sleeps, while its worker waits for it on the network.
     assert!(of("remote;[timer, sleeping];") > 0 && of("workload;[network, sleeping];") > 0, "{lines:?}");
     assert!(of("[no stack]") <= sum(&lines) / 20, "{lines:?}");
 }

@@ -1,4 +1,4 @@
-//! The columns of `cgscope stat` that pidstat has not: `p99` beside the kernel's own events, `node` beside its files.
+//! Columns of `cgscope stat` that pidstat lacks: `p99` compared with the kernel's events, `node` with its files.
 
 use std::{collections::BTreeMap, fs, ops::Range, thread, time::Duration};
 
@@ -12,16 +12,17 @@ use crate::{
 };
 
 const SECONDS: &str = "4";
-/// The scheduler's clock is read some moments before each event is written, both at the begin of a wait and at its end, and a
-/// virtual CPU may lose its time in between; the trace prints us.
+/// Tolerance for clocks. The scheduler reads its clock some time before each event is written, at both ends of a wait. A virtual
+/// CPU can be paused in between, and the trace prints only µs.
 const CLOCKS_NS: f64 = 100_000.0;
-/// Threads are read one after the other, and whoever reads them waits for a CPU, too: of each a wait may end meanwhile.
+/// Number of waits per thread that can end while the threads are read. They are read one after another, and the reader also waits
+/// for a CPU.
 const AT_THE_END: usize = 1;
-/// That takes no longer.
+/// Maximum time to read all threads.
 const READING_NS: u64 = 100_000_000;
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    // SAFETY: a clock that is there, and a place for its time.
+    // SAFETY: an existing clock, and a place for its time.
     let libc::timespec { tv_sec, tv_nsec } = unsafe {
         let mut time = std::mem::zeroed();
         libc::clock_gettime(clock, &mut time);
@@ -31,7 +32,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 }
 
 fn signal(load: &Load, signal: i32) {
-    // SAFETY: the group of a child that is not reaped.
+    // SAFETY: the process group of a child that is not reaped yet.
     let sent = unsafe { libc::kill(-(load.pid() as i32), signal) };
     assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
 }
@@ -42,15 +43,15 @@ fn tids(load: &Load) -> Vec<u32> {
     threads.flatten().filter_map(name).collect()
 }
 
-/// What the kernel's events say of some threads.
+/// The waits of some threads, from the kernel's events.
 struct Events<'w> {
     threads: Vec<&'w [Waited]>,
-    /// Those that ended in these ns count.
+    /// Only waits that ended in this range of ns count.
     within: Range<u64>,
 }
 
 impl Events<'_> {
-    /// What 99 of 100 waits do not exceed, at least and at most; `None` without waits.
+    /// Returns the bounds of the 99th percentile; `None` without waits.
     fn p99(&self) -> Option<(f64, f64)> {
         let until = |end_ns| self.p99_until(end_ns);
         let of_all = [self.within.end, self.within.end + READING_NS].map(until);
@@ -71,7 +72,7 @@ impl Events<'_> {
         Some((waits[rank.saturating_sub(slack)] as f64, waits[last.min(rank + slack)] as f64))
     }
 
-    /// A quantile of ours is the end of its bucket.
+    /// Asserts that our p99 is within the bounds. Our quantile is the upper edge of its bucket.
     fn assert_holds(&self, what: &str, ours: f64) {
         let (least, most) = self.p99().unwrap_or_else(|| panic!("{what}: {ours} ns without an event"));
         println!("{what}: p99 {ours} ns, the events {least} to {most} ns");
@@ -88,14 +89,15 @@ impl Events<'_> {
     }
 }
 
-/// Waits for a quota, in a line behind others, and after wakeups. The lines have what the objects have: a unit test shows that.
+/// Compares p99 of three loads: throttled, queued behind others, and woken often. A unit test shows that table lines have the
+/// same figures as the objects.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn p99_is_that_of_the_kernels_own_events() {
     let half = half_a_cpu("stat-p99");
     let crowd = Cgroup::new("stat-p99-crowd");
-    // By themselves: in one cgroup with loops, and a loop in another, they keep everybody else off the CPUs for seconds on end
-    // (docs/journal/a-starved-sleeper.md).
+    // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
+    // tasks off the CPUs for seconds (docs/journal/a-starved-sleeper.md).
     let sleepers = Cgroup::new("stat-p99-sleepers");
     let limited = Load::busy_loop(Some(&half));
     let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
@@ -105,14 +107,14 @@ fn p99_is_that_of_the_kernels_own_events() {
     let [in_half, in_line, woken] = loads.each_ref().map(tids);
     let all = [in_half.as_slice(), &in_line, &woken].concat();
 
-    // They stand still until both look: so nothing is missed, and attaching does not take long beside them.
+    // The loads are stopped until trace and stat are ready. So neither misses a wait, and attaching is fast.
     loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
     let trace = SchedTrace::start(&all);
     let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
     loads.iter().for_each(|load| signal(load, libc::SIGCONT));
     let object: Value = serde_json::from_str(&stat.end()).expect("an object");
     trace.stop();
-    // The trace is long, and nobody is to take the CPUs from whoever reads it.
+    // Reading the long trace needs the CPUs that the loads use.
     drop(loads);
     let waits = trace.read(&all);
 
@@ -142,7 +144,7 @@ fn p99_is_that_of_the_kernels_own_events() {
     assert!(throttled_ns > Some(30_000_000), "out of quota for half of each period: {throttled_ns:?}");
 }
 
-/// The CPUs of each node, as the kernel lists them.
+/// Returns the node of each CPU, from sysfs.
 fn nodes() -> BTreeMap<u32, String> {
     let mut nodes = BTreeMap::new();
     for cpu in fs::read_dir("/sys/devices/system/cpu").expect("the CPUs").flatten() {
@@ -157,7 +159,7 @@ fn nodes() -> BTreeMap<u32, String> {
     nodes
 }
 
-/// The CPU that `/proc/PID/stat` names last.
+/// Returns the last CPU of a thread, from `/proc/PID/stat`.
 fn cpu_of(tid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).expect("a thread of ours");
     let (_, after_the_name) = stat.rsplit_once(") ").expect("its name");
@@ -169,7 +171,7 @@ fn cpu_of(tid: u32) -> u32 {
 fn a_node_is_that_of_the_cpu_as_the_kernel_maps_them() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();
-    // One on each CPU that there is, so that on each node there is one.
+    // One load on each CPU, so that each node has one.
     let loads: Vec<Load> = nodes.keys().map(|cpu| Load::pinned_loop(*cpu, None)).collect();
     thread::sleep(Duration::from_millis(500));
     let text = Measuring::start(&["-p", &pids(&loads.iter().collect::<Vec<_>>()), "1", "1"]).end();

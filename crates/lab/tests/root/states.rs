@@ -1,4 +1,4 @@
-//! What tasks do, against the kernel's own letter for it.
+//! Task states, compared with the kernel's state letter.
 
 use std::{
     fs, thread,
@@ -14,7 +14,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// What the kernel says of a thread in field 3 of its `stat`, and its `schedstat`: as long as that is the same it has not run.
+/// Returns field 3 (the state letter) of a thread's `stat`, and its `schedstat`. While `schedstat` is unchanged, the thread has
+/// not run.
 fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{tgid}/task/{tid}/{file}")).ok();
     let schedstat = read("schedstat")?;
@@ -22,7 +23,7 @@ fn kernel_says(tgid: u32, tid: u32) -> Option<(char, String)> {
     Some((letter, schedstat))
 }
 
-/// Until the kernel says so of the process.
+/// Waits until the kernel reports this state letter for the process.
 fn wait_for(pid: u32, letter: char) {
     let end = Instant::now() + patience(5_000);
     while kernel_says(pid, pid).is_none_or(|(said, _)| said != letter) {
@@ -32,14 +33,15 @@ fn wait_for(pid: u32, letter: char) {
 }
 
 fn signal(pid: u32, signal: i32) {
-    // SAFETY: a child of ours that has not been reaped.
+    // SAFETY: our child, not reaped yet.
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
 }
 
-/// Stops it as a debugger does, and lets go of it when this thread ends.
+/// Stops the process as a debugger does. It is released when this thread exits.
 fn trace(pid: u32) {
     let (pid, mut status) = (pid as i32, 0);
-    // SAFETY: a child of ours, and a number that is written whole. Unless it is asked for here, the stop is taken for its end.
+    // SAFETY: our child, and a number that is written whole. This `waitpid` consumes the stop; otherwise the stop would be taken
+    // for the process's exit.
     let is_stopped = unsafe {
         libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 && libc::waitpid(pid, &mut status, 0) == pid
     };
@@ -50,7 +52,7 @@ fn state(sample: &Sample, pid: u32) -> Option<TaskState> {
     sample.tasks.iter().find(|task| task.tid == pid).unwrap_or_else(|| panic!("{pid} is not there")).state
 }
 
-/// A process in each state that a program can bring about, by the letter that it must have.
+/// One process in each state that a program can cause, with the letter that it must have.
 struct Scene {
     loads: Vec<(Load, char)>,
 }
@@ -84,7 +86,7 @@ impl Scene {
     }
 }
 
-/// At the first reading and at a later one, and after each has gone on.
+/// Checks the states at the first reading, at a later one, and after two of them have changed.
 fn assert_follows(follow: fn(&[u32]) -> Collector) {
     let scene = Scene::new();
     let mut collector = follow(&scene.pids());
@@ -111,11 +113,11 @@ fn the_coarse_mode_tells_them_apart_too() {
     assert_follows(follow_coarsely);
 }
 
-/// All that rest over the reading, kernel threads included.
+/// Compares all tasks that do not run during the reading, including kernel threads.
 #[test]
 fn the_state_of_every_task_that_rests_is_the_kernels_letter() {
     let mut collector = follow(&[]);
-    // The first reading names those to look at.
+    // The first reading provides the list of threads.
     let threads: Vec<_> =
         collector.sample().expect("a sample").tasks.iter().map(|task| (task.tgid, task.tid)).collect();
     let said = || threads.iter().map(|(tgid, tid)| kernel_says(*tgid, *tid)).collect::<Vec<_>>();
@@ -126,7 +128,7 @@ fn the_state_of_every_task_that_rests_is_the_kernels_letter() {
     for ((tgid, tid), (before, after)) in threads.iter().zip(before.into_iter().zip(after)) {
         let Some((letter, _)) = before.filter(|before| Some(before) == after.as_ref()) else { continue };
         let task = sample.tasks.iter().find(|task| task.tid == *tid);
-        // One that was woken is told as that at once, and by the kernel as soon as it is asked.
+        // Skip woken tasks: our reading and the kernel's files can see a wakeup at different moments.
         let Some(task) = task.filter(|task| task.pending.is_none() && !task.on_cpu) else { continue };
         assert_eq!(task.state.map(TaskState::letter), Some(letter), "{tgid} {tid} {}", task.comm);
         compared.push(letter);
@@ -137,7 +139,7 @@ fn the_state_of_every_task_that_rests_is_the_kernels_letter() {
     assert!(compared.len() * 2 > threads.len(), "{} of {} rested", compared.len(), threads.len());
 }
 
-/// It could run: that it is not on a CPU is not its own doing.
+/// A throttled task is runnable: the quota, not the task itself, keeps it off the CPU.
 #[test]
 fn a_task_out_of_quota_is_running_all_the_time() {
     let limited = Cgroup::new("states");

@@ -1,4 +1,4 @@
-//! A terminal of tmux: keys in, the screen out.
+//! A tmux terminal: sends keys, and reads the screen.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     files::Dir,
 };
 
-/// A terminal with a shell in it; gone with its value.
+/// A terminal that runs a shell, closed on drop.
 pub(crate) struct Terminal {
     socket: String,
     home: Dir,
@@ -22,12 +22,12 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn new(width: u16, height: u16) -> Self {
-        // A server of its own each: the one before may still be on its way out.
+        // Each terminal has its own server, because the previous server may still be exiting.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("cgscope-test-{}-{number}", std::process::id());
         let terminal = Self { socket, home: Dir::new("terminal") };
-        // A home for settings of its own, which is also where it starts: nobody's are read or written.
+        // Its own directory for settings, in which the shell also starts. So no user's settings are read or written.
         let home = terminal.home.path().display().to_string();
         let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
@@ -48,17 +48,17 @@ impl Terminal {
         terminal
     }
 
-    /// The folder that its shell starts in.
+    /// The directory in which its shell starts.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The file of settings of what is started here.
+    /// The settings file of programs started here.
     pub(crate) fn settings(&self) -> PathBuf {
         self.home().join("cgscope/settings.toml")
     }
 
-    /// Settings for what is started here from now on.
+    /// Writes settings for programs that are started here from now on.
     pub(crate) fn set(&self, settings: &str) {
         let file = self.settings();
         fs::create_dir_all(file.parent().expect("a folder")).expect("a folder of ours");
@@ -79,14 +79,13 @@ impl Terminal {
         self.press("Enter");
     }
 
-    /// As they are: letters, or the sequences of a mouse.
+    /// Sends characters unchanged: letters, or mouse sequences.
     pub(crate) fn send(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// What stands on the screen. tmux knows nothing of synchronized updates, so that it may be asked in the middle of a picture,
-    /// with the upper half of one view over the lower of another: only what it shows twice in a row counts. What never rests
-    /// is given as it is.
+    /// Returns the text on the screen. tmux ignores synchronized updates, so a capture can show halves of two frames. Therefore
+    /// only a text that is captured twice in a row counts. If the screen never rests, the last capture is returned.
     pub(crate) fn screen(&self) -> String {
         let capture = || self.tmux(&["capture-pane", "-p"]);
         let mut screen = capture();
@@ -105,7 +104,7 @@ impl Terminal {
         self.wait_until(|screen| screen.contains(text), &format!("{text:?}"))
     }
 
-    /// The first screen that is as `wanted` says; `what` it should be is said if none comes.
+    /// Waits for a screen that satisfies `wanted`, and returns it. `what` describes it in the failure message.
     pub(crate) fn wait_until(&self, wanted: impl Fn(&str) -> bool, what: &str) -> String {
         let end = Instant::now() + Duration::from_secs(15);
         loop {
@@ -118,15 +117,15 @@ impl Terminal {
         }
     }
 
-    /// Starts cgscope with these arguments; where it has ended, `left with` its status is on the screen.
+    /// Starts cgscope with these arguments. When it ends, `left with` and its exit status appear on the screen.
     pub(crate) fn cgscope(&self, args: &str) {
-        // What the one before left must not be taken for its own.
+        // Clear the output of an earlier cgscope, so that it is not mistaken for the new one's.
         self.line("clear");
         self.wait_until(|screen| !screen.contains("left with"), "an empty screen");
         self.line(&format!("{} {args}; echo left with $?", cgscope().get_program().display()));
     }
 
-    /// The id of the cgscope that runs in this terminal.
+    /// Returns the process id of the cgscope that runs in this terminal.
     pub(crate) fn cgscope_pid(&self) -> i32 {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -135,7 +134,7 @@ impl Terminal {
         children.trim().parse().expect("one child: cgscope")
     }
 
-    /// Whether the terminal is as a shell leaves it: its prompt seen, what is typed echoed, the cursor shown, the mouse free.
+    /// Asserts that the terminal is as a shell leaves it: prompt visible, input echoed, cursor shown, mouse not captured.
     pub(crate) fn assert_given_back(&self) {
         self.line("echo e''choed");
         self.wait_for("\nechoed");

@@ -1,4 +1,4 @@
-//! `top --record`: what is shown is kept, and nothing is shown less because of it.
+//! `top --record`: all that is shown is also recorded, and recording does not reduce what is shown.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
     let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
     let load = Load::busy_loop(None);
-    // About 80 Samples of one task fit there, whatever else the host does.
+    // About 80 samples of one task fit there, whatever else the host does.
     let pid = load.pid().to_string();
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
@@ -84,8 +84,8 @@ fn what_an_interrupt_cuts_short_is_neither_printed_nor_recorded() {
         .expect("cgscope is executed");
     let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
     let first = lines.next().expect("an interval").expect("text");
-    // Less than a tenth of an interval has passed of the next one.
-    // SAFETY: a child that has not been reaped, so the id is its.
+    // Less than a tenth of the next interval has passed.
+    // SAFETY: our child, not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     let shown: Vec<String> = std::iter::once(first).chain(lines.map_while(Result::ok)).collect();
     assert!(matches!(child.wait().expect("a child of ours").code(), Some(0 | 1)));
@@ -120,7 +120,7 @@ fn the_screen_says_that_it_records_and_where_when_it_is_left() {
     terminal.press("q");
     let left = |screen: &str| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words));
     let screen = terminal.wait_until(left, "its end");
-    // What was said before the screen came is there, too.
+    // Messages from before the screen was drawn are visible again.
     for said in ["it is kept as", "Samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }
@@ -140,7 +140,7 @@ fn the_screen_closes_the_recording_of_a_target_that_has_exited() {
     terminal.wait_for("tasks on average");
     load.kill();
     terminal.wait_for("the target has exited");
-    // While the last figures stay on the screen.
+    // The recording is complete while the screen still shows the last figures.
     assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::TargetGone));
     terminal.press("q");
     terminal.wait_for("left with 1");

@@ -1,4 +1,4 @@
-//! The sum of waits is the kernel's own.
+//! Our sum of waits equals the kernel's.
 
 use std::{thread, time::Duration};
 
@@ -9,14 +9,13 @@ use crate::{
     load::Load,
 };
 
-/// What the kernel booked of a wait that was not over when the Sample was taken: in its sum already, in ours once the
-/// task arrives.
+/// Returns the part of an unfinished wait that the kernel has already added to its sum. Ours includes it when the wait ends.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
     task.and_then(|task| task.pending).map_or(0, |pending| pending.booked_ns)
 }
 
-/// Every followed task: our sum of waits against the kernel's, both read in the same instant.
+/// Compares our sum of waits with the kernel's for every followed task, both read at the same moment.
 fn assert_sums_equal(run: &Run) {
     assert!(!run.whole.tasks.is_empty(), "nothing was followed");
     let mut exact = 0;
@@ -36,12 +35,14 @@ fn assert_sums_equal(run: &Run) {
         );
         exact += usize::from(ours == kernel);
     }
-    // A reading between the hook and the kernel's own addition is off by that one wait; the others are not off at all.
+    // If a reading falls between the hook and the kernel's own addition, the sums differ by that one wait. All others must be
+    // equal.
     let tasks = run.whole.tasks.len();
     assert!(exact * 4 >= tasks * 3, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
 }
 
-/// The kernel's files, read before and after each of the two Samples: what we say it says must lie between.
+/// Checks the kernel's figures that we report against its files. The files are read before and after each of the two samples, so
+/// our figure must be between these readings.
 fn assert_between_the_files(run: &Run) {
     let mut compared = 0;
     for task in &run.whole.tasks {
@@ -78,7 +79,7 @@ fn check(load: &Load, seconds: u64) -> Interval {
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);
     assert_between_the_files(&run);
-    // The whole host is measured: rows of others may have been merged.
+    // The whole host is measured, so rows of other tasks may have been merged.
     let lost: Vec<_> = run.whole.losses.nonzero().filter(|(loss, _)| !loss.leaves_result_whole()).collect();
     assert_eq!(lost, []);
     run.whole
@@ -90,7 +91,7 @@ fn two_busy_loops_per_cpu_free_to_migrate() {
     let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
     let whole = check(&load, 3);
     let total = whole.total();
-    // Twice as many as CPUs: on average each waits half of the time.
+    // There are twice as many tasks as CPUs, so each task waits half of the time on average.
     let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * 2.0);
     assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
     assert!(total.totals.involuntary > 10 * total.totals.voluntary);
@@ -115,7 +116,7 @@ fn a_pipe_between_two_tasks() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn stress_ng_switching() {
-    // On two CPUs: beside it attaching takes its time.
+    // Only on two CPUs: attaching under this load takes long.
     let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
     let load = Load::start("taskset", &switching, None);
     thread::sleep(Duration::from_secs(1));
@@ -126,7 +127,7 @@ fn stress_ng_switching() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn switches_equal_the_kernels_while_a_task_rests() {
-    // Between two rests of the load nothing changes: the counts must be equal, not merely bounded.
+    // Nothing changes while the load sleeps, so the counts must be equal, not only bounded.
     let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
     let pids = load.pids();
     let mut collector = follow(&pids);
@@ -146,7 +147,7 @@ fn switches_equal_the_kernels_while_a_task_rests() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn tasks_attached_in_mid_life_count_from_the_start() {
-    // Four loops on each of two CPUs wait three quarters of the time: at the attach three of each four are waiting.
+    // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of each four are waiting.
     let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
     thread::sleep(Duration::from_millis(500));
     let pids = load.pids();
@@ -162,7 +163,7 @@ fn tasks_attached_in_mid_life_count_from_the_start() {
     }
     let run = measure(&mut collector, &pids, 3);
     assert_sums_equal(&run);
-    // The wait under way at the attach began before it, and is counted in its whole length: as long as the others.
+    // A wait that began before the attach is counted in full, like all other waits.
     let burners: Vec<_> = run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
     assert_eq!(burners.len(), 8);
     for task in burners {

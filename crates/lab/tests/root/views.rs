@@ -1,4 +1,4 @@
-//! The views of the screen, their keys and the mouse, as whoever sits at a terminal has them.
+//! The views of the screen, their keys, and the mouse, as a user at a terminal sees them.
 
 use std::{fs, thread, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Words that a view has and no other, by the key of the view.
+/// Words that appear in only one view, by the view's key.
 const VIEWS: [(&str, &str); 8] = [
     ("1", "nvcswch/s"),
     ("2", "i: another time"),
@@ -34,7 +34,7 @@ fn quit(terminal: &Terminal) {
     );
 }
 
-/// The place of a text on a screen: column and row, from 1 as terminals count.
+/// Returns the position of a text on a screen: column and row, counted from 1 as terminals do.
 fn place(screen: &str, text: &str) -> (usize, usize) {
     let found = screen.lines().enumerate().find_map(|(y, line)| {
         let before = line.split_once(text)?.0;
@@ -43,7 +43,7 @@ fn place(screen: &str, text: &str) -> (usize, usize) {
     found.unwrap_or_else(|| panic!("{text:?} is not on\n{screen}"))
 }
 
-/// Presses a button of the mouse: 0 the left one, 64 and 65 the wheel up and down.
+/// Presses a mouse button: 0 is the left one, 64 and 65 are wheel up and down.
 fn mouse(terminal: &Terminal, button: u8, (x, y): (usize, usize)) {
     terminal.send(&format!("\x1b[<{button};{x};{y}M"));
     if button == 0 {
@@ -51,18 +51,18 @@ fn mouse(terminal: &Terminal, button: u8, (x, y): (usize, usize)) {
     }
 }
 
-/// The thread that the pane below the list is of.
+/// Returns the thread that the pane below the list shows.
 fn selected(screen: &str) -> Option<u32> {
     screen.lines().find_map(|line| line.split_once("[thread ")?.1.split_once(']')?.0.parse().ok())
 }
 
-/// The threads of the list, as far as they are shown.
+/// Returns the visible threads of the list.
 fn tids(screen: &str) -> Vec<u32> {
     let below = screen.lines().skip_while(|line| !line.trim_start().starts_with("tid")).skip(1);
     below.map_while(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// A list of threads that does not move: by their ids, on a host with more than fit.
+/// Shows a list of threads in stable order: sorted by id, with more threads than fit.
 fn threads(terminal: &Terminal) -> (Load, String) {
     let (load, _out) = Load::workload(&["sleep", "60", "60"], None);
     terminal.set("tree = false\nprocesses = false\n[sort]\nthreads = \"tid\"\n");
@@ -102,7 +102,7 @@ fn every_view_is_reached_by_its_number_by_tab_and_by_a_click() {
         terminal.press(key);
         let others = VIEWS.iter().enumerate().filter(|(other, (key, _))| *other != at && !"13".contains(key));
         let others: Vec<&str> = others.map(|(_, (_, words))| *words).collect();
-        // A picture that is half drawn has words of two views.
+        // A half-drawn frame has words of two views.
         let alone =
             |screen: &str| screen.contains(words) && !others.iter().any(|words| screen.contains(words));
         terminal.wait_until(alone, &format!("view {key}, {words:?} and nothing of another view"));
@@ -120,7 +120,7 @@ fn every_view_is_reached_by_its_number_by_tab_and_by_a_click() {
         let (_, words) = VIEWS.into_iter().find(|(key, _)| name.starts_with(key)).expect("a view");
         terminal.wait_for(words);
     }
-    // The help, and back to the view that was left.
+    // Open the help and return to the previous view.
     for back in ["?", "Escape"] {
         terminal.press("?");
         terminal.wait_for("this help, and back");
@@ -178,7 +178,7 @@ fn a_cgroup_is_found_and_opened_down_to_a_thread_and_left_again() {
     let (load, _out) = Load::workload(&["blink", "5", "60"], Some(&cgroup));
     let terminal = Terminal::new(120, 40);
     top(&terminal, "");
-    // While it is typed.
+    // The filter applies while it is typed.
     terminal.send("/");
     terminal.wait_for("show only: ");
     terminal.send(&cgroup.name);
@@ -260,7 +260,7 @@ fn a_paused_screen_stands_still_intervals_get_longer_and_command_lines_are_shown
     top(&terminal, "");
     terminal.wait_for("every 300ms");
     for (key, said) in [("+", "every 500ms"), ("-", "every 200ms"), ("-", "every 100ms")] {
-        // From 500 ms it goes down to 200 ms: both are steps.
+        // Below 500 ms, the next steps are 200 ms and 100 ms.
         terminal.press(key);
         terminal.wait_for(said);
     }
@@ -364,7 +364,7 @@ fn what_was_chosen_is_there_the_next_time_and_a_broken_file_is_left_alone() {
     assert!(screen.contains("msecs"), "{screen}");
     terminal.press("1");
     terminal.wait_for("p99▾");
-    // One key is another: the rest of the file stays.
+    // A changed setting replaces only its own key: the rest of the file stays.
     fs::write(&file, format!("# by hand\n{remembered}")).expect("a file of ours");
     quit(&terminal);
     let again = fs::read_to_string(&file).expect("what was chosen is written");

@@ -1,4 +1,4 @@
-//! Threads of which each does one thing, named after it.
+//! Threads that each do one thing and are named after it.
 
 use std::{
     fs::OpenOptions,
@@ -12,13 +12,13 @@ use std::{
 
 use super::{keep_on, ready, spin, vfork};
 
-/// Read in one piece: the device takes longer for it than the CPU.
+/// Size of one read, bytes. Large, so that the disk takes longer for the read than the CPU.
 const PIECE: usize = 4 << 20;
 const PIECES: u64 = 8;
 
-/// `spin` has CPU 0 as far as nobody else takes it, and two `pair` share CPU 1. `sleeper` sleeps, `pipe` reads from a pipe that
-/// nobody writes to, `futex` waits for a lock that is held, `disk` reads `file` past the page cache, and `vfork` waits for its
-/// child where no signal but SIGKILL reaches it.
+/// Starts one thread of each kind. `spin` computes on CPU 0, and two `pair` threads share CPU 1. `sleeper` sleeps. `pipe` reads
+/// from a pipe that nobody writes to. `futex` waits for a held lock. `disk` reads `file` with direct I/O. `vfork` waits for its
+/// child, and only SIGKILL interrupts that wait.
 pub(crate) fn blend(file: &str, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     make(file)?;
@@ -68,7 +68,7 @@ fn make(file: &str) -> io::Result<()> {
 fn read_past_the_cache(path: &str, end: Instant) -> io::Result<()> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a mapping of its own, in whole pages as direct reads want it, which stays to the end of the process.
+    // SAFETY: a new mapping, page-aligned as direct reads require. It is never unmapped.
     let into = unsafe {
         let start = libc::mmap(ptr::null_mut(), PIECE, access, kind, -1, 0);
         if start == libc::MAP_FAILED {
@@ -78,7 +78,7 @@ fn read_past_the_cache(path: &str, end: Instant) -> io::Result<()> {
     };
     for piece in (0..PIECES).cycle().take_while(|_| Instant::now() < end) {
         let at = (piece * PIECE as u64) as libc::off_t;
-        // SAFETY: into a slice of ours.
+        // SAFETY: the target slice is our own and has `PIECE` bytes.
         if unsafe { libc::pread(file.as_raw_fd(), into.as_mut_ptr().cast(), PIECE, at) } < 0 {
             return Err(io::Error::last_os_error());
         }

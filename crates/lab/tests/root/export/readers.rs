@@ -1,5 +1,5 @@
-//! The programs that exports are for, as `cargo xtask readers` installs them. A test fails where one is missing, unless
-//! [`WITHOUT`] is set.
+//! Programs that read cgscope's exports, installed by `cargo xtask readers`. A test fails if one is missing, unless [`WITHOUT`]
+//! is set.
 
 use std::{
     collections::BTreeMap,
@@ -10,24 +10,24 @@ use std::{
 
 use serde_json::Value;
 
-/// Set where readers cannot be had: exports are then read by the libraries that wrote them, and no further.
+/// Set if the readers are unavailable: only the libraries that wrote the exports then read them back.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
-/// Where they are: `CGSCOPE_READERS`, or the user's cache.
+/// Directory of the readers: `CGSCOPE_READERS`, or the user's cache.
 pub(crate) struct Readers {
     place: PathBuf,
 }
 
-/// Python with DuckDB and Perfetto's messages.
+/// Python with DuckDB and Perfetto's message definitions.
 pub(crate) struct Python(PathBuf);
 
 /// The Java implementation of HdrHistogram.
 pub(crate) struct HdrHistogram(PathBuf);
 
-/// Go, whose tool pprof is.
+/// Go, which includes pprof.
 pub(crate) struct Go(PathBuf);
 
-/// What HistogramLogProcessor says of a log.
+/// Output of HistogramLogProcessor for a log.
 pub(crate) struct Processed {
     pub(crate) count: u64,
     pub(crate) max_ns: u64,
@@ -94,13 +94,13 @@ fn said(command: &mut Command) -> String {
 }
 
 impl Python {
-    /// What a script writes, as JSON.
+    /// Returns the output of a script, parsed as JSON.
     pub(crate) fn json(&self, script: &str, words: &[&str]) -> Value {
         let text = said(Command::new(&self.0).args(["-c", script]).args(words));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// The sums of columns of what stands after FROM.
+    /// Returns the sums of columns. `table` is what follows FROM in the query.
     pub(crate) fn duckdb_sums(&self, table: &str, columns: &[&str]) -> BTreeMap<String, u64> {
         let script = include_str!("duckdb_sums.py");
         let sums = self.json(script, &[&[table], columns].concat());
@@ -108,14 +108,14 @@ impl Python {
         sums.iter().map(|(column, sum)| (column.clone(), sum.as_u64().expect("a sum"))).collect()
     }
 
-    /// What a trace holds.
+    /// Returns the contents of a trace.
     pub(crate) fn perfetto(&self, trace: &str) -> Value {
         self.json(include_str!("perfetto.py"), &[trace])
     }
 }
 
 impl HdrHistogram {
-    /// Of the histograms with this tag, or without one.
+    /// Processes the histograms that have this tag, or those without a tag.
     pub(crate) fn process(&self, log: &str, tag: Option<&str>) -> Processed {
         let mut java = Command::new("java");
         java.arg("-cp").arg(&self.0).arg("org.HdrHistogram.HistogramLogProcessor");
@@ -136,7 +136,7 @@ impl HdrHistogram {
 }
 
 impl Go {
-    /// Every line, for one of the values.
+    /// Returns all lines of `pprof -top` for one value type.
     pub(crate) fn top(&self, profile: &str, value: &str) -> Vec<Line> {
         let text = said(
             Command::new(&self.0)
@@ -150,7 +150,7 @@ impl Go {
     }
 }
 
-/// `2480ns 18.75% 97.6% 2480ns 18.75%  NAME`
+/// Parses a line such as `2480ns 18.75% 97.6% 2480ns 18.75%  NAME`.
 fn line(text: &str) -> Line {
     let mut rest = text.trim_start();
     let mut word = || {

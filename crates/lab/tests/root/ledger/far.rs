@@ -1,4 +1,4 @@
-//! Waits that are longer than the single slices of their CPU's history: what lies further back is in blocks.
+//! Waits longer than the history of single slices on their CPU. Older history is kept in blocks.
 
 use std::{fs, io::BufReader, process::ChildStdout};
 
@@ -11,7 +11,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Two cgroups that hand each other CPU 0, and compute for so long each time.
+/// Two cgroups that take turns on CPU 0 and compute for `micros` in each turn.
 struct Relay {
     _loads: [(Load, BufReader<ChildStdout>); 2],
     _dir: Dir,
@@ -33,15 +33,15 @@ impl Relay {
     }
 }
 
-/// ns that `victim` waited behind `culprit`.
+/// Time that `victim` waited behind `culprit`, ns.
 fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
     let culprits = interval.culprits_of(&victim.name);
     let found = culprits.iter().find(|found| found.path.as_deref() == Some(culprit.name.as_str()));
     found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
 }
 
-/// They do so some 10,000 times a second, while one of little weight waits after each sleep: the single slices of such a wait are
-/// overwritten when it ends, and nothing was kept at its beginning.
+/// The two cgroups switch some 10,000 times a second. A task of low weight waits after each sleep. When such a wait ends, its
+/// single slices are overwritten, and nothing was kept when it began.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
@@ -61,8 +61,8 @@ fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
     }
 }
 
-/// Short runs of a kernel thread interrupt their turns ten thousand times a second. Each is a part of the slice that it
-/// interrupts, and that slice is in its block once: not once more for each interruption.
+/// Short runs of a kernel thread interrupt the turns ten thousand times a second. Each run is a part of the slice that it
+/// interrupts. The block must count that slice once, not again for each interruption.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
@@ -70,7 +70,7 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));
     victim.slight();
     stir.favour();
-    // Each reading has a kernel thread work on every CPU.
+    // Each read makes a kernel thread work on every CPU.
     let read = "while :; do read x < /proc/sys/vm/stat_refresh; done";
     let _stir = Load::start("taskset", &["-c", "1", "sh", "-c", read], Some(&stir));
     let relay = Relay::start(&a, &b, 200);
@@ -87,7 +87,7 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let (ours, theirs) = (kernel_ns as f64 / others_ns as f64, kernel_ran_ns as f64 / relay_ran_ns as f64);
     println!("{} waits: {:?}; kernel to relay {ours:.3}, they ran {theirs:.3}", wait.count, wait.by_cause);
     assert!(wait.total_ns / wait.count > 120_000_000, "waits longer than 400 turns of 200 us: {wait:?}");
-    // Where others run on this CPU, too, it is less.
+    // The share is smaller if other tasks run on this CPU too.
     let least = if is_emulated() { 0.02 } else { 0.1 };
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();

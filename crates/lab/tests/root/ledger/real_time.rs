@@ -1,4 +1,4 @@
-//! Real-time and deadline tasks that have used up their runtime: no quota held them back, and their CPU did not have to wake up.
+//! Waits of real-time and deadline tasks that have used up their runtime. No quota throttled them, and no wakeup delayed them.
 
 use cgscope_layout::Loss;
 use cgscope_model::{Cause, Interval};
@@ -6,7 +6,7 @@ use cgscope_model::{Cause, Interval};
 use super::{Host, assert_share, wait_of};
 use crate::load::{Cgroup, Load};
 
-/// Nearly all that it waited is unattributed, with the reason, and nothing is in the causes that advice is given for.
+/// Asserts that nearly the whole wait is unattributed, and that the reason is counted.
 fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
     let wait = wait_of(interval, pids);
     println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
@@ -36,7 +36,7 @@ fn a_deadline_task_out_of_runtime_is_not_being_woken_up() {
 fn a_real_time_task_out_of_runtime_is_not_being_woken_up() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
-    // Where cgroups have no runtime, all real-time tasks leave 5 % of a CPU to others.
+    // If cgroups have no real-time runtime, all real-time tasks together leave 5 % of a CPU to others.
     let cgroup = cgroup.real_time(100_000).then_some(cgroup);
     let _other = Load::pinned_loop(1, None);
     let shell = ["-f", "10", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];

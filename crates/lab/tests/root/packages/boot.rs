@@ -1,4 +1,4 @@
-//! The service of the package as systemd runs it, in its sandbox: a clean Debian is booted as a container on this kernel.
+//! The package's service, as systemd runs it in its sandbox. A clean Debian boots as a container on this kernel.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use super::{CleanRoot, package};
 
-/// What is tried in there, once it has booted. The commands of each `check` fail where it is not so.
+/// The checks that run in the booted container. A check fails if its commands fail.
 const CHECKS: &str = r#"#!/bin/bash
 check() { name=$1; shift; if "$@" >> /details 2>&1; then echo "ok $name"; else echo "failed $name"; fi >> /result; }
 starts() { systemctl start cgscope.service && systemctl is-active cgscope.service; }
@@ -67,7 +67,7 @@ systemctl poweroff
 const UNIT: &str =
     "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/checks\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Cgroups that a container leaves behind where no systemd keeps house for it: those that were not there before go with the value.
+/// Cgroups that a container leaves on a host without systemd. Those that are new are removed on drop.
 struct Leftovers(Vec<PathBuf>);
 
 impl Leftovers {
@@ -85,22 +85,22 @@ impl Drop for Leftovers {
     }
 }
 
-/// What is below it first.
+/// Removes a cgroup, its children first.
 fn remove(cgroup: &Path) {
     let below = fs::read_dir(cgroup).into_iter().flatten().flatten().map(|entry| entry.path());
     below.filter(|path| path.is_dir()).for_each(|path| remove(&path));
     let _ = fs::remove_dir(cgroup);
 }
 
-/// Boots it, and waits until it has switched itself off; what its console showed.
+/// Boots the container and waits until it has shut down. Returns its console output.
 fn boot(root: &Path) -> String {
     let mut container = Command::new("timeout");
     container.args(["--kill-after=10", "150", "systemd-nspawn", "--quiet", "--private-network", "--boot"]);
-    // Of its own accord a container may not use BPF.
+    // By default, a container must not use BPF.
     container.args(["--capability=CAP_BPF,CAP_PERFMON", "--system-call-filter=bpf perf_event_open"]);
     container.arg(format!("--machine=cgscope-test-{}", std::process::id())).arg("--directory").arg(root);
     if !Path::new("/run/systemd/system").exists() {
-        // Nobody is there to register it with.
+        // Without systemd on the host, no service manager can register the container.
         container.args(["--register=no", "--keep-unit"]);
     }
     let output = container.output().expect("systemd-nspawn");

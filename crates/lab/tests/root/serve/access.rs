@@ -1,4 +1,4 @@
-//! Who sees what.
+//! Access rules: which user sees which processes.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// A busy loop of a user.
+/// Starts a busy loop as a user.
 fn busy_loop_of(uid: u32) -> Load {
     let ids = format!("--reuid={uid}");
     Load::start("setpriv", &[&ids, "--clear-groups", "sh", "-c", "while :; do :; done"], None)
@@ -38,11 +38,11 @@ fn owner(pid: u64) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
-/// That all of these are Alice's, and her loop is among them.
+/// Checks that all these processes are Alice's and that her loop is among them.
 fn assert_alices(pids: &BTreeSet<u64>, loop_of: &Load) {
     assert!(pids.contains(&u64::from(loop_of.pid())), "{pids:?}");
     for pid in pids {
-        // cgscope itself was hers, and is gone.
+        // cgscope itself was a process of Alice and may have exited.
         assert!(owner(*pid).is_none_or(|uid| uid == ALICE), "{pid} is not hers");
     }
 }
@@ -119,7 +119,7 @@ fn only_the_group_of_the_socket_may_connect_and_others_go_on_coarse() {
     assert!(says.contains("put you into the group"), "{says}");
 }
 
-/// What the words of requests and of the daemon are is fixed: a client in another language reads them.
+/// Sends raw request lines and returns the answer. The words are fixed, so that clients in other languages can read them.
 fn raw(daemon: &Daemon, uid: u32, lines: &str) -> String {
     let code = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall(sys.argv[2].encode())\n\
                 s.settimeout(5)\ndata = b''\n\
@@ -150,7 +150,7 @@ fn no_request_shows_the_process_of_another() {
 #[test]
 fn a_request_of_another_user_than_the_one_who_connected_is_refused() {
     let daemon = Daemon::start();
-    // Root connects, and a child of another user writes.
+    // Root connects, and a child that runs as another user writes.
     let code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\npid = os.fork()\n\
                 if pid == 0:\n    os.setresuid(61001, 61001, 61001)\n    s.sendall(b'{\"version\":1,\"interval_ns\":300000000}\\n')\n    os._exit(0)\n\
                 os.waitpid(pid, 0)\ns.settimeout(5)\nsys.stdout.buffer.write(s.recv(65536))";
@@ -178,9 +178,9 @@ fn the_daemon_has_no_privileges_when_it_serves() {
 fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_children() {
     let daemon = Daemon::start();
     let cgroup = Cgroup::new("serve-figure");
-    // It runs out also where others leave the loop a part of its CPU only.
+    // A small quota: it runs out even if other programs leave the loop little CPU time.
     cgroup.limit(10_000, 100_000);
-    // On one CPU: of a wait on another the kernel's sum has its part before it is over.
+    // On one CPU: after a migration, the kernel's sum would include the first part of a wait that has not ended.
     let load = Load::pinned_loop(0, Some(&cgroup));
     let output = daemon.as_user(0, &[0], &["hist", "--json", "-p", &load.pid().to_string(), "1", "3"]);
     let intervals = json_lines(&output);
@@ -193,12 +193,12 @@ fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_childre
         assert!((900_000_000..1_100_000_000).contains(&length), "{length}");
         assert!(task["wait"]["by_cause"]["throttled_ns"].as_u64() > Some(300_000_000), "{task}");
     }
-    // A unit.
+    // Follow a unit.
     let unit = Cgroup::new("serve-unit.service");
     let of_unit = Load::busy_loop(Some(&unit));
     let output = daemon.as_user(0, &[0], &["hist", "--json", "--unit", &unit.name[1..], "0.5", "2"]);
     assert_eq!(pids_of(&json_lines(&output)), [u64::from(of_unit.pid())].into(), "{}", stderr(&output));
-    // A command, and what it starts.
+    // Follow a command and its children.
     let script = "for i in 1 2 3; do sh -c 'sleep 0.6 & exec sleep 1' ; done";
     let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.3", "--", "sh", "-c", script]);
     let seen: BTreeSet<String> = json_lines(&output)
@@ -267,7 +267,7 @@ fn a_client_of_the_library_gets_what_the_protocol_says() {
         }
     }
     assert!(last > stamps.last().copied());
-    // Who sends nothing is not waited for for ever, and who sends no end of a line neither.
+    // The daemon does not wait forever for a client that sends nothing or never ends its line.
     let mut silent = UnixStream::connect(&path).expect("the socket");
     silent.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     silent.write_all(&[b'x'; 20 << 10]).expect("room");

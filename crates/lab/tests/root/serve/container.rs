@@ -1,5 +1,5 @@
-//! The daemon as Kubernetes runs it: in an image that has it and nothing else, with the capabilities and the configuration of the
-//! DaemonSet.
+//! The daemon as Kubernetes runs it: in an image that contains only the daemon, with the DaemonSet's capabilities and
+//! configuration.
 
 use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
 
@@ -12,10 +12,10 @@ use crate::{
 
 const DAEMONSET: &str = include_str!("../../../../../deploy/kubernetes/daemonset.yaml");
 
-/// What the DaemonSet adds, by number (linux/capability.h): PERFMON and BPF.
+/// Capabilities that the DaemonSet adds, by number (linux/capability.h): PERFMON and BPF.
 const ADDED: [u64; 2] = [38, 39];
 
-/// The file of its ConfigMap.
+/// The configuration file in the DaemonSet's ConfigMap.
 fn configuration() -> String {
     let (_, text) = DAEMONSET.split_once("  cgscope.toml: |\n").expect("the file");
     let (text, _) = text.split_once("\n---\n").expect("the next object");
@@ -26,12 +26,12 @@ fn text(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().to_str().expect("a path of ours")).expect("no zero in it")
 }
 
-/// Runs it in this root with the host's processes and /sys, as a container's runtime would.
+/// Prepares a command to run in this root directory with the host's processes and /sys, as a container runtime does.
 fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
     let mounts = ["proc", "sys"].map(|name| (text(format!("/{name}")), text(root.join(name))));
     let root = text(root);
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: system calls between fork and exec, with strings that end with a zero.
+    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;
@@ -44,7 +44,7 @@ fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
             check(libc::chroot(root.as_ptr()))?;
             check(libc::chdir(c"/".as_ptr()))?;
             for capability in (0..64).filter(|capability| !ADDED.contains(capability)) {
-                // Refused above the last that there is.
+                // The kernel refuses numbers above the last capability.
                 libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
             }
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

@@ -1,4 +1,4 @@
-//! Clients that mean harm, of one user; another one looks on.
+//! Hostile clients of one user, while another user measures.
 
 use std::{
     io::{Read, Write},
@@ -23,14 +23,14 @@ use crate::{bench::rss_bytes, load::Load};
 const CONNECTS_A_SECOND: u64 = 1_000;
 const SLOW: usize = 40;
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// "Within 5 %".
+/// Maximum deviation of an interval: 5 %.
 const OFF_NS: u64 = INTERVAL_NS / 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Makes this thread, and no other, Alice's.
+/// Changes the ids of this thread only to Alice's.
 pub(super) fn become_alice() {
     let groups = [VIEWERS];
-    // SAFETY: of this thread alone; a group that is there for the call.
+    // SAFETY: the calls change this thread only; the group list lives during the call.
     let done = unsafe {
         libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
             && libc::syscall(libc::SYS_setresgid, VIEWERS, VIEWERS, VIEWERS) == 0
@@ -39,7 +39,7 @@ pub(super) fn become_alice() {
     assert!(done, "{}", std::io::Error::last_os_error());
 }
 
-/// Does something again and again as Alice, until the value goes.
+/// Repeats actions as Alice in threads, until dropped.
 struct Attack {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -70,7 +70,8 @@ impl Drop for Attack {
     }
 }
 
-/// Bad requests, each many times over (whoever sends them is sent away at the first): too long, half of one, no text, deep, of another version, with too many processes.
+/// Bad requests, each many times, with the number of times: an empty or half line, no text, another version, deep nesting, too
+/// many processes, too long, HTTP. The daemon disconnects a client at its first bad request.
 fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
     let pids = vec!["1"; 5_000].join(",");
     let kinds: [Vec<u8>; 8] = [
@@ -91,7 +92,7 @@ fn offer(path: &str, bytes: &[u8]) {
     let Ok(mut socket) = UnixStream::connect(path) else { return };
     let _ = socket.set_write_timeout(Some(Duration::from_millis(500)));
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
-    // It is sent away before all has been read.
+    // The daemon disconnects before it has read everything.
     let _ = socket.write_all(bytes);
     let _ = socket.read(&mut [0; 4_096]);
 }
@@ -153,7 +154,7 @@ fn disturbs_nobody(bad_requests: u64) {
     let mut slow = Vec::new();
     let slow_path = path.clone();
     attack.with(move || {
-        // They ask for as much as they may and read nothing of it.
+        // Slow readers request as much as they may and read none of it.
         if slow.len() < SLOW
             && let Ok(mut socket) = UnixStream::connect(&slow_path)
             && socket.write_all(&Request::every(100_000_000).line()).is_ok()
@@ -165,7 +166,7 @@ fn disturbs_nobody(bad_requests: u64) {
 
     let begun = Instant::now();
     let mut most_bytes = 0;
-    // How far an interval was off in a while.
+    // Maximum deviation of an interval during a series of samples, ns.
     let mut watch = || {
         let mut stamps = vec![sample(&mut viewer).mono_ns];
         while stamps.len() < 8 || requests.load(Ordering::Relaxed) < bad_requests {
@@ -175,7 +176,7 @@ fn disturbs_nobody(bad_requests: u64) {
         }
         stamps.windows(2).map(|two| (two[1] - two[0]).abs_diff(INTERVAL_NS)).max().unwrap_or_default()
     };
-    // Once more where the machine was not ours: a virtual CPU that gets no time is late without any attack.
+    // Repeat once if other programs disturbed the measurement: a virtual CPU that gets no time is late even without an attack.
     let worst = Some(watch()).filter(|worst| *worst <= OFF_NS).unwrap_or_else(watch);
     let seconds = begun.elapsed().as_secs();
     drop(attack);
@@ -188,7 +189,7 @@ fn disturbs_nobody(bad_requests: u64) {
     assert!(worst <= OFF_NS, "an interval was off by {worst} ns");
     assert!(most_bytes < before_bytes + MEMORY_BYTES, "{before_bytes} bytes before, {most_bytes} then");
 
-    // The next good client of another user is served at once, and the attacker after a moment of rest.
+    // A good client of another user is served at once. The attacking user is served again after a short pause.
     let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", crate::bench::stderr(&output));
     thread::sleep(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Viewers and a scraper whose intervals are longer than those at which Samples are taken: none of them may lose what was read of
-//! tasks in the Samples that they skip.
+//! Viewers and a scraper with intervals longer than the daemon's sampling interval. None of them may lose figures from samples
+//! that they skip.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::{
     background::Background, bench::cgscope, cgroup_moves::Place, files::Dir, load::Load, recording::read,
 };
 
-/// Tasks that end within an interval of two seconds, and are read several times at one of 100 ms.
+/// Lifetimes of tasks, s. They end within an interval of 2 s, and are read several times at 100 ms.
 const LIVES_S: [&str; 8] = ["0.3", "0.7", "1.3", "0.5", "1.1", "0.4", "0.9", "0.6"];
-/// Longer than the longest interval, so that each viewer has a Sample before the load and one after it.
+/// Longer than the longest interval, so that each viewer has a sample before and after the load.
 const AROUND: Duration = Duration::from_millis(2_500);
 
-/// What ran in a cgroup, by a recording.
+/// Totals of a cgroup from a recording.
 fn ran(file: &str, cgroup: &str) -> Totals {
     let (samples, _) = read(Path::new(file));
     let mut sum = Totals::default();

@@ -1,4 +1,4 @@
-//! How much of the daemon a user can take from others.
+//! Limits on how much of the daemon one user can take from others.
 
 use std::{
     ffi::CString,
@@ -22,11 +22,11 @@ use crate::{
     load::Load,
 };
 
-/// The first of the ids that /etc/subuid gives to Alice in these tests.
+/// The first subordinate id that /etc/subuid gives to Alice in these tests.
 const SUBORDINATE: u32 = 700_000;
 
-/// Connects from a user namespace of Alice's, in which she keeps her groups, under six of her subordinate ids. Prints `in` or
-/// `out` for each, and holds those that are in.
+/// Connects from a user namespace of Alice under six of her subordinate ids; she keeps her groups. Prints `in` or `out` for each
+/// connection, and keeps the accepted ones open.
 const FROM_USER_NAMESPACE: &str = r#"
 import ctypes, os, socket, sys
 path, request, alice, viewers, first = sys.argv[1], sys.argv[2].encode(), *map(int, sys.argv[3:])
@@ -59,14 +59,14 @@ for uid in range(1, 7):
     sys.stdout.write(os.read(answered, 10).decode()); sys.stdout.flush()
 "#;
 
-/// A daemon that sees other files in /etc than the host's.
+/// A daemon that sees another /etc than the host's.
 struct OfAnotherHost {
     dir: Dir,
     process: Background,
 }
 
 impl OfAnotherHost {
-    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: what it is to say first.
+    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: first output.
     fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
         let dir = Dir::new("another-host");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
@@ -98,11 +98,11 @@ impl OfAnotherHost {
     }
 }
 
-/// Puts a directory in the place of /etc, for this command alone.
+/// Bind-mounts a directory over /etc, for this command only.
 fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
     let etc = CString::new(etc.to_str().expect("a path of ours")).expect("no zero in it");
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: system calls between fork and exec, with strings that end with a zero.
+    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;

@@ -20,19 +20,20 @@ use crate::load::Load;
 
 const CLIENTS: usize = 50;
 const TASKS: &str = "2000";
-/// Of each phase.
+/// Length of each phase.
 const SECONDS: u64 = 3;
-/// At least, and at most: a machine that is shared is slower for seconds at a time, so it is measured until each has had a quick one.
+/// Minimum and maximum number of rounds. A shared machine can be slow for seconds, so measure until each phase had an undisturbed
+/// round.
 const ROUNDS: std::ops::Range<usize> = 2..8;
-/// "Less than 10 %".
+/// Maximum ratio: "less than 10 %" more.
 const MOST: f64 = 1.10;
 
-/// CPU time, ns, by the kernel's own account.
+/// CPU time, ns, from the kernel's figures.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
-    /// Of the thread that takes Samples.
+    /// The thread that takes samples.
     collection: u64,
-    /// Of all threads: also what is filtered, written and sent.
+    /// All threads, including those that filter, write and send.
     all: u64,
 }
 
@@ -50,7 +51,7 @@ fn cpu(pid: u32) -> Cpu {
     cpu
 }
 
-/// A client that reads what comes, and counts the bytes. It ends with its value.
+/// A client that reads all data and counts the bytes. Drop disconnects it.
 pub(super) struct Reader {
     socket: UnixStream,
     pub(super) bytes: Arc<AtomicU64>,
@@ -80,7 +81,7 @@ impl Drop for Reader {
     }
 }
 
-/// What the daemon costs, ns of CPU time a second: taking Samples, and all of it.
+/// Returns the daemon's CPU time, ns per second: for taking samples, and in total.
 fn cost(pid: u32) -> [f64; 2] {
     let (before, begun) = (cpu(pid), Instant::now());
     thread::sleep(Duration::from_secs(SECONDS));
@@ -97,7 +98,7 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
     let path = daemon.socket();
     let one = Reader::start(&path);
     let (mut alone, mut together) = ([f64::INFINITY; 2], [f64::INFINITY; 2]);
-    // What else the machine does only adds to it: the least of each is what it costs.
+    // Other load only adds CPU time, so the minimum is the true cost.
     let keep_least = |least: &mut [f64; 2], cost: [f64; 2]| {
         for (least, cost) in least.iter_mut().zip(cost) {
             *least = least.min(cost);
@@ -110,7 +111,7 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
         }
         keep_least(&mut alone, cost(pid));
         let others: Vec<Reader> = (1..CLIENTS).map(|_| Reader::start(&path)).collect();
-        // What they are sent when they come is not what they cost.
+        // Skip the data that each new viewer receives at first.
         thread::sleep(Duration::from_secs(1));
         let before: Vec<u64> = others.iter().map(|reader| reader.bytes.load(Ordering::Relaxed)).collect();
         keep_least(&mut together, cost(pid));
@@ -128,6 +129,6 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
         alone[0], together[0], alone[1], together[1]
     );
     assert!(collection < MOST, "taking Samples costs {collection} times as much");
-    // Each viewer is one write, and wakes one who waits for it.
+    // Each viewer costs one write and one wakeup.
     assert!(all < 1.35, "all of it costs {all} times as much");
 }

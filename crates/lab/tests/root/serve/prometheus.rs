@@ -1,7 +1,7 @@
-//! A real Prometheus scrapes the real daemon under load, beside `cgscope hist` over the same window.
+//! A real Prometheus scrapes the real daemon under load, while `cgscope hist` measures the same window.
 //!
-//! Whose waits are looked at stands still (SIGSTOP) at both ends of the window, so that whoever reads at whatever moment there has
-//! counted the same waits, and counts can be compared exactly. The host has its load all the time.
+//! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, whenever they read
+//! there, and counts can be compared exactly. Other load runs all the time.
 
 mod server;
 
@@ -23,17 +23,17 @@ use crate::{
     metrics_page::findings,
 };
 
-/// Longer than two scrapes and than the period of a quota, after which nothing that stands still waits.
+/// Longer than two scrapes, and longer than a quota's period: after that, no stopped task still waits.
 const QUIET: Duration = Duration::from_millis(2_500);
 const WARM: Duration = Duration::from_secs(1);
-/// What hist reads, and the load in the middle of it.
+/// The time that `hist` measures, and the time in its middle during which the load runs.
 const WINDOW: Duration = Duration::from_secs(9);
 const LOAD: Duration = Duration::from_secs(3);
 
-/// As `hist` calls them.
+/// Quantiles by their names in `hist`.
 const QUANTILES: [(&str, f64); 3] = [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)];
 
-/// A cgroup that waits in several ways, on a CPU that it shares.
+/// A cgroup with several kinds of waits, on a CPU that it shares.
 struct Crowd {
     members: [Load; 2],
     _neighbours: [Load; 2],
@@ -57,7 +57,7 @@ impl Crowd {
     }
 }
 
-/// `cgscope hist` of a cgroup over [`WINDOW`]: the one object.
+/// Runs `cgscope hist` for a cgroup over [`WINDOW`], and returns its only object.
 fn hist(cgroup: &str, more: &[&str]) -> Value {
     let window = format!("{}s", WINDOW.as_secs());
     let mut command = cgscope();
@@ -68,20 +68,20 @@ fn hist(cgroup: &str, more: &[&str]) -> Value {
     object.clone()
 }
 
-/// What was seen of the same waits.
+/// Measurements of the same waits.
 struct Seen {
     path: String,
-    /// By `hist` through the daemon.
+    /// From `hist` through the daemon.
     through_daemon: Value,
-    /// By `hist` with a collector of its own.
+    /// From `hist` with its own collector.
     alone: Value,
-    /// The moments between which everything was, seconds since 1970.
+    /// Start and end of the measurement, seconds since 1970.
     ends_unix_s: [f64; 2],
     length: Duration,
 }
 
 impl Seen {
-    /// Lets the crowd run in the window.
+    /// Measures while the crowd runs within the window.
     fn of(crowd: &Crowd, daemon: &Daemon) -> Self {
         thread::sleep(WARM);
         crowd.signal(libc::SIGSTOP);
@@ -101,7 +101,7 @@ impl Seen {
         Self { path, through_daemon, alone, ends_unix_s, length: begun.elapsed() }
     }
 
-    /// How much each series of an expression rose, by the value of a label. `$cgroup` stands for the cgroup.
+    /// Returns the increase of each series of an expression, by the value of a label. `$cgroup` stands for the cgroup.
     fn rise(&self, prometheus: &Prometheus, expression: &str, label: &str) -> BTreeMap<String, f64> {
         let at = |at_unix_s: f64| -> BTreeMap<String, f64> {
             let series = prometheus.vector(&self.expression(expression), at_unix_s);
@@ -114,7 +114,7 @@ impl Seen {
         after.iter().map(|(name, value)| (name.clone(), value - before.get(name).unwrap_or(&0.0))).collect()
     }
 
-    /// An expression at the end of the window. `$window` stands for its length.
+    /// Evaluates an expression at the end of the window. `$window` stands for the window's length.
     fn at_end(&self, prometheus: &Prometheus, expression: &str) -> f64 {
         prometheus.figure(&self.expression(expression), self.ends_unix_s[1])
     }
@@ -129,12 +129,12 @@ impl Seen {
     }
 }
 
-/// Whether two figures are the same but for this share.
+/// Whether two figures differ by at most this share.
 fn is_near(one: f64, other: f64, share: f64) -> bool {
     (one - other).abs() <= share * one.abs().max(other.abs())
 }
 
-/// That it was there whenever it was asked for.
+/// Asserts that all scrapes of the daemon succeeded.
 fn assert_up(prometheus: &Prometheus, seen: &Seen) {
     let answered = seen.at_end(prometheus, "sum_over_time(up{job=\"cgscope\"}[$window])");
     let scrapes = seen.at_end(prometheus, "count_over_time(up{job=\"cgscope\"}[$window])");
@@ -145,7 +145,7 @@ fn assert_up(prometheus: &Prometheus, seen: &Seen) {
     assert!(scrapes >= seen.length.as_secs_f64() - 2.0, "{scrapes} scrapes in {:?}", seen.length);
 }
 
-/// Seconds by cause, each of both sides: those that `hist` has under another name.
+/// Compares seconds by cause, for all causes that `hist` reports under the same name.
 fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
     let by_cause = &seen.through_daemon["total"]["by_cause"];
     for cause in ["throttled", "own_cgroup", "other_cgroup", "kernel", "wakeup", "unattributed"] {
@@ -159,14 +159,14 @@ fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
     }
 }
 
-/// What `hist` counted below an edge of a classic bucket, seconds. Its edges meet those to 2e-6.
+/// Returns how many waits `hist` counted below an edge of a classic bucket, seconds. The edges of both agree to 2e-6.
 fn count_below(hist: &Value, edge_s: f64) -> f64 {
     let buckets = hist["total"]["hist"].as_array().expect("buckets").iter();
     let below = buckets.filter(|bucket| bucket[1].as_f64().expect("an edge") <= edge_s * 1e9 * (1.0 + 1e-5));
     below.map(|bucket| bucket[2].as_f64().expect("a count")).sum()
 }
 
-/// What `hist` counts alone is not seen at the same nanosecond, but it is the same waits.
+/// `hist` with its own collector does not read at the same nanosecond, but it must count nearly the same waits.
 fn assert_alone_is_near(seen: &Seen) {
     let of = |hist: &Value, name: &str| hist["total"][name].as_f64().expect("a figure");
     for name in ["count", "total_ns", "p99_ns"] {
@@ -177,7 +177,7 @@ fn assert_alone_is_near(seen: &Seen) {
     }
 }
 
-/// That all rules were evaluated, and record something of the cgroup.
+/// Asserts that all rules were evaluated and record something for the cgroup.
 fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     let groups = prometheus.api("rules", &[]);
     let groups = groups["groups"].as_array().expect("groups");
@@ -194,7 +194,7 @@ fn assert_rules(prometheus: &Prometheus, seen: &Seen) {
     }
 }
 
-/// Within seconds of its end the daemon is missed.
+/// Asserts that the alert `CgscopeDown` is pending within seconds of the daemon's end.
 fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     daemon.kill();
     let end = Instant::now() + Duration::from_secs(15);
@@ -251,7 +251,7 @@ fn by_classic_buckets_it_computes_what_hist_says_within_a_doubling() {
     assert_missed(&prometheus, daemon);
 }
 
-/// A certificate and a user; the lines of `[http]`, and those of the job.
+/// Writes a certificate and a user. Returns the lines of `[http]` and those of the scrape job.
 fn secured(dir: &Dir) -> (String, String) {
     let pair = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
     let password = "of this test";
@@ -317,7 +317,7 @@ mod long {
             let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
             let ours_s = seen.quantile_s(name);
             eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-            // Of our buckets, of its own, and our first below a microsecond.
+            // The sum of: our bucket width, that of Prometheus, and our first bucket's width (below 1 µs).
             let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
             assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
         }

@@ -1,4 +1,4 @@
-//! A daemon that goes and comes back.
+//! A daemon that stops, restarts and reloads.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use crate::{
     recording::reason,
 };
 
-/// The ids of what BPF holds in the kernel.
+/// Returns the ids of all BPF objects in the kernel.
 fn bpf_objects() -> BTreeSet<String> {
     let list = |kind: &str| {
         let output = Command::new("bpftool").args(["-j", kind, "list"]).output().expect("bpftool");
@@ -28,7 +28,7 @@ fn bpf_objects() -> BTreeSet<String> {
     ["prog", "map", "link"].into_iter().flat_map(list).collect()
 }
 
-/// The kernel frees what nobody holds after a grace period.
+/// The kernel frees unreferenced objects after a grace period, so wait.
 fn assert_nothing_new(before: &BTreeSet<String>) {
     let end = std::time::Instant::now() + patience(10_000);
     loop {
@@ -155,7 +155,7 @@ fn a_configuration_is_checked_and_read_again() {
     assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
 }
 
-/// The first line that the server of metrics answers without a password.
+/// Returns the first line of the metrics server's answer to a request without a password.
 fn status(daemon: &Daemon) -> String {
     let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -186,7 +186,7 @@ fn who_is_no_admin_any_more_comes_back_as_a_user() {
     let mut hist = cgscope();
     hist.args(["hist", "--connect", &daemon.socket(), "0.3"]);
     let mut viewer = Background::start(as_user(&mut hist, ALICE, &[VIEWERS, ADMINS]));
-    // Read again with nothing else in it.
+    // First, reload an unchanged configuration.
     std::thread::sleep(patience(1_000));
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");

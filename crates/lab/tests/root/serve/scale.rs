@@ -1,4 +1,4 @@
-//! Scrapes of a host with as many cgroups and tasks as there are on any.
+//! Scrapes of a host with very many cgroups and tasks.
 
 use std::{
     io::{Read, Write},
@@ -18,17 +18,18 @@ use crate::{
 
 const CGROUPS: u64 = 10_000;
 const TASKS_EACH: usize = 2;
-/// Scrapes of each kind; the median counts.
+/// Scrapes of each kind; the median is compared.
 const SCRAPES: usize = 5;
-/// From one scrape of a scraper to the next.
+/// Time between two scrapes of a scraper.
 const BEAT: Duration = Duration::from_millis(1_500);
-/// A page is of a Sample that was taken for it if the one before is older than the daemon takes for fresh.
+/// The daemon takes a new sample for a page if its latest one is older than its freshness limit. This time is longer than that
+/// limit.
 const APART: Duration = Duration::from_millis(700);
 
-/// A page, and how long it took from the first byte of the request to the last of the answer.
+/// A page, with the time from the first byte of the request to the last byte of the answer.
 pub(super) struct Scrape {
     took: Duration,
-    /// As it came.
+    /// Length of the body as sent, possibly compressed.
     bytes: usize,
     page: Vec<u8>,
 }
@@ -61,14 +62,14 @@ impl Scrape {
         Self { took, bytes: body.len(), page }
     }
 
-    /// The value of a line of the text formats.
+    /// Returns the value of a line in a text format.
     pub(super) fn number(&self, line: &str) -> f64 {
         let text = std::str::from_utf8(&self.page).expect("UTF-8");
         let value = text.lines().find_map(|have| have.strip_prefix(line)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {line}")).parse().expect("a number")
     }
 
-    /// What a collection took between two pages.
+    /// Returns the mean time of a collection between two pages.
     fn collection_until(&self, later: &Self) -> Duration {
         let seconds = |scrape: &Self| scrape.number("cgscope_collection_seconds_total");
         let count = |scrape: &Self| scrape.number("cgscope_collections_total");
@@ -80,12 +81,12 @@ impl Scrape {
     }
 }
 
-/// With so many cgroups exported.
+/// Returns the configuration that exports at most this many cgroups.
 fn sections(cgroups: usize) -> String {
     format!("[metrics]\ncgroups = {cgroups}")
 }
 
-/// Scrapes at the beat of a scraper, each of the next kind by turns; the medians of each kind.
+/// Scrapes at regular intervals, alternating between the kinds. Returns each kind's median time.
 fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Duration; N] {
     let begun = Instant::now();
     let mut scrapes = [const { Vec::new() }; N];
@@ -98,7 +99,7 @@ fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Dura
     kinds.map(|kind| median(&format!("at a beat, {kind:?}"), scrapes.next().unwrap_or_default()))
 }
 
-/// Scrapes of which none can be foretold; their median.
+/// Scrapes at irregular times, which the daemon cannot predict. Returns the median time.
 fn whenever(address: &str) -> Duration {
     let scrapes = (0..SCRAPES as u32).map(|n| {
         thread::sleep(APART + n * 3 % 5 * APART / 2);
@@ -126,7 +127,7 @@ mod long {
         let mut daemon = Daemon::exporting(&sections(limit));
         let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
         let scrape = || {
-            // What came a moment ago is chosen with the next Interval.
+            // New cgroups are selected for export with the next interval.
             for _ in 0..2 {
                 thread::sleep(Duration::from_millis(1_500));
                 Scrape::take(&address, Format::Text, false);
@@ -138,7 +139,7 @@ mod long {
         let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
         let whole = scrape();
 
-        // Of those of the test: the host has some besides.
+        // At least the test's own tasks: the host has more.
         assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
         for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
             assert_eq!(scrape.cgroups("exported"), limit as u64);
@@ -173,7 +174,7 @@ mod long {
         for (kind, took) in kinds.iter().zip(at_a_beat) {
             assert!(took < patience(200), "{kind:?}: {took:?}");
         }
-        // With a collection in it, for which the load leaves little time: it takes about a half of two CPUs.
+        // This time includes a collection, which takes about half of two CPUs and competes with the load.
         assert!(whenever < patience(1_000), "{whenever:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `stat` through the daemon: what the viewer reads of `/proc` itself.
+//! `stat` through the daemon: the figures that the viewer itself reads from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{

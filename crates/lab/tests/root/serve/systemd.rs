@@ -1,4 +1,4 @@
-//! The daemon as a service: what it tells systemd.
+//! The daemon as a service: what it reports to systemd.
 
 use std::{
     io::ErrorKind,
@@ -14,7 +14,7 @@ use crate::{
     files::Dir,
 };
 
-/// Where systemd listens to what its services say.
+/// The socket on which systemd receives notifications of services.
 struct Systemd {
     dir: Dir,
     socket: UnixDatagram,
@@ -28,7 +28,7 @@ impl Systemd {
         Self { dir, socket }
     }
 
-    /// Starts it as systemd starts a service whose unit has this `WatchdogSec`.
+    /// Starts the daemon as systemd does for a unit with this `WatchdogSec`.
     fn start(&self, config: &str, watchdog: Duration) -> Background {
         let mut shell = Command::new("sh");
         shell.args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh"]).arg(cgscope().get_program());
@@ -38,14 +38,14 @@ impl Systemd {
         Background::start(&mut shell)
     }
 
-    /// The next thing that is said within so long.
+    /// Returns the next notification, if one arrives within `longest`.
     fn hear(&self, longest: Duration) -> Option<String> {
         let end = Instant::now() + longest;
         let mut bytes = [0; 4096];
         while Instant::now() < end {
             match self.socket.recv(&mut bytes) {
                 Ok(length) => return Some(String::from_utf8_lossy(&bytes[..length]).trim().into()),
-                // A socket with a timeout is not restarted after a signal (signal(7)).
+                // A read with a timeout is not restarted after a signal (signal(7)).
                 Err(error) => {
                     assert!(
                         matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
@@ -57,7 +57,7 @@ impl Systemd {
         None
     }
 
-    /// Waits until this is said; what else is said must be that it is alive.
+    /// Waits for this notification. Any other one before it must be a watchdog ping.
     fn wait_for(&self, word: &str) {
         let end = Instant::now() + patience(10_000);
         loop {

@@ -1,4 +1,4 @@
-//! Prometheus itself, and what it answers.
+//! A Prometheus server, and its HTTP API.
 
 use std::{
     io::{Read, Write},
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::{background::Background, bench::patience, files::Dir};
 
-/// The rules that users are given.
+/// The rules that are shipped to users.
 pub(super) const RULES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus/cgscope.rules.yml");
 
-/// A server that scrapes one target every second. It ends with its value.
+/// A server that scrapes one target every second. Drop ends the server.
 pub(super) struct Prometheus {
     _process: Background,
     address: String,
@@ -24,12 +24,12 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// `job`: lines of the job beside its name and target; `arguments`: of the server.
+    /// `job`: lines of the scrape job besides its name and target. `arguments`: arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         let dir = Dir::new("prometheus");
         let (scheme, rest) = metrics_url.split_once("://").expect("a URL");
         let target = rest.strip_suffix("/metrics").expect("the page of metrics");
-        // The job has the name that the rules look for.
+        // The rules refer to this job name.
         let config = format!(
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
              rule_files: ['{RULES}']\n\
@@ -57,7 +57,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// It looks for what to scrape every five seconds.
+    /// Prometheus looks for targets every five seconds.
     fn wait_for_a_scrape(&self) {
         let end = Instant::now() + patience(20_000);
         while self.vector("up{job=\"cgscope\"} == 1", unix_s()).is_empty() {
@@ -67,7 +67,7 @@ impl Prometheus {
         }
     }
 
-    /// What the API answers to `GET /api/v1/PATH?PARAMETERS`.
+    /// Returns the API's answer to `GET /api/v1/PATH?PARAMETERS`.
     pub(super) fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let parameters: Vec<String> =
             parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
@@ -77,7 +77,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// The series of an expression at a moment (seconds since 1970), each with its labels.
+    /// Returns the series of an expression at a moment (seconds since 1970), each with its labels.
     pub(super) fn vector(&self, expression: &str, at_unix_s: f64) -> Vec<(Value, f64)> {
         let data = self.api("query", &[("query", expression), ("time", &format!("{at_unix_s:.3}"))]);
         let series = data["result"].as_array().expect("a vector").iter();
@@ -85,7 +85,7 @@ impl Prometheus {
         series.map(|series| (series["metric"].clone(), number(series).expect("a number"))).collect()
     }
 
-    /// The one figure of an expression at a moment.
+    /// Returns the only value of an expression at a moment.
     pub(super) fn figure(&self, expression: &str, at_unix_s: f64) -> f64 {
         let series = self.vector(expression, at_unix_s);
         let [(_, figure)] = series[..] else { panic!("not one figure: {expression}: {series:?}") };
@@ -93,7 +93,7 @@ impl Prometheus {
     }
 }
 
-/// That there is one at all.
+/// Asserts that Prometheus is installed.
 fn assert_there() {
     if let Err(error) = Command::new("prometheus").arg("--version").output() {
         panic!(
@@ -103,11 +103,11 @@ fn assert_there() {
     }
 }
 
-/// The body of what is there.
+/// Requests a path and returns the body.
 pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     stream.set_read_timeout(Some(patience(20_000))).expect("a time");
-    // Of version 1.0, so that nothing is sent in pieces.
+    // HTTP 1.0 has no chunked encoding.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
@@ -124,12 +124,12 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// The length of a range for PromQL.
+/// Formats a duration as a PromQL range.
 pub(super) fn range(length: Duration) -> String {
     format!("{}ms", length.as_millis())
 }
 
-/// By the clock that scrapes are stamped with.
+/// Returns the time in seconds since 1970, the clock of scrape timestamps.
 pub(super) fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64()
 }
