@@ -136,7 +136,12 @@ pub fn findings(findings: &[Finding], width: usize) -> String {
         let Finding { says, advice, .. } = finding;
         let headline = wrapped(&format!("{n:>2}. {}.", finding.headline()), width, "    ");
         let says = wrapped(&format!("    {}.", capital(says)), width, "    ");
-        headline + "\n" + &says + "\n" + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ") + "\n"
+        headline
+            + "\n"
+            + &says
+            + "\n"
+            + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ")
+            + "\n"
     });
     words.collect()
 }

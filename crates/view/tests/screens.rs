@@ -141,7 +141,8 @@ fn field_cases_are_read_off_the_overview() {
     has(
         &screen("quota.rec"),
         &[
-            "! /render: 100.0% of its 11 periods ran out of quota (0.5 CPUs: 50.0ms of every",
+            "! render is at its CPU limit of 0.5 CPUs for 10s: throttled 526ms/s",
+            "→ raise its limit (cpu.max",
             "TTTTTTTTTT",
             "99% 0.5",
             "/render  128 waits",
@@ -149,14 +150,13 @@ fn field_cases_are_read_off_the_overview() {
     );
     has(
         &screen("threads.rec"),
-        &["out of quota (1 CPU: 100ms of every 100ms)", "fewer threads", "TTTTTooooo", "% 1 "],
+        &["is at its CPU limit of 1 CPU", "fewer threads", "busy threads on 1 CPU", "TTTTTooooo", "% 1 "],
     );
     has(
         &screen("nodes.rec"),
         &[
-            "node 0 (CPUs 0-1) was busy for 100.0% of the time",
-            "node 1 (CPUs 2-3) was busy for 15.1%",
-            "taskset",
+            "fills node 0 while node 1 has idle CPUs",
+            "→ let its threads use node 1, too",
             "gameserver.service",
         ],
     );
@@ -164,8 +164,20 @@ fn field_cases_are_read_off_the_overview() {
     neighbour.on_resize(120, 40);
     has(
         &written::plain(&written::buffer(&neighbour)),
-        &["/system.slice/web.service", "########", ": /system.slice/backup.service"],
+        &["web.service waits behind backup.service", "########"],
     );
+}
+
+#[test]
+fn three_findings_and_six_rows_fit_the_smallest_usual_screen() {
+    let screen = written::plain(&written::buffer(&app("neighbour.rec", Colours::None)));
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(lines.len() <= 24, "{screen}");
+    for mark in ["! ", "  → "] {
+        assert_eq!(lines.iter().filter(|line| line.starts_with(mark)).count(), 3, "{screen}");
+    }
+    let rows = lines.iter().skip_while(|line| !line.starts_with("cgroup ")).skip(1);
+    assert_eq!(rows.take_while(|line| !line.starts_with("/ ")).count(), 6, "{screen}");
 }
 
 #[test]

@@ -63,10 +63,10 @@ fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
     // Only the quota should hold the load back.
     cgroup.favour();
     let _load = Load::busy_loop(Some(&cgroup));
-    let sentence = format!("{}: ", cgroup.name);
+    let sentence = format!("{} is at its CPU limit of 0.5 CPUs", &cgroup.name[1..]);
     for size in SIZES {
         let pane = format!("{} ", cgroup.name);
-        let said = [&sentence, "ran out of quota", &pane, "50.0ms of every 100ms, ran out in "];
+        let said = [&sentence, ": throttled ", &pane, "50.0ms of every 100ms, ran out in "];
         let (terminal, screen) = read(size, "top", &said);
         let row = row(&screen, &cgroup.name);
         assert!(row.contains("TTTTTT"), "its bar is that of throttled waits:\n{screen}");
@@ -83,12 +83,11 @@ fn threads_that_share_a_cpu_of_quota_are_told_that_fewer_would_do() {
     cgroup.limit(100_000, 100_000);
     cgroup.favour();
     let (_load, _out) = Load::workload(&["burn", "20", "60"], Some(&cgroup));
-    let sentence = format!("{}: ", cgroup.name);
-    let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, "ran out of quota", "1 CPU"]);
+    let sentence = format!("{} is at its CPU limit of 1 CPU", &cgroup.name[1..]);
+    let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, ": throttled "]);
     assert!(row(&screen, &cgroup.name).contains('T'), "{screen}");
-    let more =
-        ["20 threads of 1 process share 1 CPU of quota", "start as many threads as the limit has CPUs (1)"];
-    read(SIZES[1], "top", &[&sentence[..], "ran out of quota"].into_iter().chain(more).collect::<Vec<_>>());
+    let more = [" has too many threads", "20 busy threads on 1 CPU", "start 1 thread, or raise the limit"];
+    read(SIZES[1], "top", &[&sentence[..]].into_iter().chain(more).collect::<Vec<_>>());
 }
 
 #[test]
@@ -103,10 +102,8 @@ fn a_neighbour_that_takes_the_cpu_is_named() {
     // Only these two cgroups: otherwise a finding about other load on the host could come first.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
-        let sentence = format!("{}: its tasks waited ", victim.name);
         let behind = format!(": {} ", culprit.name);
-        let named = "while other cgroups had the CPU";
-        let (terminal, screen) = read(size, &args, &[&sentence, named, "behind in ", &behind]);
+        let (terminal, screen) = read(size, &args, &["victim waits behind culprit", "behind in ", &behind]);
         assert!(row(&screen, "victim").contains("###"), "{screen}");
         assert!(selected(&terminal).contains("###"), "{}", selected(&terminal));
     }
@@ -121,8 +118,7 @@ fn threads_on_one_node_of_two_are_told() {
     let load = is_here.then(|| Load::workload(&["bound", &cpus, "8", "60"], None));
     let args = if is_here { "top".into() } else { format!("replay {NODES} --paused --at 5s") };
     for size in SIZES {
-        let said =
-            ["node 0 (CPUs ", "running or waiting on average, while node ", "let the threads use node"];
+        let said = ["fills node 0 while node 1 has idle CPUs", "let its threads use node 1, too"];
         read(size, &args, &said);
     }
     drop(load);

@@ -22,7 +22,7 @@ fn top_shows_who_waits_and_q_gives_the_terminal_back() {
     terminal.set("tree = false");
     top(&terminal, "");
     let screen = terminal.wait_for("tasks on average");
-    assert!(screen.contains("a switch = ") && screen.contains("collector "), "what it costs:\n{screen}");
+    assert!(screen.contains("cost hook ") && screen.contains("collector "), "what it costs:\n{screen}");
     terminal.wait_for("workload");
     let screen = terminal.screen();
     assert!(screen.contains("usecs"), "the histogram of what is selected:\n{screen}");
@@ -122,7 +122,7 @@ fn the_coarse_mode_says_so_and_shows_nothing_that_it_does_not_know() {
     for said in ["COARSE: as asked for", "there is no histogram"] {
         assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
     }
-    assert!(!screen.contains("  now nobody") && !screen.contains("behind "), "{screen}");
+    assert!(!screen.contains("  none waiting") && !screen.contains("behind "), "{screen}");
     let heading = screen.lines().find(|line| line.contains("p99") && line.contains("tid")).expect("a table");
     let end = heading.split_once("p99").expect("a column").0.chars().count() + "p99".len();
     let below = screen.lines().skip_while(|line| *line != heading).skip(1);

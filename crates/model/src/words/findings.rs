@@ -16,7 +16,7 @@ use crate::{
     nodes::{NodeGroup, amount, total},
     placement::cpu_list,
     quota_use, sum,
-    units::{as_long, bytes, count, cpus, duration, number},
+    units::{self, as_long, bytes, count, cpus, duration, number},
 };
 
 cgscope_layout::named! {
@@ -76,8 +76,13 @@ fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl In
 
 /// A finding about a cgroup.
 fn about(path: &Arc<str>, finding: Finding) -> Finding {
-    let (what, says) = (format!("{path} {}", finding.what), format!("{path}: {}", finding.says));
+    let (what, says) = (format!("{} {}", leaf(path), finding.what), format!("{path}: {}", finding.says));
     Finding { cgroup: Some(path.clone()), what, says, ..finding }
+}
+
+/// The name of a cgroup without its ancestors, which the long form has.
+fn leaf(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("the root cgroup")
 }
 
 /// Time per second: `494ms/s`.
@@ -114,7 +119,7 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
     let short = Short::new(
         format!("is at its CPU limit{limit}"),
         format!("throttled {}", rate(*held_ns, duration_ns)),
-        format!("raise its limit ({QUOTA_FILE}){threads}"),
+        format!("raise its limit (cpu.max){threads}"),
     );
     about(throttled.path, finding(Rule::Throttled, *held_ns, short, clauses.join("; "), advice))
 }
@@ -163,7 +168,7 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
     );
     let advice = format!("start as many threads as the limit has CPUs ({enough}){host}; or raise the limit");
     let short = Short::new(
-        "runs more threads than its limit has CPUs",
+        "has too many threads",
         format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
         format!("start {}, or raise the limit", count(enough, "thread")),
     );
@@ -236,22 +241,34 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
 }
 
 /// The short form about the first neighbour; `behind_ns`: the time behind all of them.
-fn behind(context: &Context, node: usize, first: Option<&Culprit>, behind_ns: u64, worst: Option<&Culprit>) -> Short {
+fn behind(
+    context: &Context,
+    node: usize,
+    first: Option<&Culprit>,
+    behind_ns: u64,
+    worst: Option<&Culprit>,
+) -> Short {
     let waited_ns = context.with_below(node).waited_ns;
     let ns = first.map_or(behind_ns, |first| first.ns);
-    let who = first.and_then(|first| first.path.as_deref()).unwrap_or("other cgroups");
+    let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups", leaf);
     let amount = format!(
-        "{} ({} of its waiting)",
+        "{} ({:.0}% of its waiting)",
         rate(ns, context.interval.duration_ns),
-        percent(ns.min(waited_ns), waited_ns)
+        units::percent(ns.min(waited_ns), waited_ns).unwrap_or_default()
     );
     let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
     let action = match worst.and_then(|worst| worst.path.as_deref()) {
-        _ if realtime => "give its real-time tasks an ordinary policy (chrt -o), or another cpuset".to_owned(),
+        _ if realtime => {
+            "give its real-time tasks an ordinary policy (chrt -o), or another cpuset".to_owned()
+        }
         _ if realtime_victim(context, node).is_some() => {
             "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
         }
-        Some(neighbour) => format!("give {neighbour} a quota (cpu.max) or a lower cpu.weight"),
+        // Weights count among siblings only, and the root has no quota.
+        Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
+            format!("move those tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
+        }
+        Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
         None => "give it a higher cpu.weight, or its neighbours a quota (cpu.max)".to_owned(),
     };
     Short::new(format!("waits behind {who}"), amount, action)
@@ -313,7 +330,11 @@ pub(crate) fn cpu_oversubscription(
                   (cpu.max) decide who waits";
     let short = Short::new(
         "the host has too few CPUs",
-        format!("{wanted:.1} tasks want {}, waiting {}", count(host.into(), "CPU"), rate(waited_ns, duration_ns)),
+        format!(
+            "{wanted:.1} tasks want {}, waiting {}",
+            count(host.into(), "CPU"),
+            rate(waited_ns, duration_ns)
+        ),
         "run less at once on this host, or give it more CPUs",
     );
     finding(Rule::CpuOversubscription, waited_ns, short, says, advice)
@@ -347,8 +368,16 @@ pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &B
         duration(ns),
         percent(ns, own.active_ns()),
     );
-    let amount = format!("{} on {cpus}, waiting {}", count(threads, "busy thread"), rate(ns, context.interval.duration_ns));
-    let action = if threads > u64::from(host) { "start fewer threads, or let it use more CPUs (cpuset.cpus)" } else { "check whether an affinity mask pins its threads (taskset -acp)" };
+    let amount = format!(
+        "{} on {cpus}, waiting {}",
+        count(threads, "busy thread"),
+        rate(ns, context.interval.duration_ns)
+    );
+    let action = if threads > u64::from(host) {
+        "start fewer threads, or let it use more CPUs (cpuset.cpus)"
+    } else {
+        "check whether an affinity mask pins its threads (taskset -acp)"
+    };
     let short = Short::new("waits for its own threads", amount, action);
     about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
 }
@@ -387,6 +416,10 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         }
         (None, cgroup) => cgroup.map_or_else(String::new, ToString::to_string),
     };
+    let filler = match (skew.process, skew.cgroup) {
+        (Some(tgid), _) => format!("process {tgid} ({})", skew.context.interval.process_name(tgid)),
+        (None, cgroup) => leaf(cgroup.map_or("/", |path| path)).to_owned(),
+    };
     let (why, advice) = hold(skew);
     let says = format!(
         "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {who} has \
@@ -401,11 +434,14 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         count(skew.threads.len() as u64, "busy thread"),
     );
     let short = Short::new(
-        format!("{who} fills node {} while node {} has idle CPUs", full.node, idle.node),
+        format!("{filler} fills node {} while node {} has idle CPUs", full.node, idle.node),
         format!("busy {} and {}", busy(full), busy(idle)),
         format!("let its threads use node {}, too", idle.node),
     );
-    Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), short, says, advice) }
+    Finding {
+        cgroup: skew.cgroup.cloned(),
+        ..finding(Rule::NodeSkew, full.contended_ns(), short, says, advice)
+    }
 }
 
 /// The reason why the threads stay on the node, and what to do about it.

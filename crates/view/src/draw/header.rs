@@ -136,7 +136,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
         let longest = or_dash((wait.count != 0).then_some(wait.max_ns));
         parts.push(Span::raw(format!("  p50 {p50}  p99 {p99}  max {longest}")));
         parts.push(match data.total.pending {
-            0 => Span::styled("  now nobody", theme.quiet()),
+            0 => Span::styled("  none waiting", theme.quiet()),
             pending => {
                 let longest = duration(data.total.pending_max_ns);
                 Span::styled(format!("  now {pending} for {longest}"), theme.wait())
@@ -171,16 +171,14 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     // Losses that damage the result come first, so that a narrow screen shows them. Losses that leave it complete are not an
     // alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
-    spans.push(Span::styled("own  ", theme.quiet()));
+    spans.push(Span::styled("cost ", theme.quiet()));
     if app.is_exact() {
-        let a_run = cost.hook_ns.zip(cost.hook_runs).and_then(|(ns, runs)| ns.checked_div(runs));
-        let hook = format!("{} a switch = {} of a CPU  ", or_na(a_run.map(duration)), share(cost.hook_ns));
-        spans.push(Span::raw(hook));
+        spans.push(Span::raw(format!("hook {} + ", share(cost.hook_ns))));
     }
     let memory = or_na(cost.rss_bytes.map(bytes));
-    spans.push(Span::raw(format!("collector {}  {memory}  ", share(cost.cpu_ns))));
+    spans.push(Span::raw(format!("collector {} of a CPU, {memory}  ", share(cost.cpu_ns))));
     if interval.losses.nonzero().next().is_none() {
-        spans.push(Span::styled("losses none", theme.quiet()));
+        spans.push(Span::styled("no losses", theme.quiet()));
     }
     spans.extend(losses(true, "", theme.quiet()));
     whole(spans, app.area.width.into())

@@ -33,6 +33,11 @@ pub struct Regions {
     pub footer: Rect,
 }
 
+/// Minimum lines of a pane below a list.
+const SMALLEST_PANE: u16 = 4;
+/// Rows that the list keeps above its pane, if the pane still has its minimum.
+const ROWS: u16 = 6;
+
 pub fn is_tall(app: &App) -> bool {
     app.area.height >= TALL
 }
@@ -97,7 +102,7 @@ fn with_list(app: &App, regions: Regions) -> Regions {
 /// The list, and the pane below it. The pane gets a bit more than half of the height, and the lines that a short list does not
 /// use.
 fn split_below(app: &App, area: Rect) -> [Rect; 2] {
-    let half = area.height * 11 / 20;
+    let half = (area.height * 11 / 20).min(area.height.saturating_sub(ROWS + 1).max(SMALLEST_PANE));
     let lines = u16::try_from(app.rows.len().max(1) + 1).unwrap_or(u16::MAX);
     let left = area.height.saturating_sub(lines.saturating_add(1));
     Layout::vertical([Constraint::Fill(1), Constraint::Length(half.max(left))]).areas(area)

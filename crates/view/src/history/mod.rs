@@ -46,11 +46,12 @@ pub struct History {
 impl History {
     /// Adds an interval. `before` is the interval before it.
     pub fn push(&mut self, data: &Data, before: Option<&Data>) {
-        let frame = Frame::with_total(&data.interval, data.total.wait.clone());
+        let mut frame = Frame::with_total(&data.interval, data.total.wait.clone());
+        frame.findings = data.findings.len();
         self.total.add(&frame.total);
         self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
         self.bury(data, before);
-        self.append(Frame { findings: data.findings.len(), ..frame });
+        self.append(frame);
         let before = std::mem::take(&mut self.findings_since);
         for finding in &data.findings {
             let key = (finding.rule, finding.cgroup.clone());
