@@ -175,7 +175,7 @@ pub enum ModeChoice {
     Auto,
     /// Exact, from the hook in the kernel; an error if this host does not support it
     Bpf,
-    /// From /proc and cgroup files: sums of waits without histograms, and quotas as the only cause; needs no privileges
+    /// From /proc and cgroup files: sums of waits without histograms; the only cause is a quota; needs no privileges
     Coarse,
 }
 

@@ -83,19 +83,19 @@ pub static SELECTORS: &[Selector] = &[
         "Tasks of this systemd unit, like nginx.service or nginx",
         |selection, text| set_text(&mut selection.unit, unit(text)?),
     ),
-    Selector::one("comm", "REGEX", "Threads whose name matches; not tasks that exited", |selection, text| {
+    Selector::one("comm", "REGEX", "Threads whose name matches", |selection, text| {
         set_text(&mut selection.comm, regex(text)?)
     }),
     Selector::one(
         "cpu",
         "LIST",
-        "Tasks last on these CPUs (0-3,8); not tasks that exited",
+        "Tasks that last ran on these CPUs (0-3,8)",
         |selection, text| numbers(&mut selection.cpus, "--cpu", text),
     ),
     Selector::one(
         "node",
         "LIST",
-        "Tasks last on these NUMA nodes; not tasks that exited",
+        "Tasks that last ran on these NUMA nodes",
         |selection, text| numbers(&mut selection.nodes, "--node", text),
     ),
 ];

@@ -141,7 +141,7 @@ fn field_cases_are_read_off_the_overview() {
     has(
         &screen("quota.rec"),
         &[
-            "! render is at its CPU limit of 0.5 CPUs for 10s: throttled 526ms/s",
+            "! render is at its CPU limit of 0.5 CPUs: throttled 526ms/s, for 10s now",
             "→ raise its limit (cpu.max",
             "TTTTTTTTTT",
             "99% 0.5",

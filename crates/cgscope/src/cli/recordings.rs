@@ -103,14 +103,14 @@ pub struct Record {
 
     /// Ignore triggers for this time after a file was saved
     ///
-    /// Default: the value of --keep. A trigger fires again only after an interval below its limit, so a condition that lasts for hours
-    /// is saved once. SIGUSR1 always works, except while a file is being saved.
+    /// Default: the value of --keep. A trigger fires again only after its figure was below the limit for an interval. So a condition
+    /// that lasts for hours is saved once. SIGUSR1 always works, except while a file is being saved.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
     pub cool_down: Option<Duration>,
 
     /// Limit the size of FILE.ring
     ///
-    /// At the limit the ring holds less than --keep.
+    /// A ring that reaches this size holds less than --keep.
     #[arg(
         long,
         hide_short_help = true,

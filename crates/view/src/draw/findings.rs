@@ -45,15 +45,15 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     lines
 }
 
-/// Who, what, since when, and how much: `/web is at its CPU limit of 0.5 CPUs for 9s: throttled 494ms/s`.
+/// Who, what, how much, and since when: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
 fn headline(app: &App, data: &Data, finding: &Finding) -> String {
     let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
     let age = match seconds {
         0 => String::new(),
-        1..60 => format!(" for {seconds}s"),
-        _ => format!(" for {}", duration(seconds * 1_000_000_000)),
+        1..60 => format!(", for {seconds}s now"),
+        _ => format!(", for {} now", duration(seconds * 1_000_000_000)),
     };
-    format!("{}{age}: {}", finding.what, finding.amount)
+    format!("{}{age}", finding.headline())
 }
 
 /// All findings, each with its advice.

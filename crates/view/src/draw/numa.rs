@@ -80,7 +80,7 @@ fn of_whom(theme: Theme, interval: &Interval, cells: usize) -> Lines {
     if !interval.is_selection {
         return Vec::new();
     }
-    let words = "busy is of the whole host; all else is of the selection, as far as it is known of it";
+    let words = "busy covers the host; all other figures cover the selection, if known";
     pane::quiet(theme, words, cells)
 }
 

@@ -1,0 +1,68 @@
+//! Comments and documents use none of the words and openings that readers stumble over.
+
+use std::{fs, path::Path, process::Command};
+
+/// Words that are wrong in any context.
+const WRONG: &[&str] =
+    &["so many ", "to be had", "is told of", "whose it is", "takes apart", "taken apart", "one that is gone", "one that went"];
+
+/// Returns the sentences of a file that people read: comments in Rust, every line of a document.
+fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
+    let lines = text.lines().enumerate().filter_map(|(at, line)| {
+        let line = line.trim_start();
+        let words = if path.ends_with(".rs") { line.strip_prefix("//")?.trim_start_matches(['/', '!']) } else { line };
+        Some((at + 1, words.trim_start_matches([' ', '*', '-', '|', '#']).to_owned()))
+    });
+    lines.collect()
+}
+
+/// True if a sentence begins with "Of", but not with "Of the three ...".
+fn begins_with_of(line: &str) -> bool {
+    let counted = |rest: &str| {
+        let numbers = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+        numbers.iter().any(|number| rest.strip_prefix("the ").is_some_and(|rest| rest.starts_with(number)))
+    };
+    let begins = std::iter::once(line).chain(line.split(". ").skip(1));
+    begins.filter_map(|sentence| sentence.strip_prefix("Of ")).any(|rest| !counted(rest))
+}
+
+#[test]
+fn comments_and_documents_use_plain_words() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(&top).output().expect("git");
+    let files = String::from_utf8(files.stdout).expect("paths");
+    let files: Vec<&str> = files.lines().filter(|path| !path.ends_with("xtask/tests/words.rs")).collect();
+    assert!(files.len() > 300, "{} files", files.len());
+    let mut wrong = Vec::new();
+    for path in files {
+        let Ok(text) = fs::read_to_string(top.join(path)) else { continue };
+        for (line, words) in sentences(path, &text) {
+            let lower = words.to_lowercase();
+            if begins_with_of(&words) || WRONG.iter().any(|one| lower.contains(one)) {
+                wrong.push(format!("{path}:{line}: {words}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = Command::new("git").args(["ls-files", "*.md"]).current_dir(&top).output().expect("git");
+    let files = String::from_utf8(files.stdout).expect("paths");
+    let mut seen = 0;
+    for path in files.lines() {
+        let Ok(text) = fs::read_to_string(top.join(path)) else { continue };
+        let folder = Path::new(path).parent().expect("a folder");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if link.contains("://") || file.is_empty() || file.contains(' ') {
+                continue;
+            }
+            seen += 1;
+            assert!(top.join(folder).join(file).exists(), "{path} links to {link}");
+        }
+    }
+    assert!(seen > 100, "{seen} links");
+}
