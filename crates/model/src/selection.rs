@@ -25,7 +25,7 @@ pub struct Selection {
     pub tids: Vec<u32>,
     /// The cgroup of the *waiting* task, with all cgroups below it; normalised by [`normal_path`].
     pub cgroup: Option<String>,
-    /// The systemd unit of the *waiting* task, with all cgroups below its own, as in [`CgroupName::unit`].
+    /// The systemd unit of the *waiting* task, as in [`CgroupName::unit`]. It includes all cgroups below the unit's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// A regular expression on the thread's name.
