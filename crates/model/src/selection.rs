@@ -238,7 +238,8 @@ impl SelectionFilter {
         !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
     }
 
-    /// True if a task of a selected cgroup is selected. With `--cpu` or `--node`, a task with an unknown CPU or node is not.
+    /// True if a task whose cgroup is selected is also selected by its name, CPU and node. With `--cpu` or `--node`, a task with
+    /// an unknown CPU or node is not selected.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
