@@ -59,7 +59,7 @@ pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 pub struct Marks {
     /// Bits to clear.
     pub clear: u64,
-    /// Not 0: give each process in the table of selected ids the bits of its entry.
+    /// If not 0, each process in the table of selected ids gets the bits of its entry.
     pub look: u64,
 }
 

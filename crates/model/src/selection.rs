@@ -319,7 +319,7 @@ pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || is_below()
 }
 
-/// A path and its ancestors: `/a/b`, `/a` and `/`, all that the path [is at or below](is_at_or_below).
+/// A path and its ancestors, such as `/a/b`, `/a` and `/`: every path that this path [is at or below](is_at_or_below).
 ///
 /// A file may hold a path that does not begin at the root.
 pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
