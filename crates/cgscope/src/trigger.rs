@@ -216,7 +216,7 @@ impl Watch {
         fires
     }
 
-    /// Counts a frozen part, and lets no trigger fire before this time.
+    /// Counts one more part of the ring that is saved to a file, and lets no trigger fire before `quiet_until_ns`.
     pub fn froze(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
     }

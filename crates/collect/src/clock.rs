@@ -76,7 +76,7 @@ impl Ticks {
         self.ns(ticks) > monotonic_ns.saturating_add(self.ahead_ns).saturating_add(self.length_ns)
     }
 
-    /// Whether `ticks` can be the start at `monotonic_ns`.
+    /// Whether a task that started at `monotonic_ns` can have the start time `ticks`.
     pub(crate) fn is_start(self, ticks: u64, monotonic_ns: u64) -> bool {
         !self.is_later(ticks, monotonic_ns) && self.ns(ticks).saturating_add(self.length_ns) >= monotonic_ns
     }

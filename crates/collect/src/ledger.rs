@@ -171,7 +171,7 @@ mod tests {
         pairs.iter().filter(|pair| pair.victim == victim).map(|pair| pair.ns).sum()
     }
 
-    /// Returns the sample after each turn of charges, and the sums of all charges until then.
+    /// Returns the sample after each round of charges, each with the sums of all charges up to that round.
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
         let (mut ledger, mut charged) = (Ledger::default(), BTreeMap::new());
         let mut born_ns = 0;
@@ -181,7 +181,7 @@ mod tests {
                 *charged.entry(*victim).or_default() += ns;
                 *pairs.entry((*victim, *culprit)).or_default() += ns;
             }
-            // Works as if each turn began with an empty table, because only the increase counts.
+            // Works as if each round began with an empty table, because only the increase counts.
             born_ns += 1;
             let ran = |((victim, culprit), ns)| Pair {
                 victim,

@@ -16,9 +16,9 @@ pub const KERNEL: u64 = u64::MAX;
 pub struct Left {
     /// ns of `rq->clock`; 0: the task went to sleep, or was preempted on its way to sleep.
     pub ns: u64,
-    /// The task's number of switches then. If it has changed, the wait that ends now is a later one.
+    /// The task's number of switches when it left the CPU. If it has changed since, the wait that ends now is a later one.
     pub switches: u64,
-    /// Throttled time of the task's cfs_rq until then, ns.
+    /// Throttled time of the task's cfs_rq until the task left the CPU, ns.
     pub throttle_ns: u64,
     /// Address of that cfs_rq.
     pub cfs_rq: u64,
@@ -26,11 +26,11 @@ pub struct Left {
     pub group: u64,
     /// Id of the cgroup whose quota had run out, or [`RUNTIME`]; 0: neither.
     pub limit: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of that CPU then.
+    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU when the task left it.
     pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of that CPU then.
+    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU when the task left it.
     pub idle_ns: u64,
-    /// How long the task's group had run on that CPU by then, ns.
+    /// How long the task's group had run on the CPU when the task left it, ns.
     pub group_ran_ns: u64,
     /// The CPU on which the task last ran, or [`NO_CPU`].
     pub cpu: u32,

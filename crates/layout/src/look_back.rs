@@ -31,11 +31,11 @@ pub const STEPS_OF_BLOCKS: usize = LOOK_BACK_BLOCKS * STEPS_OF_BLOCK;
 pub struct Budget {
     /// Number of saved steps.
     saved: u64,
-    /// Up to when steps were gained, ns of `rq->clock`.
+    /// The time up to which steps were gained, ns of `rq->clock`.
     until_ns: u64,
 }
 
-/// Steps that a walk may take beyond the saved ones: most waits are behind a few slices.
+/// Steps that a walk may take in addition to the saved ones. They are enough for most waits, which are behind a few slices.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
 /// One step is gained per 2^11 ns.

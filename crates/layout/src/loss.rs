@@ -41,8 +41,8 @@ crate::named! {
         /// The table of stacks was full or in use. The time blocked counts for its state, but for no stack.
         StackNotCounted = "stack_not_counted",
         /// A task is not followed, because the kernel would need memory for it beyond the limit of cgscope's own cgroup. Counted
-        /// when the task starts and at each reading. If all tasks are followed and it exits before memory is available, its waits
-        /// are in its cgroup's sum but in no histogram.
+        /// when the task starts and at each reading. If cgscope follows all tasks and this task exits before memory is available,
+        /// its waits are in its cgroup's sum but in no histogram.
         NoRoomForTask = "no_room_for_task",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",

@@ -59,7 +59,7 @@ pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
 pub struct Marks {
     /// Bits to clear.
     pub clear: u64,
-    /// Not 0: give each process in the table of selected ids the bits of its entry.
+    /// If not 0, each process in the table of selected ids gets the bits of its entry.
     pub look: u64,
 }
 
@@ -361,8 +361,8 @@ impl Exited {
         told: [0; 2],
     };
 
-    /// Returns whether nothing was added since the entry was reported twice. Once is not enough: another CPU may see writes in
-    /// another order, but not for as long as the time until the next reading.
+    /// Returns whether nothing was added since the entry was reported twice. Once is not enough, because another CPU may see the
+    /// writes in another order. By the next reading it sees all of them.
     #[inline(always)]
     pub const fn is_told(complete: u64, told: [u64; 2]) -> bool {
         complete == told[0] && complete == told[1]

@@ -91,7 +91,7 @@ pub(crate) fn choose<'a>(
     let all = 0..forest.nodes.len();
     let mut others: Vec<usize> =
         all.filter(|at| is_eligible(at) && forest.nodes[*at].now.has_tasks && !held.contains(at)).collect();
-    // More than this cannot get a place, so only these need to be sorted: there may be thousands of others.
+    // There may be thousands of others. At most `places` of them can get a place, so only the first `places` need to be sorted.
     if others.len() > config.places() {
         others.select_nth_unstable_by(config.places(), most_first);
         others.truncate(config.places());

@@ -86,12 +86,12 @@ impl Hist {
         self.counts.is_empty()
     }
 
-    /// (low_ns, high_ns exclusive, count) of each bucket with a count, ascending.
+    /// (low_ns, high_ns exclusive, count) of each bucket that has waits, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.counts.iter().map(|(bucket, count)| (low_ns(bucket), high_ns(bucket), count))
     }
 
-    /// Waits by cause in each row with a count, ascending.
+    /// The waits by cause of each row that has waits, in ascending order of rows.
     pub fn octaves(&self) -> Vec<Octave> {
         if self.is_empty() {
             return Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{CgroupReading, units};
 
-/// A program computes if its time in user mode is at least this many times its time in the kernel.
+/// A program counts as CPU-bound if its time in user mode is at least this many times its time in the kernel.
 pub const CPU_BOUND_TIMES: u64 = 5;
 
 /// A cgroup with a quota, before and after.

@@ -25,7 +25,7 @@ pub struct Selection {
     pub tids: Vec<u32>,
     /// The cgroup of the *waiting* task, with all cgroups below it; normalised by [`normal_path`].
     pub cgroup: Option<String>,
-    /// The systemd unit of the *waiting* task, with all cgroups below its own, as in [`CgroupName::unit`].
+    /// The systemd unit of the *waiting* task, as in [`CgroupName::unit`]. It includes all cgroups below the unit's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// A regular expression on the thread's name.
@@ -238,7 +238,8 @@ impl SelectionFilter {
         !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
     }
 
-    /// True if a task of a selected cgroup is selected. With `--cpu` or `--node`, a task with an unknown CPU or node is not.
+    /// True if a task whose cgroup is selected is also selected by its name, CPU and node. With `--cpu` or `--node`, a task with
+    /// an unknown CPU or node is not selected.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
@@ -318,7 +319,7 @@ pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || is_below()
 }
 
-/// A path and its ancestors: `/a/b`, `/a` and `/`, all that the path [is at or below](is_at_or_below).
+/// A path and its ancestors, such as `/a/b`, `/a` and `/`: every path that this path [is at or below](is_at_or_below).
 ///
 /// A file may hold a path that does not begin at the root.
 pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {

@@ -2,7 +2,7 @@
 
 use crate::{ByCause, ByState, Cause, Group, sum};
 
-/// The lifetimes of some threads, summed over them, by activity. For one thread the parts sum to the elapsed time.
+/// The elapsed time of some threads, by activity, summed over the threads. For one thread the parts sum to the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallTime {
     /// On a CPU, ns.

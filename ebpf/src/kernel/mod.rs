@@ -210,8 +210,8 @@ impl Task {
         load(self.0, offset!(task_last_arrival))
     }
 
-    /// Until when its run time is counted, ns of `rq->clock_task`: for a task on a CPU its switch in or the last tick, else its
-    /// switch out.
+    /// The time up to which its run time is counted, ns of `rq->clock_task`. For a task on a CPU, this is its switch in or the
+    /// last tick; for other tasks, their last switch out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         load(self.0, offset!(task_counted_until))

@@ -26,8 +26,8 @@ use tokio::{
 
 use super::freshness::Freshness;
 
-/// The shortest interval to add between scrapes. Viewers may request samples much more often, and each interval costs work for
-/// every task. Tasks that end in between are still counted.
+/// Minimum time between two samples that are added to the counters without a scrape. Viewers may request samples much more
+/// often, and each added sample costs work for every task. Tasks that end in between are still counted.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Parts {
@@ -109,7 +109,7 @@ struct State {
     runtime: Runtime,
     /// The last sample that was added.
     before: Option<Taken>,
-    /// The time from the start of that sample until it was added.
+    /// The time from the start of the last sample until that sample was added.
     readying: Duration,
     counters: Arc<Counters>,
     http: Arc<Http>,

@@ -239,8 +239,8 @@ fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
 fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    // PF_NO_SETAFFINITY, PF_KTHREAD and others, after a name with a bracket. The node's CPUs exceed any mask, so every mask is
-    // narrow.
+    // The flags are PF_NO_SETAFFINITY, PF_KTHREAD and others; the name before them contains a bracket. The node's CPUs exceed any
+    // mask, so every mask is narrow.
     let stat = format!(
         "{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     );

@@ -25,7 +25,7 @@ pub(crate) fn about() -> About {
     }
 }
 
-/// `n` waits of 3 ms for a cause, and as many of 2 us of wakeup.
+/// `n` waits of 3 ms with the given cause, and `n` waits of 2 us with the cause wakeup.
 fn totals(cause: Cause, n: u64) -> (Totals, Hist) {
     let mut by_cause = ByCause::only(cause, n * 3_000_000);
     by_cause.add(&ByCause::only(Cause::Wakeup, n * 2_000));

@@ -27,8 +27,8 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
     100.0 * off as f64 / exact.max(1) as f64
 }
 
-/// Time that the kernel's sum, and so the coarse wait, already includes of unfinished waits, ns by thread id: the part
-/// waited on another CPU before a migration.
+/// The part of unfinished waits that the kernel's sum, and so the coarse wait, already includes: the time before a
+/// migration, on another CPU; ns by thread id.
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {

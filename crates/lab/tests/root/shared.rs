@@ -111,7 +111,8 @@ impl Parent {
         self.shell.id()
     }
 
-    /// Starts the next grandchild, and takes a reading that begins this long after the request.
+    /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it finds the
+    /// grandchild, and returns the grandchild's id.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
         self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
         let word = Instant::now();

@@ -3,8 +3,8 @@
 
 use super::BlockedKind::{self, *};
 
-/// The kind of a function; `None` for unknown functions, and for functions such as the scheduler's that tasks sleep in for any
-/// reason.
+/// The kind of a function; `None` for unknown functions, and for functions in which tasks sleep for any reason, such as those of
+/// the scheduler.
 pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
     // The longest matching rule wins: `oom_reaper` also matches `oom_*`.

@@ -28,7 +28,8 @@ pub(super) struct SubjectPair<'a> {
 /// Data that all series share.
 pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
-    /// The order of the sides in series. It does not depend on the order of the arguments: swapping them mirrors the result.
+    /// Which side comes first and which second in each series. This does not depend on the order of the arguments, so swapping
+    /// them mirrors the result.
     pub order: [usize; 2],
     pub shape: Shape,
     pub wall_ns: [f64; 2],

@@ -11,7 +11,8 @@ use std::{
 use super::TaskInterval;
 use crate::{Accounts, Gone, Sample, TaskReading, sum};
 
-/// Subtracts from the main threads of `tasks` what was already counted with threads that are in `a` but not in `b`.
+/// Subtracts from the main threads of `tasks` the figures of exited threads that were already counted up to `a`. These threads
+/// are in `a` but not in `b`.
 ///
 /// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
 /// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.

@@ -1,4 +1,4 @@
-//! The object of a command that was run (`cgscope.stat/1`). Unknown values are null, never 0.
+//! The JSON object of a command that was run (`cgscope.stat/1`). Unknown values are null, never 0.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ impl CommandCpuObject {
 }
 
 impl<'a> StatObject<'a> {
-    /// The object of a command, with its findings on its host.
+    /// Builds the JSON object of a command, with the findings about it on the host where it ran.
     pub fn new(run: &'a CommandRun) -> Self {
         let interval = &run.interval;
         let total = interval.total();

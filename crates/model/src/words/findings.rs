@@ -538,7 +538,8 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     finding(Rule::RemoteMemory, 0, short, says, advice)
 }
 
-/// The finding that the busy threads of a process moved `moves` times, each thread `each` times a second.
+/// The finding that the busy threads of a process moved between NUMA nodes. `moves`: their moves in total; `each`: moves of one
+/// thread per second, on average.
 pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
         "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \

@@ -80,7 +80,7 @@ impl PasswordFile {
     }
 
     /// Keeps the verified passwords of an earlier read for users with the same hash, and those being verified. Otherwise users
-    /// who were logged in would be checked again, and others could prevent that by guessing.
+    /// who were logged in would have to be verified again, and others could block this by sending guessed passwords.
     pub(super) fn keeping(mut self, before: &Self) -> Self {
         self.key = before.key.clone();
         for (name, user) in &mut self.by_name {

@@ -65,7 +65,7 @@ impl Stacks {
         for stack in &interval.stacks {
             let thread = self.threads.entry(stack.serial).or_insert_with(|| Thread::new(&stack.comm));
             thread.stacks.0[stack.state as usize] += stack.ns;
-            // An empty stack could not be walked.
+            // An empty stack means that the stack could not be walked.
             let place =
                 BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
             let time = self.times.entry(place).or_default();

@@ -49,7 +49,7 @@ impl CgroupIds {
         let path = match below {
             [] => b"/",
             [b'/', ..] => below,
-            // Not below the mount's part: `/docker/ab` is not in `/docker/a`.
+            // The path is not below the mounted part of the tree: `/docker/ab` is not in `/docker/a`.
             _ => return None,
         };
         if let Some(id) = self.met.get(path) {

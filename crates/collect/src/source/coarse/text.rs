@@ -11,7 +11,7 @@ pub(crate) struct Schedstat {
     pub on_cpu_ns: u64,
     /// Completed waits, ns: `sched_info.run_delay`.
     pub run_delay_ns: u64,
-    /// Switches in: `sched_info.pcount`. Since 5.14 only those after a stamped wait, as the hook counts waits.
+    /// Switches in: `sched_info.pcount`. Since 5.14 only switches in after a stamped wait; the hook counts waits in the same way.
     pub waits: u64,
 }
 

@@ -119,7 +119,7 @@ fn only_the_group_of_the_socket_may_connect_and_others_go_on_coarse() {
     assert!(says.contains("put you into the group"), "{says}");
 }
 
-/// Sends raw request lines and returns the answer. The words are fixed, so that clients in other languages can read them.
+/// Sends raw request lines and returns the answer. The wording of both is fixed, because clients in other languages depend on it.
 fn raw(daemon: &Daemon, uid: u32, lines: &str) -> String {
     let code = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall(sys.argv[2].encode())\n\
                 s.settimeout(5)\ndata = b''\n\

@@ -43,7 +43,7 @@ impl<'a> TaskView<'a> {
         let total = all.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let mut lines = Vec::new();
         if self.own_cgroup().is_some() && !all.is_empty() {
-            // Culprits of a thread or process are counted by its cgroup.
+            // The culprits of a thread or process are known only for its whole cgroup.
             lines.push(format!("all tasks of its cgroup, {words}"));
         }
         lines.extend(all.iter().take(NAMED).map(|(name, ns)| {
