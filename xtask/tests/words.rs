@@ -3,14 +3,26 @@
 use std::{fs, path::Path, process::Command};
 
 /// Words that are wrong in any context.
-const WRONG: &[&str] =
-    &["so many ", "to be had", "is told of", "whose it is", "takes apart", "taken apart", "one that is gone", "one that went"];
+const WRONG: &[&str] = &[
+    "so many ",
+    "to be had",
+    "is told of",
+    "whose it is",
+    "takes apart",
+    "taken apart",
+    "one that is gone",
+    "one that went",
+];
 
 /// Returns the sentences of a file that people read: comments in Rust, every line of a document.
 fn sentences(path: &str, text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim_start();
-        let words = if path.ends_with(".rs") { line.strip_prefix("//")?.trim_start_matches(['/', '!']) } else { line };
+        let words = if path.ends_with(".rs") {
+            line.strip_prefix("//")?.trim_start_matches(['/', '!'])
+        } else {
+            line
+        };
         Some((at + 1, words.trim_start_matches([' ', '*', '-', '|', '#']).to_owned()))
     });
     lines.collect()
@@ -29,7 +41,8 @@ fn begins_with_of(line: &str) -> bool {
 #[test]
 fn comments_and_documents_use_plain_words() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(&top).output().expect("git");
+    let files =
+        Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(&top).output().expect("git");
     let files = String::from_utf8(files.stdout).expect("paths");
     let files: Vec<&str> = files.lines().filter(|path| !path.ends_with("xtask/tests/words.rs")).collect();
     assert!(files.len() > 300, "{} files", files.len());

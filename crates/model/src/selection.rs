@@ -86,18 +86,12 @@ pub static SELECTORS: &[Selector] = &[
     Selector::one("comm", "REGEX", "Threads whose name matches", |selection, text| {
         set_text(&mut selection.comm, regex(text)?)
     }),
-    Selector::one(
-        "cpu",
-        "LIST",
-        "Tasks that last ran on these CPUs (0-3,8)",
-        |selection, text| numbers(&mut selection.cpus, "--cpu", text),
-    ),
-    Selector::one(
-        "node",
-        "LIST",
-        "Tasks that last ran on these NUMA nodes",
-        |selection, text| numbers(&mut selection.nodes, "--node", text),
-    ),
+    Selector::one("cpu", "LIST", "Tasks that last ran on these CPUs (0-3,8)", |selection, text| {
+        numbers(&mut selection.cpus, "--cpu", text)
+    }),
+    Selector::one("node", "LIST", "Tasks that last ran on these NUMA nodes", |selection, text| {
+        numbers(&mut selection.nodes, "--node", text)
+    }),
 ];
 
 fn id(ids: &mut Vec<u32>, text: &str) -> Result<(), String> {

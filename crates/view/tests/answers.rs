@@ -145,7 +145,7 @@ fn nodes_stand_side_by_side_and_one_too_many_is_counted() {
     let one = screen(&app((80, 24), nodes(1), '6'));
     assert!(one.contains("one NUMA node") && one.contains("100%"), "{one}");
     let selected = Interval { is_selection: true, ..(*nodes(2)).clone() };
-    assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("of the whole host"));
+    assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("busy covers the host"));
 }
 
 #[test]
