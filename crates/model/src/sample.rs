@@ -254,7 +254,7 @@ impl Losses {
         }
     }
 
-    /// The increase since `before`. A counter that went backwards counts from 0.
+    /// The increase since `before`. If a counter decreased, it was reset: its new value is the increase.
     pub fn since(&self, before: &Self) -> Self {
         let mut out = Self::default();
         for (loss, count) in self.nonzero() {

@@ -16,7 +16,7 @@ pub fn text(app: &App) -> Option<(String, u64)> {
     out += &format!("\n{}", batch::banner(&app.about, data));
     out += &format!("\n{}", batch::summary(data));
     for finding in &data.findings {
-        out += &format!("\n{}. {}.\n", capital(&finding.headline()), capital(&finding.advice));
+        out += &format!("\n{}. {}.\n", finding.headline(), capital(&finding.advice));
     }
     let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
     let time = cgscope_model::units::time_of_day(end_unix_ns);

@@ -18,7 +18,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Returns the increase since `base`; 0 for a time that went backwards, because the clocks of two CPUs may differ.
+    /// Returns the increase since `base`. A decrease counts as 0: the clocks of two CPUs may differ.
     pub fn since(&self, base: &Self) -> Self {
         let mut blocked_ns = self.blocked_ns;
         for (now, base) in blocked_ns.iter_mut().zip(base.blocked_ns) {

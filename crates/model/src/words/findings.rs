@@ -236,25 +236,28 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
     // The advice names one cgroup, not a sum of several.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     let advice = neighbour_advice(context, node, worst);
-    let short = behind(context, node, neighbours.first(), ns, worst);
+    // The share of the first neighbour, of the waits that the selection has left.
+    let first_ns = neighbours
+        .first()
+        .map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
+    let short = behind(context, node, neighbours.first(), first_ns, worst);
     about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice))
 }
 
-/// The short form about the first neighbour; `behind_ns`: the time behind all of them.
+/// The short form about the first neighbour; `ns`: the time behind it.
 fn behind(
     context: &Context,
     node: usize,
     first: Option<&Culprit>,
-    behind_ns: u64,
+    ns: u64,
     worst: Option<&Culprit>,
 ) -> Short {
     let waited_ns = context.with_below(node).waited_ns;
-    let ns = first.map_or(behind_ns, |first| first.ns);
     let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups", leaf);
     let amount = format!(
         "{} ({:.0}% of its waiting)",
         rate(ns, context.interval.duration_ns),
-        units::percent(ns.min(waited_ns), waited_ns).unwrap_or_default()
+        units::percent(ns, waited_ns).unwrap_or_default()
     );
     let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
     let action = match worst.and_then(|worst| worst.path.as_deref()) {

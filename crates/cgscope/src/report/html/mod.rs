@@ -106,7 +106,7 @@ fn finding(finding: &Finding) -> String {
     format!(
         "<li data-rule=\"{}\">\n<p class=\"headline\">{}.</p>\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
         text(rule.name()),
-        text(&capital(&finding.headline())),
+        text(&finding.headline()),
         text(&capital(says)),
         text(&capital(advice)),
         if *lost_ns == 0 { String::new() } else { format!("{} of waiting", duration(*lost_ns)) },
