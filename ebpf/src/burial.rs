@@ -140,6 +140,7 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
         return;
     }
     waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);
+    storage.moved.ns = 0;
     waits.total_ns += unseen_ns;
     storage.by_cause[Cause::Unattributed as usize] += unseen_ns;
     waits.count += 1;

@@ -7,10 +7,10 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
     Loss, bucket_of,
     history::Ring,
-    ledger::KERNEL,
+    ledger::{KERNEL, Start},
     task_state,
     verifier::{get, set},
-    wire::TaskStorage,
+    wire::{TaskStorage, Waits},
 };
 use core::ffi::c_void;
 
@@ -98,27 +98,21 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
 
-    // The kernel's increase since the last switch in is the part of the wait on another CPU, before a migration.
+    // The kernel's increase since the last switch in is the part of the wait on other CPUs: `on_move` has split it.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
     // The kernel adds this part after the tracepoint, and wraps if the stamp is later than the clock. Do the same.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // After a switch in that the hook did not see (see `burial`), our stamp belongs to an earlier wait and is dropped.
-        if storage.left.switches == next.switches() {
-            // If the task has migrated since then, the kernel's stamp on the new CPU ends our part.
-            let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
-            waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
-            waits.unstamped_count += 1;
-        }
-        waits.unstamped_since_ns = 0;
+        end_unstamped(next, waits, &storage.start, clock_ns);
     }
     if queued_ns == 0 && elsewhere_ns == 0 {
         return;
     }
     if queued_ns > clock_ns {
         lost(Loss::StampAfterClock);
+        storage.moved.ns = 0;
         return;
     }
     let wait_ns = elsewhere_ns.wrapping_add(here_ns);
@@ -148,8 +142,39 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
 fn stamp(prev: Task) {
     if let Some(storage) = storage(prev) {
         storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
-        storage.left.ns = 0;
-        storage.left.limit = 0;
-        storage.left.switches = prev.switches();
+        storage.start.is_seen = 0;
+        storage.start.limit = 0;
+        storage.start.switches = prev.switches();
     }
+}
+
+/// Ends what `stamp` began. After a switch in that the hook did not see (see `burial`), our stamp belongs to an earlier wait and
+/// is dropped.
+#[inline(always)]
+fn end_unstamped(task: Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
+    if start.switches == task.switches() {
+        waits.unstamped_ns += clock_ns.saturating_sub(waits.unstamped_since_ns);
+        waits.unstamped_count += 1;
+    }
+    waits.unstamped_since_ns = 0;
+}
+
+/// A task moves to another CPU. If it waits, the wait segment on its old CPU has just ended. It is split here and now: this CPU
+/// holds the lock of the old run queue, so the history of the old CPU stands still, and the clock of that queue is the end of the
+/// segment. (`set_task_cpu` calls the tracepoint after `deactivate_task` and before it changes the task's queue, Linux 4.19 to 7.2.)
+#[btf_tracepoint(function = "sched_migrate_task")]
+pub fn on_move(ctx: BtfTracePointContext) -> i32 {
+    let task = Task::new(ctx.arg::<*const c_void>(0));
+    // Other tasks are woken on another CPU: their wait has not begun.
+    if !task.moves() {
+        return 0;
+    }
+    let Some(storage) = storage(task) else { return 0 };
+    if storage.waits.unstamped_since_ns != 0 {
+        let clock_ns = task.run_queue().clock_ns();
+        end_unstamped(task, &mut storage.waits, &storage.start, clock_ns);
+    }
+    ledger::end_segment(task, storage);
+    ledger::move_to(task, &mut storage.start, ctx.arg::<u64>(1) as u32);
+    0
 }

@@ -1,23 +1,23 @@
 //! The wait ledger: splits each wait by cause, into parts that sum to the wait.
 //!
-//! The history of the CPU explains a wait. While the CPU ran other tasks, the task waited behind them. While the CPU ran nobody,
-//! the task was being woken. Throttled time is taken from the beginning of a wait, because the quota took the task off its CPU;
-//! who ran during that time does not matter.
+//! A wait consists of segments, one for each CPU on which the task waited. The history of its CPU explains a segment. While the CPU
+//! ran other tasks, the task waited behind them. While the CPU ran nobody, the task was being woken. Throttled time is taken from
+//! the beginning of a segment, because the quota took the task off its CPU; who ran during that time does not matter.
 
 use cgscope_layout::{
-    ByCause, Cause, Loss,
+    ByCause, CAUSES, Cause, Loss,
     cause::{SHARED_CAUSES, WHOLE, cell_of, row_of},
     history::Ring,
-    ledger::{IDLE, KERNEL, Left, NO_CPU, RUNTIME, kind},
+    ledger::{ASLEEP, IDLE, KERNEL, Moved, RUNTIME, Start, kind},
     look_back::cause_of,
-    verifier::opaque,
+    verifier::{get, opaque},
     wire::{Histogram, TaskStorage},
 };
 
 use crate::{
     by_cpu,
     culprits::{Place, charge},
-    kernel::{CfsRunQueue, Task, counts_by_cpu, has_nodes, throttles_tasks},
+    kernel::{FarQueue, Task, counts_by_cpu, has_nodes, throttles_tasks},
     look_back::{Wait, Work, is_charged, look_back},
     maps::{cpu_counters, lost, ring, work},
     placement,
@@ -29,7 +29,7 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
-    let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks() && !is_long;
+    let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && throttles_tasks() && !is_long;
     // Kernel time below a 64th of a slice is neglected: the whole slice counts for its cgroup.
     let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
@@ -82,12 +82,14 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
 fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(work);
     work.begin(next.cgroup_id_rarely(), wait.cpu, wait.clock_ns);
-    if is_out_of_runtime(&storage.left, next) {
-        work.walk.add(Cause::Unattributed, wait.ns);
-        lost(Loss::OutOfRuntime);
-    } else {
-        split(next, storage, work, wait);
+    if wait.queued_ns != 0 {
+        work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
+        split(next, &storage.start, work, Work::HOOK);
     }
+    if wait.elsewhere_ns != 0 {
+        add_moved(&mut storage.moved, work, wait.elsewhere_ns);
+    }
+    storage.start.limit = 0;
     if work.walk.parts[Cause::Throttled as usize] != 0 {
         storage.throttled_waits += 1;
     }
@@ -99,27 +101,102 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     }
 }
 
+/// Adds the segments on other CPUs to the wait. If `on_move` missed a move, the rest of `elsewhere_ns` is unattributed.
 #[inline(always)]
-fn split(next: Task, storage: &mut TaskStorage, work: &mut Work, wait: Wait) {
-    if wait.elsewhere_ns != 0 {
-        elsewhere(next, &storage.left, work);
-    }
-    if wait.queued_ns != 0 {
-        work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
-        if wait.elsewhere_ns == 0 {
-            let throttled_ns = throttled(next, &storage.left, wait.cpu, wait.clock_ns);
-            out_of_quota(next, &storage.left, work, throttled_ns);
-        }
-        look_back(Work::HOOK);
-        if wait.elsewhere_ns == 0
-            && work.walk.parts[Cause::Unattributed as usize] != 0
-            && begins(&storage.left, next)
-        {
-            beyond_history(next, &storage.left, work);
+fn add_moved(moved: &mut Moved, work: &mut Work, elsewhere_ns: u64) {
+    if moved.ns != 0 {
+        for cause in Cause::ALL {
+            work.walk.add(cause, moved.parts[cause as usize]);
         }
     }
-    if doubt_wakeup(next, work) {
-        lost(Loss::OutOfRuntime);
+    work.walk.add(Cause::Unattributed, elsewhere_ns.saturating_sub(moved.ns));
+    moved.ns = 0;
+}
+
+/// Splits the wait segment of a `task` that moves away from its CPU.
+#[inline(never)]
+pub fn end_segment(task: Task, storage: &mut TaskStorage) {
+    // The kernel has just added the segment. What it had added before belongs to earlier segments.
+    let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+    let moved = &mut storage.moved;
+    let ns = elsewhere_ns.wrapping_sub(moved.ns);
+    if (ns as i64) <= 0 {
+        return;
+    }
+    let Some(work) = work(Work::HOOK) else { return };
+    let queue = task.run_queue();
+    let (cpu, clock_ns) = (queue.cpu(), queue.clock_ns());
+    work.begin(task.cgroup_id_rarely(), cpu, clock_ns);
+    if storage.start.cpu != cpu && is_seen(&storage.start, task) {
+        // We missed a move, so nobody knows when the task arrived here.
+        work.walk.add(Cause::Unattributed, ns);
+    } else {
+        work.span(cpu, clock_ns - ns, clock_ns);
+        split(task, &storage.start, work, Work::HOOK);
+    }
+    if moved.ns == 0 {
+        moved.parts = [0; CAUSES];
+    }
+    for cause in Cause::ALL {
+        moved.parts[cause as usize] += work.walk.parts[cause as usize];
+    }
+    moved.ns = elsewhere_ns;
+}
+
+/// Records that the next wait segment of `task` begins on another CPU. That CPU's queue is not locked, so its clock may be old.
+#[inline(never)]
+pub fn move_to(task: Task, start: &mut Start, cpu: u32) {
+    start.is_seen = 1;
+    start.switches = task.switches();
+    start.cpu = cpu;
+    start.group_ran_ns = 0;
+    if task.sleeps_on_queue() {
+        start.limit = ASLEEP;
+    } else if throttles_tasks() && !task.is_throttled() {
+        start.limit = 0;
+    } else {
+        let queue = FarQueue::of(task, cpu);
+        start.cfs_rq = queue.address;
+        start.throttle_ns = queue.throttled_ns_at_0();
+        // Since Linux 6.18: where the group has quota, the task can run again (`enqueue_throttled_task`).
+        if throttles_tasks() && queue.levels_out_of_quota() == 0 {
+            start.limit = 0;
+        }
+    }
+}
+
+/// Splits the segment that is the span of `work`, which has no parts yet.
+#[inline(never)]
+fn split(task: Task, start: &Start, work: &mut Work, which: u32) {
+    let (cpu, from_ns, to_ns) = (work.cpu(), get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
+    let is_seen = is_seen(start, task);
+    let unknown = match start.limit {
+        RUNTIME if is_seen => Some(Loss::OutOfRuntime),
+        ASLEEP if is_seen => Some(Loss::MovedAsleep),
+        _ => None,
+    };
+    if let Some(loss) = unknown {
+        work.walk.add(Cause::Unattributed, to_ns - from_ns);
+        lose(loss, which);
+        return;
+    }
+    let is_seen = is_seen && start.cpu == cpu;
+    let throttled_ns = throttled_ns(task, start, cpu, is_seen, from_ns, to_ns);
+    out_of_quota(task, start, work, throttled_ns);
+    look_back(which);
+    if is_seen && work.walk.parts[Cause::Unattributed as usize] != 0 {
+        beyond_history(task, start, work);
+    }
+    if doubt_wakeup(task, work) {
+        lose(Loss::OutOfRuntime, which);
+    }
+}
+
+/// Counts a loss, but not each time that the reader sees it.
+#[inline(always)]
+fn lose(loss: Loss, which: u32) {
+    if which == Work::HOOK {
+        lost(loss);
     }
 }
 
@@ -138,45 +215,45 @@ fn doubt_wakeup(task: Task, work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// Explains the part of a wait that is older than the history, if the hook saw the wait begin. That part is what the CPU did
+/// Explains the part of a segment that is older than the history, if the hook saw the segment begin. That part is what the CPU did
 /// since then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here
 /// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
 /// and the unknown time.
 #[inline(never)]
-fn beyond_history(next: Task, left: &Left, work: &mut Work) {
+fn beyond_history(task: Task, start: &Start, work: &mut Work) {
     let Some(ring) = ring(work.cpu()) else { return };
-    // 0 for a task of the root, or if the hook did not see the wait begin. After a move the sum belongs to another group.
-    if left.group_ran_ns == 0 || left.group != next.group_address() {
+    // 0 for a task of the root, or after a move to this CPU. After a move to another cgroup the sum belongs to another group.
+    if start.group_ran_ns == 0 || start.group != task.group_address() {
         return;
     }
-    let group_ran_ns = next.group_ran_ns();
+    let group_ran_ns = task.group_ran_ns();
     let unknown_ns = work.walk.parts[Cause::Unattributed as usize];
     let before_ns = unknown_ns + work.walk.parts[Cause::Throttled as usize];
     let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
     let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
     let kernel_ns =
-        rest(ring.kernel_ns - left.kernel_ns, work.walk.parts[Cause::Kernel as usize]).min(unknown_ns);
-    let idle_ns = rest(ring.idle_ns - left.idle_ns, work.walk.parts[Cause::Wakeup as usize])
+        rest(ring.kernel_ns - start.kernel_ns, work.walk.parts[Cause::Kernel as usize]).min(unknown_ns);
+    let idle_ns = rest(ring.idle_ns - start.idle_ns, work.walk.parts[Cause::Wakeup as usize])
         .min(unknown_ns - kernel_ns);
     let own_ns =
-        rest(group_ran_ns.saturating_sub(left.group_ran_ns), work.walk.parts[Cause::OwnCgroup as usize])
+        rest(group_ran_ns.saturating_sub(start.group_ran_ns), work.walk.parts[Cause::OwnCgroup as usize])
             .min(unknown_ns - kernel_ns - idle_ns);
     work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
 }
 
 /// Takes throttled time from the beginning of the span.
 #[inline(always)]
-fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
+fn out_of_quota(task: Task, start: &Start, work: &mut Work, throttled_ns: u64) {
     let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
     if throttled_ns == 0 {
         return;
     }
     work.walk.add(Cause::Throttled, throttled_ns);
     work.walk.from_ns += throttled_ns;
-    let mut limit = left.limit;
+    let mut limit = start.limit;
     if !throttles_tasks() {
-        // Before Linux 6.18 the quota may have run out while the task was queued, after `left` was recorded.
-        next.find_limit(&mut limit);
+        // Before Linux 6.18 the quota may have run out while the task was queued, after `start` was recorded.
+        task.find_limit(&mut limit);
     }
     work.charge_limit(limit, throttled_ns);
 }
@@ -206,94 +283,63 @@ fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, wor
     count(histogram, wait.bucket, cause as u64, share);
 }
 
-/// Returns whether the wait began because a real-time or deadline task had used up its runtime.
+/// Returns whether `start` describes how the current segment of `task`, or the one that ends now, began.
 #[inline(always)]
-fn is_out_of_runtime(left: &Left, task: Task) -> bool {
-    left.limit == RUNTIME && begins(left, task)
+fn is_seen(start: &Start, task: Task) -> bool {
+    start.is_seen != 0 && start.switches == task.switches()
 }
 
-/// Returns whether `left` describes how the current wait of `task`, or the one that ends now, began.
+/// Returns the throttled time of a segment on this CPU. If it is longer than the segment, all of the segment was throttled.
 #[inline(always)]
-fn begins(left: &Left, task: Task) -> bool {
-    left.ns != 0 && left.switches == task.switches()
-}
-
-/// Returns the throttled time of a wait that began and ends on this CPU. If it is longer than the wait, all of the wait was
-/// throttled.
-#[inline(always)]
-fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
+fn throttled_ns(task: Task, start: &Start, cpu: u32, is_seen: bool, from_ns: u64, to_ns: u64) -> u64 {
     // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
     // runs on.
-    if throttles_tasks() && (left.limit == 0 || !begins(left, task)) {
+    if throttles_tasks() && (start.limit == 0 || !is_seen) {
         return 0;
     }
     let cfs_rq = task.cfs_rq();
-    if left.cfs_rq != cfs_rq.address() || (!throttles_tasks() && task.is_real_time()) {
+    if start.cfs_rq != cfs_rq.address() || (!throttles_tasks() && task.is_real_time()) {
         return 0;
     }
-    cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns).saturating_sub(left.throttle_ns)
+    start.throttled_ns(cfs_rq.throttled_ns(&start.cfs_rq, cpu, to_ns), from_ns)
 }
 
-/// Splits the part of a wait on another CPU. Its causes are known only if the task migrated once since it last ran: then it was
-/// queued on the CPU where it ran, and moved from there during the wait.
-#[inline(never)]
-fn elsewhere(next: Task, left: &Left, work: &mut Work) {
-    let wait = Wait::taken_from(work);
-    if left.cpu == NO_CPU || left.migrations.wrapping_add(1) != next.migrations() {
-        work.walk.add(Cause::Unattributed, wait.elsewhere_ns);
-        return;
-    }
-    let begins_there = begins(left, next);
-    // A migration takes some microseconds at most, so the part ends when the task was queued here.
-    let from_ns = if begins_there { left.ns } else { wait.end_elsewhere_ns() - wait.elsewhere_ns };
-    work.span(left.cpu, from_ns, from_ns + wait.elsewhere_ns);
-    let may_be_throttled = left.limit != 0 || (!throttles_tasks() && !next.is_real_time());
-    if begins_there && may_be_throttled && left.group == next.group_address() {
-        let now_ns =
-            CfsRunQueue::throttled_ns_at(left.cfs_rq, left.cpu, wait.clock_ns).unwrap_or(left.throttle_ns);
-        out_of_quota(next, left, work, now_ns.saturating_sub(left.throttle_ns));
-    }
-    look_back(Work::HOOK);
-}
-
-/// Records that `next` has switched in on `cpu`. Its next wait begins there, unless it migrates before.
+/// Records that `next` has switched in on `cpu`. Its next wait begins there, unless it wakes up on another CPU.
 #[inline(always)]
 pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    if storage.left.cpu != cpu {
-        if has_nodes() {
-            placement::moved(next, &mut storage.placement, cpu);
-        }
-        storage.left.cpu = cpu;
+    if has_nodes() && storage.start.ran_on != cpu {
+        placement::moved(next, &mut storage.placement, cpu);
+        storage.start.ran_on = cpu;
     }
-    storage.left.migrations = next.migrations();
     if !throttles_tasks() {
         // The task's queue is not throttled while the task runs, so this is the base for the next wait, also after a sleep.
         let cfs_rq = next.cfs_rq();
-        storage.left.cfs_rq = cfs_rq.address();
-        storage.left.throttle_ns = cfs_rq.throttled_ns(&storage.left.cfs_rq, cpu, clock_ns);
+        storage.start.cfs_rq = cfs_rq.address();
+        storage.start.throttle_ns = cfs_rq.throttled_ns(&storage.start.cfs_rq, cpu, clock_ns);
     }
 }
 
 /// Records how `prev` leaves its CPU although it could run on: a wait begins.
 #[inline(always)]
 pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
-    let left = &mut storage.left;
-    left.kernel_ns = ring.kernel_ns;
-    left.idle_ns = ring.idle_ns;
-    left.group_ran_ns = prev.group_ran_ns();
-    left.group = prev.group_address();
-    left.ns = clock_ns;
-    left.switches = prev.switches();
-    left.limit = 0;
+    let start = &mut storage.start;
+    start.kernel_ns = ring.kernel_ns;
+    start.idle_ns = ring.idle_ns;
+    start.group_ran_ns = prev.group_ran_ns();
+    start.group = prev.group_address();
+    start.is_seen = 1;
+    start.cpu = cpu;
+    start.switches = prev.switches();
+    start.limit = 0;
     if prev.is_real_time() {
         if gives_way(prev, next) {
-            left.limit = RUNTIME;
+            start.limit = RUNTIME;
         }
     } else if prev.is_throttled() {
         let cfs_rq = prev.cfs_rq();
-        left.cfs_rq = cfs_rq.address();
-        left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns);
-        prev.find_limit(&mut left.limit);
+        start.cfs_rq = cfs_rq.address();
+        start.throttle_ns = cfs_rq.throttled_ns(&start.cfs_rq, cpu, clock_ns);
+        prev.find_limit(&mut start.limit);
     }
 }
 
@@ -310,20 +356,21 @@ fn gives_way(prev: Task, next: Task) -> bool {
 /// Records how a throttled task left its CPU before we followed it. The hook does not write this record at the same time. If the
 /// task switches in right now, its number of switches shows that the record belongs to a past wait.
 #[inline(never)]
-pub fn was_throttled(task: Task, left: &mut Left) {
+pub fn was_throttled(task: Task, start: &mut Start) {
     let queued_ns = task.last_queued_ns();
     if queued_ns == 0 {
         return;
     }
     let cfs_rq = task.cfs_rq();
-    left.ns = queued_ns;
-    left.switches = task.switches();
-    left.cfs_rq = cfs_rq.address();
-    left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, task.run_queue().cpu(), queued_ns);
-    left.group = task.group_address();
+    start.is_seen = 1;
+    start.cpu = task.run_queue().cpu();
+    start.switches = task.switches();
+    start.cfs_rq = cfs_rq.address();
+    start.throttle_ns = cfs_rq.throttled_ns(&start.cfs_rq, start.cpu, queued_ns);
+    start.group = task.group_address();
     // The CPU's sums at that time are no longer known.
-    left.group_ran_ns = 0;
-    task.find_limit(&mut left.limit);
+    start.group_ran_ns = 0;
+    task.find_limit(&mut start.limit);
 }
 
 /// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
@@ -336,23 +383,25 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
     let victim = task.cgroup_id_rarely();
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
-    if queued_ns != 0 && is_out_of_runtime(&storage.left, task) {
-        work.walk.add(Cause::Unattributed, clock_ns.saturating_sub(queued_ns));
-    } else if queued_ns != 0 && queued_ns < clock_ns {
-        let throttled_ns = throttled(task, &storage.left, queue.cpu(), clock_ns).min(clock_ns - queued_ns);
-        work.walk.add(Cause::Throttled, throttled_ns);
-        work.span(queue.cpu(), queued_ns + throttled_ns, clock_ns);
-        look_back(Work::READER);
+    if queued_ns != 0 && queued_ns < clock_ns {
+        work.span(queue.cpu(), queued_ns, clock_ns);
+        split(task, &storage.start, work, Work::READER);
         if let Some(ring) = ring(queue.cpu()) {
             let latest = ring.head;
             cause = cause_of(ring.slice(latest).who, victim);
         }
-        let all_of_it = throttled_ns != 0 && queued_ns + throttled_ns == clock_ns;
-        if task.is_throttled() || (!throttles_tasks() && all_of_it) {
+        let is_all = |cause: Cause| work.walk.parts[cause as usize] == clock_ns - queued_ns;
+        if task.is_throttled() || (!throttles_tasks() && is_all(Cause::Throttled)) {
             cause = Cause::Throttled;
-        } else if doubt_wakeup(task, work) {
+        } else if is_all(Cause::Unattributed) {
             cause = Cause::Unattributed;
         }
+    }
+    // The hook may end this wait or a segment at the same time. User space compares the sum with the length of the wait.
+    let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+    if (elsewhere_ns as i64) > 0 {
+        let mut moved = storage.moved;
+        add_moved(&mut moved, work, elsewhere_ns);
     }
     *by_cause = work.walk.parts;
     cause

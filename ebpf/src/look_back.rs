@@ -24,7 +24,7 @@ pub struct Wait {
     /// When the task was queued on this CPU; 0: it was not queued here.
     pub queued_ns: u64,
     pub clock_ns: u64,
-    /// The part of the wait on other CPUs, before a migration.
+    /// The earlier segments of the wait, on other CPUs.
     pub elsewhere_ns: u64,
     pub ns: u64,
     pub bucket: u64,
@@ -41,11 +41,6 @@ impl Wait {
         set(&mut work.wait.ns, self.ns);
         set(&mut work.wait.bucket, self.bucket);
         set(&mut work.wait.cpu, self.cpu);
-    }
-
-    #[inline(always)]
-    pub fn end_elsewhere_ns(&self) -> u64 {
-        if self.queued_ns == 0 { self.clock_ns } else { self.queued_ns }
     }
 
     #[inline(always)]
@@ -174,6 +169,9 @@ impl Work {
     #[inline(always)]
     pub fn charge_limit(&mut self, limit: u64, ns: u64) {
         let charges = &mut self.charges;
+        if get(&mut charges.charging) == Self::NOBODY {
+            return;
+        }
         let place = Place { cpu: get(&mut charges.charging), history: get(&mut charges.cpu), number: 0 };
         charge(get(&mut charges.victim), limit, kind::LIMITED, ns, get(&mut charges.clock_ns), place);
     }

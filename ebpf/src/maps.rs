@@ -159,7 +159,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
         return None;
     }
     let storage = created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))?;
-    storage.left.cpu = NO_CPU;
+    storage.start.ran_on = NO_CPU;
     Some(storage)
 }
 
@@ -180,13 +180,12 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     initial.waits.count = waits;
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
     set_new_count(bucket as u64, waits);
-    initial.left.cpu = task.run_queue().cpu();
-    initial.left.migrations = task.migrations();
+    initial.start.ran_on = task.run_queue().cpu();
     if keeps_accounts() {
         accounts::was_blocked(task, &mut initial.blocked);
     }
     if has_nodes() {
-        initial.placement.place = node_place(initial.left.cpu);
+        initial.placement.place = node_place(initial.start.ran_on);
         initial.placement.since_ran_ns = task.ran_ns();
     }
     let storage =

@@ -121,7 +121,7 @@ fn adopt(task: Task) {
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
-            ledger::was_throttled(task, &mut storage.left);
+            ledger::was_throttled(task, &mut storage.start);
         } else if task.last_queued_ns() == 0 {
             // The task may have switched in while its storage was created, so the hook did not count that wait. Count it now:
             // before the next switch in, user space would receive a sum without it.
@@ -133,7 +133,7 @@ fn adopt(task: Task) {
 #[inline(always)]
 fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
-    if storage.left.switches != task.switches() {
+    if storage.start.switches != task.switches() {
         // The task has run since then.
         waits.unstamped_since_ns = 0;
     }

@@ -12,7 +12,7 @@ use cgscope_layout::{
 };
 
 use crate::{
-    kernel::{CfsRunQueue, Throttled, keeps_throttle_clock},
+    kernel::{CfsRunQueue, FarQueue, Throttled, keeps_throttle_clock},
     maps::{lost, throttle_clocks},
 };
 
@@ -93,8 +93,8 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
     clock
 }
 
-/// Returns the throttled time of a queue until `clock_ns`. It takes only numbers and is exported, so that the verifier checks it
-/// once.
+/// Returns the throttled time of a queue until `clock_ns`; until 0 it is negative (as `i64`) if the queue is throttled. It takes
+/// only numbers and is exported, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
@@ -110,7 +110,8 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
         // SAFETY: a reference. Volatile, so that the verifier does not know the value and all code paths look alike to it.
         let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
         if whose == cfs_rq {
-            stood_ns = if since_ns == 0 { sum_ns } else { sum_ns + clock_ns.saturating_sub(since_ns) };
+            let runs = since_ns != 0 && (clock_ns == 0 || clock_ns > since_ns);
+            stood_ns = if runs { sum_ns.wrapping_add(clock_ns.wrapping_sub(since_ns)) } else { sum_ns };
             break;
         }
     }
@@ -128,13 +129,15 @@ impl CfsRunQueue {
         }
         self.kernels_throttled_ns(clock_ns)
     }
+}
 
-    /// Does the same for the queue of a wait on another CPU, given by its address, which is valid while its group exists.
+impl FarQueue {
+    /// Its throttled time until clock 0, because the clock of its CPU is not known: negative (as `i64`) if it is throttled.
     #[inline(always)]
-    pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
+    pub fn throttled_ns_at_0(self) -> u64 {
         if keeps_throttle_clock() {
-            return Some(stood_ns(u64::from(cpu), address, clock_ns));
+            return stood_ns(u64::from(self.cpu), self.address, 0);
         }
-        Self::kernels_throttled_ns_at(address, clock_ns)
+        self.kernels_throttled_ns_at_0()
     }
 }

@@ -137,7 +137,12 @@ impl KernelSide {
 
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
         // Attach forks before switches: a task forked in between gets its storage at its first switch.
-        self.attach_to(&[(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")], btf)?;
+        let tracepoints = [
+            (names::ON_NEW_TASK, "task_newtask"),
+            (names::ON_MOVE, "sched_migrate_task"),
+            (names::ON_SWITCH, "sched_switch"),
+        ];
+        self.attach_to(&tracepoints, btf)?;
         let reading: &mut Iter = program(&mut self.bpf, names::READ_TASKS)?;
         reading.load("task", btf)?;
         Ok(())

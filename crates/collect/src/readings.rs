@@ -159,7 +159,6 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
     let mut by_cause = ByCause(record.pending);
-    by_cause.add(&ByCause::only(Cause::Unattributed, booked_ns));
     // The clock of the task's run queue can be a tick behind.
     let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
     by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
@@ -202,18 +201,20 @@ mod tests {
 
     #[test]
     fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
+        let mut so_far = ByCause::only(Cause::OtherCgroup, 2_500);
+        so_far.add(&ByCause::only(Cause::Kernel, 200));
         let record = TaskRecord {
             flags: ON_RQ,
             last_queued_ns: 1_000,
             totals: wire::Totals { run_delay_ns: 700, ..Default::default() },
-            pending: ByCause::only(Cause::OtherCgroup, 2_500).0,
+            pending: so_far.0,
             pending_cause: Cause::OtherCgroup as u64,
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
             ..Default::default()
         };
         // The clock was 500 ns behind.
         let mut split = ByCause::only(Cause::OtherCgroup, 3_000);
-        split.add(&ByCause::only(Cause::Unattributed, 200));
+        split.add(&ByCause::only(Cause::Kernel, 200));
         assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200, by_cause: split }));
         assert_eq!(pending(&TaskRecord { flags: ON_CPU | ON_RQ, ..record }, 4_000), None);
         assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);

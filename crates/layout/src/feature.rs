@@ -52,6 +52,8 @@ named! {
     ThrottleFunctions = "throttle_functions", false, Probe::Functions(&["tg_throttle_down", "tg_unthrottle_up"]);
     /// The kernel throttles tasks one by one, on their way to user space: Linux 6.18 (commit e1fad12dcb66).
     TaskThrottling = "task_throttling", false, Probe::Fields;
+    /// A task that goes to sleep may stay on its queue until its turn comes: Linux 6.12 (commit 152e11f6df29).
+    DelayedDequeue = "delayed_dequeue", false, Probe::Fields;
     /// A run queue records since when its CPU is idle: Linux 5.19 (`rq.clock_idle`).
     IdleClock = "idle_clock", false, Probe::Fields;
     /// A run queue records how long its CPU was in interrupts: CONFIG_IRQ_TIME_ACCOUNTING.

@@ -75,7 +75,7 @@ kernel_fields! {
     task_flags: "task_struct", "flags", RunQueues;
     /// `int`, since 7.2 `u8`: 1 while the task is on a CPU.
     task_on_cpu: "task_struct", "on_cpu", RunQueues;
-    /// `int`, since 7.2 `u8`: 1 while the task is on a run queue.
+    /// `int`, since 7.2 `u8`: 1 while the task is on a run queue, 2 while it moves to another one.
     task_on_rq: "task_struct", "on_rq", RunQueues;
     /// `unsigned long`: voluntary switches, counted before the tracepoint.
     task_nvcsw: "task_struct", "nvcsw", RunQueues;
@@ -86,6 +86,8 @@ kernel_fields! {
     /// `u64`, ns of `rq->clock_task`: up to when the run time has been counted. For a task off its CPU this is when it left the
     /// CPU.
     task_counted_until: "task_struct", "se.exec_start", RunQueues;
+    /// `unsigned char`: the task sleeps, but is still on its queue (Linux 6.12).
+    task_delayed: "task_struct", "se.sched_delayed", DelayedDequeue;
     /// `u64`: migrations between CPUs.
     task_migrations: "task_struct", "se.nr_migrations", RunQueues;
     /// `struct cfs_rq *`: correct for tasks of every scheduling class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.

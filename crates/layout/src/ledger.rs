@@ -1,4 +1,6 @@
-//! The data that the hook keeps to split waits: how each runnable task left its CPU, and who made whom wait.
+//! The data that the hook keeps to split waits: how the current wait of each task began, and who made whom wait.
+
+use crate::cause::ByCause;
 
 /// Entries in the table of culprits of each CPU. A power of two.
 pub const PAIRS: usize = 512;
@@ -10,38 +12,65 @@ pub const IDLE: u64 = 0;
 /// In [`Slice::who`](crate::history::Slice::who): a kernel thread ran. No cgroup has this id.
 pub const KERNEL: u64 = u64::MAX;
 
-/// How a task left its CPU although it could have run on, which begins a wait; and on which CPU it ran.
+/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// ns of `rq->clock`; 0: the task went to sleep, or was preempted on its way to sleep.
-    pub ns: u64,
-    /// The task's number of switches when it left the CPU. If it has changed since, the wait that ends now is a later one.
+pub struct Start {
+    /// 1: the hook saw the segment begin. 0: the task went to sleep, or was preempted on its way to sleep.
+    pub is_seen: u64,
+    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
     pub switches: u64,
-    /// Throttled time of the task's cfs_rq until the task left the CPU, ns.
+    /// [`Throttled time`](Self::throttled_ns) of the task's cfs_rq at the start, ns. After a move the clock of the new CPU is not
+    /// known yet: negative (as `i64`) if the cfs_rq is throttled; then the time at which the task was queued must be added.
     pub throttle_ns: u64,
     /// Address of that cfs_rq.
     pub cfs_rq: u64,
     /// Address of the task's group.
     pub group: u64,
-    /// Id of the cgroup whose quota had run out, or [`RUNTIME`]; 0: neither.
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
     pub limit: u64,
     /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU when the task left it.
     pub kernel_ns: u64,
     /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU when the task left it.
     pub idle_ns: u64,
-    /// How long the task's group had run on the CPU when the task left it, ns.
+    /// How long the task's group had run on the CPU when the task left it, ns; 0: unknown.
     pub group_ran_ns: u64,
-    /// The CPU on which the task last ran, or [`NO_CPU`].
+    /// The CPU on which the segment began.
     pub cpu: u32,
-    /// The task's number of migrations when it switched in there, truncated to 32 bits.
-    pub migrations: u32,
+    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
+    pub ran_on: u32,
 }
 
-/// In [`Left::limit`]: a real-time or deadline task had used up its runtime, which is not a quota. No cgroup has this id.
+impl Start {
+    /// Returns the throttled time of a segment. `now_ns`: the throttled time of its cfs_rq at the end; `queued_ns`: when the task
+    /// was queued.
+    #[inline(always)]
+    pub fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
+        let was_throttled = (self.throttle_ns as i64) < 0;
+        let before_ns =
+            if was_throttled { self.throttle_ns.wrapping_add(queued_ns) } else { self.throttle_ns };
+        now_ns.saturating_sub(before_ns)
+    }
+}
+
+/// The segments of the current wait that ended with a move to another CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Their length, ns. 0: the task has not moved during this wait.
+    pub ns: u64,
+    /// Their parts by cause, which sum to `ns`.
+    pub parts: ByCause,
+}
+
+/// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is not a quota. No cgroup has this id.
 pub const RUNTIME: u64 = u64::MAX;
 
-/// In [`Left::cpu`]: the task has not run yet.
+/// In [`Start::limit`]: the task was moved while it slept, so the kernel's stamp is not the beginning of a wait. No cgroup has this
+/// id.
+pub const ASLEEP: u64 = u64::MAX - 1;
+
+/// In [`Start::ran_on`]: the task has not run yet.
 pub const NO_CPU: u32 = u32::MAX;
 
 /// What a culprit did to a victim.

@@ -44,6 +44,9 @@ crate::named! {
         /// when the task starts and at each reading. If cgscope follows all tasks and this task exits before memory is available,
         /// its waits are in its cgroup's sum but in no histogram.
         NoRoomForTask = "no_room_for_task",
+        /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The kernel
+        /// counts the rest of that sleep as a wait. It is complete but unattributed.
+        MovedAsleep = "moved_asleep",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",
         /// User space: an interval ended late, by more than half of its length.
@@ -74,6 +77,7 @@ impl Loss {
                 | Self::CulpritForgotten
                 | Self::LookBackCut
                 | Self::OutOfRuntime
+                | Self::MovedAsleep
                 | Self::CulpritMerged
                 | Self::CgroupEventLost
                 | Self::StackNotCounted

@@ -9,7 +9,7 @@ pub mod names;
 use crate::{
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
-    ledger::Left,
+    ledger::{Moved, Start},
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, Gone, StackCount, StackKey};
 pub use config::Config;
@@ -160,8 +160,10 @@ pub struct TaskStorage {
     pub throttled_waits: u64,
     /// The cgroup for which figures after `told` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
-    /// How the task last left its CPU.
-    pub left: Left,
+    /// How the current wait segment began.
+    pub start: Start,
+    /// The earlier segments of the current wait.
+    pub moved: Moved,
     /// On which nodes the task ran.
     pub placement: Placement,
     /// How the task is blocked.

@@ -50,7 +50,7 @@ mod moment;
 mod queue;
 
 pub use iterator::{EntryContext, TaskContext};
-pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
+pub use queue::{CfsRunQueue, Cgroup, FarQueue, RunQueue, Throttled};
 
 /// Reads a setting, which is a constant to the verifier.
 macro_rules! setting {
@@ -194,6 +194,18 @@ impl Task {
         load::<u8>(self.0, offset!(task_on_rq)) != 0
     }
 
+    /// Whether it is being moved from one run queue to another (TASK_ON_RQ_MIGRATING, 2 in all versions).
+    #[inline(always)]
+    pub fn moves(self) -> bool {
+        load::<u8>(self.0, offset!(task_on_rq)) == 2
+    }
+
+    /// Whether it sleeps although it is still on its queue; false if the kernel has no such field.
+    #[inline(always)]
+    pub fn sleeps_on_queue(self) -> bool {
+        load::<u8>(self.0, offset!(task_delayed)) != 0
+    }
+
     #[inline(always)]
     pub fn run_delay_ns(self) -> u64 {
         load(self.0, offset!(task_run_delay))
@@ -276,12 +288,6 @@ impl Task {
             voluntary: load(signal, offset!(signal_nvcsw)),
             involuntary: load(signal, offset!(signal_nivcsw)),
         }
-    }
-
-    /// Number of its migrations, truncated to 32 bits.
-    #[inline(always)]
-    pub fn migrations(self) -> u32 {
-        load::<u64>(self.0, offset!(task_migrations)) as u32
     }
 
     /// Its time on CPUs so far, ns; up to date when the task has just switched in.

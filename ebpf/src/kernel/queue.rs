@@ -73,18 +73,35 @@ impl CfsRunQueue {
             since => before.wrapping_add(clock_ns.saturating_sub(since)),
         }
     }
+}
 
-    /// Does the same for a queue given by its address, which is valid while its group exists.
+/// The queue of a group on a CPU that is not locked.
+#[derive(Clone, Copy)]
+pub struct FarQueue {
+    /// Its address; 0: unknown.
+    pub address: u64,
+    pub cpu: u32,
+}
+
+impl FarQueue {
+    /// The queue of the task's group on `cpu`.
     #[inline(always)]
-    pub fn kernels_throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
-        if offset!(cfs_rq_throttled_ns) == ABSENT {
-            return None;
-        }
-        let before = peek(address, offset!(cfs_rq_throttled_ns));
-        Some(match peek(address, offset!(cfs_rq_throttled_since)) {
-            0 => before,
-            since => before.wrapping_add(clock_ns.saturating_sub(since)),
-        })
+    pub fn of(task: Task, cpu: u32) -> Self {
+        let queues = peek(task.group_address(), offset!(task_group_cfs_rqs));
+        Self { address: if queues == 0 { 0 } else { peek(queues, cpu * size_of::<u64>() as u32) }, cpu }
+    }
+
+    /// Number of levels out of quota: this queue's level and those above it.
+    #[inline(always)]
+    pub fn levels_out_of_quota(self) -> u32 {
+        peek(self.address, offset!(cfs_rq_throttle_count)) as u32
+    }
+
+    /// Its throttled time until clock 0, by the kernel's own clock: negative (as `i64`) if it is throttled.
+    #[inline(always)]
+    pub fn kernels_throttled_ns_at_0(self) -> u64 {
+        let before = peek(self.address, offset!(cfs_rq_throttled_ns));
+        before.wrapping_sub(peek(self.address, offset!(cfs_rq_throttled_since)))
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
                      cost COMMAND...";
 
 /// Children or threads that run at the same time.
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
             number(cpu).zip(number(seconds)).map(|(cpu, seconds)| doze(cpu, seconds as u64))
         }
         ["threads", count] => number(count).map(threads),
+        ["moved-children", seconds] => number(seconds).map(|seconds| moved_children(seconds as u64)),
         ["churn", seconds] => number(seconds).map(|seconds| churn(seconds as u64)),
         ["blend", file, seconds] => number(seconds).map(|seconds| blend::blend(file, seconds as u64)),
         ["vfork", seconds] => number(seconds).map(|seconds| ready().and_then(|()| vfork(seconds as u32))),
@@ -405,6 +406,21 @@ fn fork(count: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Short-lived processes, one after the other. Each is moved to the other CPU, twice, before it has run.
+fn moved_children(seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    ready()?;
+    while Instant::now() < end {
+        let child = fork_one(0)?;
+        for cpu in [0, 1, 0] {
+            keep_task_on(child, &[cpu]);
+        }
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    }
+    Ok(())
+}
+
 fn fork_one(i: u64) -> io::Result<i32> {
     // SAFETY: this process has one thread, and the child calls only `sched_yield` and `_exit`.
     unsafe {
@@ -511,11 +527,15 @@ fn spin(rounds: u32) {
 }
 
 fn keep_on(cpus: &[usize]) {
+    keep_task_on(0, cpus);
+}
+
+fn keep_task_on(tid: i32, cpus: &[usize]) {
     // SAFETY: the set is our own. If none of the CPUs exists, the call fails and the thread keeps its affinity.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
-        libc::sched_setaffinity(0, size_of_val(&set), &set);
+        libc::sched_setaffinity(tid, size_of_val(&set), &set);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The wait ledger: every wait split by cause. Tests compare it with loads of known causes and with the kernel's `cpu.stat`.
 
 mod far;
+mod moved;
 mod real_time;
 
 use std::{fs, thread, time::Duration};

@@ -34,6 +34,8 @@ pub const LOSSES: &str = "LOSSES";
 pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
 /// Program: the one hook.
 pub const ON_SWITCH: &str = "on_switch";
+/// Program: a task moves to another CPU.
+pub const ON_MOVE: &str = "on_move";
 /// Program: a task has started.
 pub const ON_NEW_TASK: &str = "on_new_task";
 /// Program: the kernel frees a task and its value in [`TASKS`].

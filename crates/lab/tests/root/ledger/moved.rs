@@ -1,0 +1,184 @@
+//! Waits of tasks that move to another CPU while they wait. The part on each CPU has its own cause.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use cgscope_model::{Cause, Interval, Wait};
+
+use super::{Host, assert_share, room, share, wait_of};
+use crate::load::{Cgroup, Load};
+
+/// Moves threads between CPUs 0 and 1, until dropped.
+struct Moves {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Moves {
+    /// Moves thread `i` of the loads to CPU `i + n` modulo 2 at step `n`. Lists the threads again at each step.
+    fn start(every: Duration, loads: Vec<u32>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_over = stop.clone();
+        let moves = move || {
+            for step in 0.. {
+                if is_over.load(Relaxed) {
+                    return;
+                }
+                threads(&loads).into_iter().enumerate().for_each(|(i, tid)| keep_on((i + step) % 2, tid));
+                thread::sleep(every);
+            }
+        };
+        Self { stop, thread: Some(thread::spawn(moves)) }
+    }
+}
+
+impl Drop for Moves {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Ids of all threads of these processes and of their children.
+fn threads(pids: &[u32]) -> Vec<u32> {
+    let numbers = |text: String| -> Vec<u32> {
+        text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    let mut all = Vec::new();
+    for pid in pids {
+        let children =
+            fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).map(numbers).unwrap_or_default();
+        for pid in [*pid].into_iter().chain(children) {
+            let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            all.extend(entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()));
+        }
+    }
+    all
+}
+
+fn keep_on(cpu: usize, tid: u32) {
+    // SAFETY: the set is our own. If the thread has exited, the call fails.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(tid as i32, size_of_val(&set), &set);
+    }
+}
+
+/// Asserts that hardly any time is without a cause, and that the tasks were moved.
+fn assert_explained(wait: &Wait, migrations: u64, least_migrations: u64) {
+    let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
+    println!(
+        "{} waits, {migrations} moves, {unattributed:.2}% unattributed: {:?}",
+        wait.count, wait.by_cause
+    );
+    assert!(migrations >= least_migrations, "the tasks were moved: {migrations}");
+    assert!(wait.total_ns > 500_000_000, "the tasks waited: {wait:?}");
+    assert!(unattributed <= room(1.0), "{unattributed:.2}%: {:?}", wait.by_cause);
+}
+
+fn migrations(interval: &Interval, pids: &[u32]) -> u64 {
+    let tasks = interval.tasks.iter().filter(|task| pids.contains(&task.reading.tgid));
+    tasks.map(|task| task.totals.migrations).sum()
+}
+
+/// The two loops of a cgroup are never on the same CPU, so every wait is behind other cgroups.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
+    let mut host = Host::watched();
+    let cgroups = ["a", "b", "c"].map(|name| Cgroup::new(&format!("moved-{name}")));
+    let loads: Vec<Load> =
+        cgroups.iter().flat_map(|cgroup| [(); 2].map(|()| Load::busy_loop(Some(cgroup)))).collect();
+    let pids: Vec<u32> = loads.iter().map(Load::pid).collect();
+    let _moves = Moves::start(Duration::from_millis(20), pids.clone());
+    let interval = host.measured(3);
+    let wait = wait_of(&interval, &pids);
+    assert_explained(&wait, migrations(&interval, &pids), 300);
+    assert_share(&wait, &[Cause::OtherCgroup], 97.0);
+}
+
+/// Both loops run at once until the quota is used up, and then wait for the next period.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
+    let mut host = Host::watched();
+    let cgroup = Cgroup::new("moved-limited");
+    cgroup.limit(25_000, 50_000);
+    cgroup.favour();
+    let loads = [(); 2].map(|()| Load::busy_loop(Some(&cgroup)));
+    let pids = loads.each_ref().map(Load::pid);
+    let _moves = Moves::start(Duration::from_millis(7), pids.to_vec());
+    let interval = host.measured(3);
+    let wait = wait_of(&interval, &pids);
+    assert_explained(&wait, migrations(&interval, &pids), 300);
+    assert_share(&wait, &[Cause::Throttled], 95.0);
+}
+
+/// The kernel moves such tasks often, because they hardly ever run.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn idle_tasks_beside_loops_wait_for_them() {
+    let mut host = Host::watched();
+    let (busy, idle, plain) = (Cgroup::new("busy"), Cgroup::new("idle"), Cgroup::new("sched-idle"));
+    fs::write(idle.path.join("cpu.idle"), "1").expect("Linux 5.15");
+    let _busy = [(); 3].map(|()| Load::busy_loop(Some(&busy)));
+    let in_idle = [(); 3].map(|()| Load::busy_loop(Some(&idle)));
+    let by_policy = [(); 3].map(|()| {
+        let shell = ["-i", "0", "sh", "-c", "while :; do :; done"];
+        Load::start("chrt", &shell, Some(&plain))
+    });
+    let interval = host.measured(5);
+    for loads in [in_idle, by_policy] {
+        let pids = loads.each_ref().map(Load::pid);
+        assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 0);
+    }
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn sleepers_that_are_moved_while_they_wait_have_causes() {
+    let mut host = Host::watched();
+    let cgroups = ["a", "b", "c", "d"].map(|name| Cgroup::new(&format!("beside-{name}")));
+    let _loads: Vec<Load> = cgroups.iter().map(|cgroup| Load::busy_loop(Some(cgroup))).collect();
+    let sleepers = Cgroup::new("sleepers");
+    let (load, _out) = Load::workload(&["blink", "20", "60"], Some(&sleepers));
+    let _moves = Moves::start(Duration::from_millis(3), vec![load.pid()]);
+    let interval = host.measured(4);
+    let pids = [load.pid()];
+    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 1_000);
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
+    let mut host = Host::watched();
+    let cgroup = Cgroup::new("switching");
+    let load = Load::start("stress-ng", &["--switch", "4", "-t", "60"], Some(&cgroup));
+    // Its workers start their own children.
+    thread::sleep(Duration::from_secs(1));
+    let pids = load.pids();
+    let _moves = Moves::start(Duration::from_millis(10), pids.clone());
+    let interval = host.measured(4);
+    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 300);
+}
+
+/// Each child is moved before it has run, and exits before the next reading.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn the_first_wait_of_a_new_task_that_is_moved_has_causes() {
+    let mut host = Host::watched();
+    let (busy, parent) = (Cgroup::new("busy"), Cgroup::new("parent"));
+    let _busy = [0, 1].map(|cpu| Load::pinned_loop(cpu, Some(&busy)));
+    let (_load, _out) = Load::workload(&["moved-children", "60"], Some(&parent));
+    let interval = host.measured(4);
+    let group = &interval.by_cgroup()[&Some(parent.name.as_str().into())];
+    assert_explained(&group.wait, group.totals.migrations, 100);
+}
