@@ -1,9 +1,6 @@
 //! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
-use cgscope_layout::{
-    history::Ring,
-    ledger::{IDLE, KERNEL},
-};
+use cgscope_layout::history::{IDLE, KERNEL, Ring};
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 

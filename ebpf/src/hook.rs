@@ -5,24 +5,21 @@
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
-    Loss, bucket_of,
-    history::Ring,
-    ledger::{KERNEL, Start},
-    task_state,
+    Loss,
+    history::KERNEL,
+    ledger, segment, task_state,
     verifier::{get, set},
-    wire::{TaskStorage, Waits},
 };
 use core::ffi::c_void;
 
 use crate::{
     accounts,
     burial::bury,
-    by_cpu, history,
-    kernel::{RunQueue, Task, born_after_ns, counts_by_cpu, follow_all, keeps_accounts},
-    ledger,
-    look_back::Wait,
+    history,
+    host::Kernel,
+    kernel::{Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
     maps::{lost, ring, storage},
-    moves,
+    moves, placement,
 };
 
 #[btf_tracepoint(function = "sched_switch")]
@@ -43,7 +40,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
-        ledger::leave(prev, next, storage, ring, queue.cpu(), clock_ns);
+        segment::leave::<Kernel>(prev, next, &mut storage.start, ring, queue.cpu(), clock_ns);
     }
     set(&mut ring.coming, history::who(next));
     let who = get(&mut ring.coming);
@@ -53,8 +50,11 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 if keeps_accounts() {
                     accounts::woke(next, storage, clock_ns);
                 }
-                arrive(next, who, storage, queue, ring);
-                ledger::came(next, storage, queue.cpu(), clock_ns);
+                ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
+                segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
+                if has_nodes() {
+                    placement::ran(next, storage, queue.cpu());
+                }
                 if storage.cgroup_id != who && who != KERNEL {
                     moves::moved(next, storage, who);
                 }
@@ -72,7 +72,9 @@ fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
         bury(prev);
     } else if preempted {
-        stamp(prev);
+        if let Some(storage) = storage(prev) {
+            ledger::begin_unstamped(prev, storage, clock_ns);
+        }
     } else if keeps_accounts()
         && let Some(storage) = storage(prev)
     {
@@ -90,75 +92,6 @@ fn not_followed(next: Task) {
     lost(if born_later { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
 }
 
-/// Records the wait of `next`, which ends as `next` switches in.
-#[inline(always)]
-fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring: &mut Ring) {
-    let clock_ns = queue.clock_ns();
-    let queued_ns = next.last_queued_ns();
-    let run_delay_ns = next.run_delay_ns();
-    let waits = &mut storage.waits;
-
-    // The kernel's increase since the last switch in is the part of the wait on other CPUs: `on_move` has split it.
-    let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
-    // The kernel adds this part after the tracepoint, and wraps if the stamp is later than the clock. Do the same.
-    let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
-    waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
-
-    if waits.unstamped_since_ns != 0 {
-        end_unstamped(next, waits, &storage.start, clock_ns);
-    }
-    if queued_ns == 0 && elsewhere_ns == 0 {
-        return;
-    }
-    if queued_ns > clock_ns {
-        lost(Loss::StampAfterClock);
-        storage.moved.ns = 0;
-        return;
-    }
-    let wait_ns = elsewhere_ns.wrapping_add(here_ns);
-    waits.total_ns += wait_ns;
-    waits.count += 1;
-    if wait_ns > waits.max_ns {
-        waits.max_ns = wait_ns;
-    }
-    let bucket = bucket_of(wait_ns);
-    // Always in bounds, but the verifier requires the check.
-    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
-        *count = count.wrapping_add(1);
-    }
-    if counts_by_cpu() {
-        by_cpu::count(queue.cpu(), bucket as u64, wait_ns);
-    }
-    if wait_ns != 0 {
-        let (bucket, cpu) = (bucket as u64, queue.cpu());
-        let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
-        ledger::enter(next, who, storage, wait, ring);
-    }
-}
-
-/// Stamps a `prev` that was preempted on its way to sleep, with its state already set. Such a task waits on the run queue, but
-/// the kernel does not stamp it (`sched_info_depart` checks the state). Rare.
-#[inline(always)]
-fn stamp(prev: Task) {
-    if let Some(storage) = storage(prev) {
-        storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
-        storage.start.is_seen = 0;
-        storage.start.limit = 0;
-        storage.start.switches = prev.switches();
-    }
-}
-
-/// Ends what `stamp` began. After a switch in that the hook did not see (see `burial`), our stamp belongs to an earlier wait and
-/// is dropped.
-#[inline(always)]
-fn end_unstamped(task: Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
-    if start.switches == task.switches() {
-        waits.unstamped_ns += clock_ns.saturating_sub(waits.unstamped_since_ns);
-        waits.unstamped_count += 1;
-    }
-    waits.unstamped_since_ns = 0;
-}
-
 /// A task moves to another CPU. If it waits, the wait segment on its old CPU has just ended. It is split here and now: this CPU
 /// holds the lock of the old run queue, so the history of the old CPU stands still, and the clock of that queue is the end of the
 /// segment. (`set_task_cpu` calls the tracepoint after `deactivate_task` and before it changes the task's queue, Linux 4.19 to 7.2.)
@@ -170,11 +103,6 @@ pub fn on_move(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     let Some(storage) = storage(task) else { return 0 };
-    if storage.waits.unstamped_since_ns != 0 {
-        let clock_ns = task.run_queue().clock_ns();
-        end_unstamped(task, &mut storage.waits, &storage.start, clock_ns);
-    }
-    ledger::end_segment(task, storage);
-    ledger::move_to(task, &mut storage.start, ctx.arg::<u64>(1) as u32);
+    ledger::change_cpu::<Kernel>(task, storage, ctx.arg::<u64>(1) as u32);
     0
 }

@@ -1,7 +1,8 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: the one hook, which runs at every switch. [`ledger`], [`history`], [`look_back`] and [`culprits`] find out why a
-//!    task waited, [`by_cpu`] and [`placement`] where, and [`accounts`] how long it was blocked;
+//! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_layout::ledger`] finds out why a
+//!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
+//!    and [`accounts`] how long it was blocked;
 //! 2. [`birth`], [`moves`] and [`burial`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`] and [`exited`]: the iterators over tasks and exited tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
@@ -13,16 +14,13 @@
 mod accounts;
 mod birth;
 mod burial;
-mod by_cpu;
 mod cgroups;
-mod culprits;
 mod exited;
 mod history;
 mod hook;
+mod host;
 #[allow(dead_code, reason = "some of it is for `sample` alone")]
 mod kernel;
-mod ledger;
-mod look_back;
 mod maps;
 mod moves;
 mod placement;

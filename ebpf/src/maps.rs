@@ -13,8 +13,10 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
+    culprits::Pairs,
     history::Ring,
-    ledger::{NO_CPU, Pairs},
+    segment::NO_CPU,
+    split::Work,
     throttle::ThrottleClocks,
     verifier::opaque,
     wire::{
@@ -27,7 +29,6 @@ use cgscope_layout::{
 use crate::{
     accounts,
     kernel::{Task, has_nodes, keeps_accounts},
-    look_back::Work,
     room,
 };
 

@@ -1,15 +1,27 @@
 //! Records on which NUMA nodes tasks run.
 
-use cgscope_layout::{verifier::opaque, wire::Placement};
+use cgscope_layout::{
+    verifier::opaque,
+    wire::{Placement, TaskStorage},
+};
 
 use crate::{
     kernel::Task,
     maps::{cpu_counters, node_place},
 };
 
+/// Records that `task` switches in on `cpu`.
+#[inline(always)]
+pub fn ran(task: Task, storage: &mut TaskStorage, cpu: u32) {
+    if storage.start.ran_on != cpu {
+        moved(task, &mut storage.placement, cpu);
+        storage.start.ran_on = cpu;
+    }
+}
+
 /// Records that `task` has switched in on another CPU. Not inlined, because it is rare compared with other switches.
 #[inline(never)]
-pub fn moved(task: Task, placement: &mut Placement, cpu: u32) {
+fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     let (place, before) = (node_place(cpu), placement.place);
     if place == 0 || place == before {
         return;

@@ -7,7 +7,7 @@
 use core::ptr;
 
 use cgscope_layout::{
-    CAUSES, Cause, Loss, Stack,
+    CAUSES, Cause, Loss, Stack, ledger, segment,
     verifier::{get, set},
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
@@ -19,11 +19,11 @@ use cgscope_layout::{
 use crate::{
     accounts,
     burial::count_unseen_arrival,
+    host::Kernel,
     kernel::{
         SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, is_shared, keeps_accounts,
         select_born_before_ns,
     },
-    ledger,
     maps::{
         accounts_record, copy, create_storage_at, lost, make_place, mark, record, selected, stack, storage,
     },
@@ -121,7 +121,7 @@ fn adopt(task: Task) {
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
-            ledger::was_throttled(task, &mut storage.start);
+            segment::was_throttled::<Kernel>(task, &mut storage.start);
         } else if task.last_queued_ns() == 0 {
             // The task may have switched in while its storage was created, so the hook did not count that wait. Count it now:
             // before the next switch in, user space would receive a sum without it.
@@ -193,7 +193,7 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
         return;
     }
     if !task.on_cpu() {
-        record.pending_cause = ledger::pending(task, storage, &mut record.pending) as u64;
+        record.pending_cause = ledger::pending::<Kernel>(task, storage, &mut record.pending) as u64;
     }
     has(record, ON_RQ, 0);
 }

@@ -8,11 +8,14 @@ use core::ptr::{from_mut, read_volatile};
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
 use cgscope_layout::{
     Loss,
+    host::FarQueue,
     throttle::{CLOCK_PROBES, CLOCKS, ThrottleClock, ThrottleClocks, clock_place_of},
 };
 
 use crate::{
-    kernel::{CfsRunQueue, FarQueue, Throttled, keeps_throttle_clock},
+    kernel::{
+        CfsRunQueue, Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at,
+    },
     maps::{lost, throttle_clocks},
 };
 
@@ -131,13 +134,16 @@ impl CfsRunQueue {
     }
 }
 
-impl FarQueue {
-    /// Its throttled time until clock 0, because the clock of its CPU is not known: negative (as `i64`) if it is throttled.
+impl Task {
+    /// The queue of its group on another CPU, whose clock is not known.
     #[inline(always)]
-    pub fn throttled_ns_at_0(self) -> u64 {
-        if keeps_throttle_clock() {
-            return stood_ns(u64::from(self.cpu), self.address, 0);
-        }
-        self.kernels_throttled_ns_at_0()
+    pub fn far_queue(self, cpu: u32) -> FarQueue {
+        let address = self.queue_address_on(cpu);
+        let throttled_ns_at_0 = if keeps_throttle_clock() {
+            stood_ns(u64::from(cpu), address, 0)
+        } else {
+            kernels_throttled_ns_at_0(address)
+        };
+        FarQueue { address, is_throttled: levels_out_of_quota_at(address) != 0, throttled_ns_at_0 }
     }
 }

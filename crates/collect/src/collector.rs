@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::ledger::KERNEL;
+use cgscope_layout::history::KERNEL;
 use cgscope_model::{
     Blame, CgroupReading, Mode, REST, REST_NAME, Sample, Selection,
     access::{Access, Follower},

@@ -15,7 +15,7 @@ use aya::{
 };
 use cgscope_layout::{
     Loss, Offsets,
-    ledger::Pairs,
+    culprits::Pairs,
     wire::{
         Config, CpuCounters, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
         names,

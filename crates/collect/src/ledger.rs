@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::ledger::{Pair, Pairs, kind};
+use cgscope_layout::culprits::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
@@ -124,7 +124,7 @@ fn key(pair: &Pair) -> Option<PairKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::ledger::{KERNEL, PAIRS};
+    use cgscope_layout::{culprits::PAIRS, history::KERNEL};
     use cgscope_model::{Interval, REST, Sample};
     use proptest::{collection::vec, prelude::*};
 

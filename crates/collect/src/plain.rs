@@ -3,7 +3,7 @@
 use aya::Pod;
 use cgscope_layout::{
     Offsets, Stack,
-    ledger::Pairs,
+    culprits::Pairs,
     threads::ThreadsConfig,
     wire::{
         AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, Marks, Placement, StackCount,

@@ -1,11 +1,13 @@
 //! The history of a CPU, which explains the waits on it: who ran lately, in slices, and before that in blocks of slices.
 //!
-//! Only the hook of that CPU writes it. The arithmetic is here so that tests on the host can compare it with a plain reference.
+//! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
-use crate::{
-    ledger::{IDLE, KERNEL},
-    look_back::Budget,
-};
+use crate::look_back::Budget;
+
+/// In [`Slice::who`]: nobody ran.
+pub const IDLE: u64 = 0;
+/// In [`Slice::who`]: a kernel thread ran. No cgroup has this id.
+pub const KERNEL: u64 = u64::MAX;
 
 /// Slices in the history of a CPU. A power of two.
 pub const SLICES: usize = 512;

@@ -1,120 +1,195 @@
-//! The data that the hook keeps to split waits: how the current wait of each task began, and who made whom wait.
+//! The wait ledger: splits each wait by cause, into parts that sum to the wait.
+//!
+//! A wait goes this way: [`arrive`] ends it, [`segment`](crate::segment) has its parts on other CPUs, [`split`](crate::split) splits
+//! the last part with the help of [`history`](crate::history) and [`look_back`](crate::look_back), and
+//! [`booking`](crate::booking) adds the result.
 
-use crate::cause::ByCause;
+use crate::{
+    ByCause, Cause, Loss,
+    booking::{book, book_simple, count_by_cpu},
+    bucket_of,
+    culprits::{Place, kind},
+    history::{IDLE, KERNEL, Ring},
+    host::{Host, Task},
+    look_back::cause_of,
+    segment::{self, Start},
+    split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
+    wire::{TaskStorage, Waits},
+};
 
-/// Entries in the table of culprits of each CPU. A power of two.
-pub const PAIRS: usize = 512;
-/// Number of entries that are tried for a pair, starting at the one that its hash gives.
-pub const PROBES: usize = 8;
+/// Records the wait of `next`, which ends as `next` switches in. `who`: what the history calls `next`.
+#[inline(always)]
+pub fn arrive<H: Host>(
+    next: H::Task,
+    who: u64,
+    storage: &mut TaskStorage,
+    cpu: u32,
+    clock_ns: u64,
+    ring: &mut Ring,
+) {
+    let queued_ns = next.last_queued_ns();
+    let run_delay_ns = next.run_delay_ns();
+    let waits = &mut storage.waits;
 
-/// In [`Slice::who`](crate::history::Slice::who): nobody ran.
-pub const IDLE: u64 = 0;
-/// In [`Slice::who`](crate::history::Slice::who): a kernel thread ran. No cgroup has this id.
-pub const KERNEL: u64 = u64::MAX;
+    // The kernel's increase since the last switch in is the part of the wait on other CPUs.
+    let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
+    // The kernel adds this part after the tracepoint, and wraps if the stamp is later than the clock. Do the same.
+    let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
+    waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
-/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
-    /// 1: the hook saw the segment begin. 0: the task went to sleep, or was preempted on its way to sleep.
-    pub is_seen: u64,
-    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
-    pub switches: u64,
-    /// [`Throttled time`](Self::throttled_ns) of the task's cfs_rq at the start, ns. After a move the clock of the new CPU is not
-    /// known yet: negative (as `i64`) if the cfs_rq is throttled; then the time at which the task was queued must be added.
-    pub throttle_ns: u64,
-    /// Address of that cfs_rq.
-    pub cfs_rq: u64,
-    /// Address of the task's group.
-    pub group: u64,
-    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
-    pub limit: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU when the task left it.
-    pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU when the task left it.
-    pub idle_ns: u64,
-    /// How long the task's group had run on the CPU when the task left it, ns; 0: unknown.
-    pub group_ran_ns: u64,
-    /// The CPU on which the segment began.
-    pub cpu: u32,
-    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
-    pub ran_on: u32,
-}
-
-impl Start {
-    /// Returns the throttled time of a segment. `now_ns`: the throttled time of its cfs_rq at the end; `queued_ns`: when the task
-    /// was queued.
-    #[inline(always)]
-    pub fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
-        let was_throttled = (self.throttle_ns as i64) < 0;
-        let before_ns =
-            if was_throttled { self.throttle_ns.wrapping_add(queued_ns) } else { self.throttle_ns };
-        now_ns.saturating_sub(before_ns)
+    if waits.unstamped_since_ns != 0 {
+        // A stamp shows that the task has moved, and that the hook has missed the move.
+        if queued_ns == 0 {
+            end_unstamped(next, waits, &storage.start, clock_ns);
+        }
+        waits.unstamped_since_ns = 0;
+    }
+    if queued_ns == 0 && elsewhere_ns == 0 {
+        return;
+    }
+    if queued_ns > clock_ns {
+        H::lost(Loss::StampAfterClock);
+        storage.moved.ns = 0;
+        return;
+    }
+    let wait_ns = elsewhere_ns.wrapping_add(here_ns);
+    waits.total_ns += wait_ns;
+    waits.count += 1;
+    if wait_ns > waits.max_ns {
+        waits.max_ns = wait_ns;
+    }
+    let bucket = bucket_of(wait_ns);
+    // Always in bounds, but the verifier requires the check.
+    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
+        *count = count.wrapping_add(1);
+    }
+    let bucket = bucket as u64;
+    if H::counts_by_cpu() {
+        count_by_cpu::<H>(cpu, bucket, wait_ns);
+    }
+    if wait_ns != 0 {
+        let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
+        enter::<H>(next, who, storage, wait, ring);
     }
 }
 
-/// The segments of the current wait that ended with a move to another CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Their length, ns. 0: the task has not moved during this wait.
-    pub ns: u64,
-    /// Their parts by cause, which sum to `ns`.
-    pub parts: ByCause,
-}
-
-/// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is not a quota. No cgroup has this id.
-pub const RUNTIME: u64 = u64::MAX;
-
-/// In [`Start::limit`]: the task was moved while it slept, so the kernel's stamp is not the beginning of a wait. No cgroup has this
-/// id.
-pub const ASLEEP: u64 = u64::MAX - 1;
-
-/// In [`Start::ran_on`]: the task has not run yet.
-pub const NO_CPU: u32 = u32::MAX;
-
-/// What a culprit did to a victim.
-pub mod kind {
-    /// The culprit ran while the victim waited.
-    pub const RAN: u32 = 1;
-    /// The culprit was out of quota.
-    pub const LIMITED: u32 = 2;
-}
-
-/// Time that tasks of one cgroup waited because of another.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pair {
-    /// Id of the cgroup that waited.
-    pub victim: u64,
-    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`].
-    pub culprit: u64,
-    /// See [`kind`]; 0: an empty entry.
-    pub kind: u32,
-    /// The task that ran, if culprits are single tasks.
-    pub tid: u32,
-    /// Sum, ns.
-    pub ns: u64,
-    /// ns of `rq->clock` at the latest addition.
-    pub last_ns: u64,
-    /// ns of `rq->clock` at the first addition. If it changes, the pair was evicted and added again.
-    pub born_ns: u64,
-    /// Name of the task.
-    pub comm: [u8; 16],
-}
-
-/// The table of culprits of one CPU. Only that CPU's hook writes it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Pairs {
-    /// The entries, as a hash table; see [`place_of`].
-    pub pairs: [Pair; PAIRS],
-}
-
-/// Returns the index of the first entry that a pair may use.
+/// Splits a wait and records it. Most waits begin and end within one slice.
 #[inline(always)]
-pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
-    // Fibonacci hashing: the factor is 2^64 divided by the golden ratio.
-    let mixed = (victim ^ culprit.rotate_left(21) ^ ((tid as u64) << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> 55) as usize & (PAIRS - 1)
+fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
+    let number = ring.head;
+    let latest = ring.slice(number);
+    let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
+    let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && H::throttles_tasks() && !is_long;
+    // Kernel time below a 64th of a slice is neglected: the whole slice counts for its cgroup.
+    let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
+    if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
+        // The wait is kept in memory, so that the verifier does not know its values. Otherwise it would follow each code path to
+        // here by itself.
+        if let Some(work) = H::work(Work::HOOK) {
+            wait.put(&mut work.wait);
+            enter_composed::<H>(next, storage, work);
+        }
+        return;
+    }
+    let mut cause = Cause::Wakeup as u64;
+    if latest.who != IDLE {
+        let victim = if who == KERNEL { next.cgroup_id() } else { who };
+        cause = cause_of(latest.who, victim) as u64;
+        if is_charged::<H>(latest.who, victim) {
+            let place = Place { cpu: wait.cpu, history: wait.cpu, number }.packed(kind::RAN);
+            H::charge(victim, latest.who, wait.ns, wait.clock_ns, place);
+        }
+    }
+    book_simple::<H>(storage, wait.cpu, wait.bucket, cause, wait.ns);
 }
+
+#[inline(never)]
+fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+    let wait = Wait::taken_from(&mut work.wait);
+    work.begin(next.cgroup_id(), wait.cpu, wait.clock_ns);
+    if wait.queued_ns != 0 {
+        work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
+        split::<H>(next, &storage.start, work, Work::HOOK);
+    }
+    if wait.elsewhere_ns != 0 {
+        storage.moved.add_to(work, wait.elsewhere_ns);
+        storage.moved.ns = 0;
+    }
+    storage.start.limit = 0;
+    if work.walk.parts[Cause::Throttled as usize] != 0 {
+        storage.throttled_waits += 1;
+    }
+    book(&mut storage.by_cause, &mut storage.histogram, work);
+    if H::counts_by_cpu()
+        && let Some(counters) = H::cpu_counters(wait.cpu)
+    {
+        book(&mut counters.by_cause, &mut counters.histogram, work);
+    }
+}
+
+/// Begins the wait of a task that is preempted on its way to sleep, with its state already set. Such a task waits on the run queue,
+/// but the kernel does not stamp it (`sched_info_depart` checks the state).
+#[inline(always)]
+pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64) {
+    storage.waits.unstamped_since_ns = clock_ns;
+    storage.start.is_seen = 0;
+    storage.start.limit = 0;
+    storage.start.switches = prev.switches();
+}
+
+/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next one. The run queue of its old CPU is locked, so
+/// that CPU's history stands still, and its clock is the end of the segment. The queue of the new CPU is not locked, so its clock
+/// may be old.
+#[inline(always)]
+pub fn change_cpu<H: Host>(task: H::Task, storage: &mut TaskStorage, to: u32) {
+    if storage.waits.unstamped_since_ns != 0 {
+        end_unstamped(task, &mut storage.waits, &storage.start, task.clock_ns());
+    }
+    segment::end::<H>(task, storage);
+    segment::begin::<H>(task, &mut storage.start, to);
+}
+
+/// Ends a wait that the kernel does not stamp: that of a task that was preempted on its way to sleep, with its state already set.
+/// After a switch in that the hook did not see, `unstamped_since_ns` belongs to an earlier wait and is dropped.
+#[inline(always)]
+fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
+    if start.switches == task.switches() {
+        waits.unstamped_ns += clock_ns.saturating_sub(waits.unstamped_since_ns);
+        waits.unstamped_count += 1;
+    }
+    waits.unstamped_since_ns = 0;
+}
+
+/// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
+#[inline(never)]
+pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
+    let (cpu, clock_ns, queued_ns) = (task.cpu(), task.clock_ns(), task.last_queued_ns());
+    let Some(work) = H::work(Work::READER) else { return Cause::Unattributed };
+    let victim = task.cgroup_id();
+    work.begin(victim, Work::NOBODY, clock_ns);
+    let mut cause = Cause::Unattributed;
+    if queued_ns != 0 && queued_ns < clock_ns {
+        work.span(cpu, queued_ns, clock_ns);
+        split::<H>(task, &storage.start, work, Work::READER);
+        if let Some(ring) = H::ring(cpu) {
+            let latest = ring.head;
+            cause = cause_of(ring.slice(latest).who, victim);
+        }
+        let is_all = |cause: Cause| work.walk.parts[cause as usize] == clock_ns - queued_ns;
+        if task.is_throttled() || (!H::throttles_tasks() && is_all(Cause::Throttled)) {
+            cause = Cause::Throttled;
+        } else if is_all(Cause::Unattributed) {
+            cause = Cause::Unattributed;
+        }
+    }
+    // The hook may end this wait or a segment at the same time. User space compares the sum with the length of the wait.
+    let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+    if (elsewhere_ns as i64) > 0 {
+        storage.moved.add_to(work, elsewhere_ns);
+    }
+    *by_cause = work.walk.parts;
+    cause
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,15 +7,20 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod accounts;
+mod booking;
 pub mod bucket;
 pub mod cause;
+pub mod culprits;
 pub mod feature;
 pub mod fields;
 pub mod history;
+pub mod host;
 pub mod ledger;
 pub mod look_back;
 pub mod loss;
 mod named;
+pub mod segment;
+pub mod split;
 pub mod task_state;
 pub mod threads;
 pub mod throttle;

@@ -5,9 +5,11 @@
 //! each comparison would narrow a range and no two paths would be alike: a million instructions would not be enough.
 
 use crate::{
+    Loss,
     cause::{ByCause, Cause},
-    history::{BLOCK, Block, PARTIES, Ring, Slice},
-    ledger::{IDLE, KERNEL},
+    history::{BLOCK, Block, IDLE, KERNEL, PARTIES, Ring, Slice},
+    host::{Host, Step},
+    split::Work,
     verifier::{get, opaque, set},
 };
 
@@ -56,6 +58,70 @@ impl Budget {
     pub fn pay(&mut self, left: u64) {
         self.saved = self.saved.min(left);
     }
+}
+
+/// Splits the span of the [`Work`] number `which` by who ran then.
+#[inline(always)]
+pub fn look_back<H: Host>(which: u32) {
+    let Some(work) = H::work(which) else { return };
+    let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return };
+    work.walk.begin(seen.head);
+    let steps = match which {
+        Work::HOOK => steps_of_hook::<H>(work),
+        _ => MOST_SAVED,
+    };
+    set(&mut work.walk.steps_left, steps);
+    // Most waits are behind a few slices, which these steps cover without a helper.
+    for _ in 0..STEPS {
+        if work.walk.step(seen, &mut work.charges.by::<H>()) {
+            break;
+        }
+    }
+    H::repeat((LOOK_BACK - STEPS) as u32, Step::Slices, which);
+    if work.walk.is_at_blocks() {
+        H::repeat(STEPS_OF_BLOCKS as u32, Step::Blocks, which);
+    }
+    let is_cut = work.walk.end();
+    if which == Work::HOOK {
+        pay::<H>(work, is_cut);
+    }
+}
+
+/// Steps taken without [`Host::repeat`].
+const STEPS: usize = 4;
+
+/// Returns the steps that the hook may take. The hook holds the run queue lock, so its work is bounded.
+#[inline(always)]
+fn steps_of_hook<H: Host>(work: &mut Work) -> u64 {
+    let clock_ns = get(&mut work.charges.clock_ns);
+    H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
+}
+
+#[inline(always)]
+fn pay<H: Host>(work: &mut Work, is_cut: bool) {
+    let left = get(&mut work.walk.steps_left);
+    if let Some(own) = H::ring(get(&mut work.charges.charging)) {
+        own.budget.pay(left);
+    }
+    if is_cut {
+        H::lost(Loss::LookBackCut);
+    }
+}
+
+/// Takes one step over slices. Returns true if it was the last one.
+#[inline(always)]
+pub fn step<H: Host>(which: u32) -> bool {
+    let Some(work) = H::work(which) else { return true };
+    let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
+    work.walk.step(seen, &mut work.charges.by::<H>())
+}
+
+/// Takes one step over blocks. Returns true if it was the last one.
+#[inline(always)]
+pub fn step_of_blocks<H: Host>(which: u32) -> bool {
+    let Some(work) = H::work(which) else { return true };
+    let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
+    work.walk.step_of_blocks(seen, &mut work.charges.by::<H>())
 }
 
 /// Receives the charges of a walk: who ran during the wait.

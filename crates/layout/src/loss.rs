@@ -47,6 +47,9 @@ crate::named! {
         /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The kernel
         /// counts the rest of that sleep as a wait. It is complete but unattributed.
         MovedAsleep = "moved_asleep",
+        /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup. The
+        /// time in which that CPU ran others is unattributed.
+        MovedThrottled = "moved_throttled",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",
         /// User space: an interval ended late, by more than half of its length.
@@ -78,6 +81,7 @@ impl Loss {
                 | Self::LookBackCut
                 | Self::OutOfRuntime
                 | Self::MovedAsleep
+                | Self::MovedThrottled
                 | Self::CulpritMerged
                 | Self::CgroupEventLost
                 | Self::StackNotCounted

@@ -9,7 +9,7 @@ pub mod names;
 use crate::{
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
-    ledger::{Moved, Start},
+    segment::{Moved, Start},
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, Gone, StackCount, StackKey};
 pub use config::Config;

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::ledger::KERNEL;
+use cgscope_layout::history::KERNEL;
 
 use crate::{Interval, cgroup_name::UNNAMED, sum};
 

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::ledger::KERNEL;
+use cgscope_layout::history::KERNEL;
 use cgscope_model::{
     ExitedReading, PairKey, PairReading, Sample, TaskReading,
     access::{Access, Follower},

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_layout::ledger::KERNEL;
+use cgscope_layout::history::KERNEL;
 use cgscope_model::{
     Blame, CgroupReading, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
     nodes::CpuInterval,

@@ -50,7 +50,9 @@ mod moment;
 mod queue;
 
 pub use iterator::{EntryContext, TaskContext};
-pub use queue::{CfsRunQueue, Cgroup, FarQueue, RunQueue, Throttled};
+pub use queue::{
+    CfsRunQueue, Cgroup, RunQueue, Throttled, kernels_throttled_ns_at_0, levels_out_of_quota_at,
+};
 
 /// Reads a setting, which is a constant to the verifier.
 macro_rules! setting {

@@ -13,6 +13,13 @@ use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks
 const LEVELS: usize = 16;
 
 impl Task {
+    /// Address of the queue of its group on `cpu`; 0: unknown.
+    #[inline(always)]
+    pub fn queue_address_on(self, cpu: u32) -> u64 {
+        let queues = peek(self.group_address(), offset!(task_group_cfs_rqs));
+        if queues == 0 { 0 } else { peek(queues, cpu * size_of::<u64>() as u32) }
+    }
+
     /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
@@ -75,34 +82,17 @@ impl CfsRunQueue {
     }
 }
 
-/// The queue of a group on a CPU that is not locked.
-#[derive(Clone, Copy)]
-pub struct FarQueue {
-    /// Its address; 0: unknown.
-    pub address: u64,
-    pub cpu: u32,
+/// Number of levels out of quota of the queue at this address.
+#[inline(always)]
+pub fn levels_out_of_quota_at(queue: u64) -> u32 {
+    peek(queue, offset!(cfs_rq_throttle_count)) as u32
 }
 
-impl FarQueue {
-    /// The queue of the task's group on `cpu`.
-    #[inline(always)]
-    pub fn of(task: Task, cpu: u32) -> Self {
-        let queues = peek(task.group_address(), offset!(task_group_cfs_rqs));
-        Self { address: if queues == 0 { 0 } else { peek(queues, cpu * size_of::<u64>() as u32) }, cpu }
-    }
-
-    /// Number of levels out of quota: this queue's level and those above it.
-    #[inline(always)]
-    pub fn levels_out_of_quota(self) -> u32 {
-        peek(self.address, offset!(cfs_rq_throttle_count)) as u32
-    }
-
-    /// Its throttled time until clock 0, by the kernel's own clock: negative (as `i64`) if it is throttled.
-    #[inline(always)]
-    pub fn kernels_throttled_ns_at_0(self) -> u64 {
-        let before = peek(self.address, offset!(cfs_rq_throttled_ns));
-        before.wrapping_sub(peek(self.address, offset!(cfs_rq_throttled_since)))
-    }
+/// Throttled time of the queue at this address until clock 0, by the kernel's own clock: negative (as `i64`) if it is throttled.
+#[inline(always)]
+pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
+    let before = peek(queue, offset!(cfs_rq_throttled_ns));
+    before.wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
 }
 
 /// A queue that enters or leaves a hierarchy out of quota, read from the arguments of the kernel functions that walk the

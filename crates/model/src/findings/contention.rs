@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use cgscope_layout::{Cause, ledger::KERNEL};
+use cgscope_layout::{Cause, history::KERNEL};
 
 use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
 use crate::{

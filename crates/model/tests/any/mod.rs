@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{BUCKETS, Loss, cause::CELLS, ledger::KERNEL};
+use cgscope_layout::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
 use cgscope_model::{
     Blame, ByCause, CAUSES, CgroupReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode,
     NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,

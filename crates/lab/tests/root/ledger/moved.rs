@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use cgscope_layout::Loss;
 use cgscope_model::{Cause, Interval, Wait};
 
 use super::{Host, assert_share, room, share, wait_of};
@@ -22,8 +23,13 @@ struct Moves {
 }
 
 impl Moves {
-    /// Moves thread `i` of the loads to CPU `i + n` modulo 2 at step `n`. Lists the threads again at each step.
+    /// Moves thread `i` of the loads to CPU `i + n` modulo 2 at step `n`, if it runs or waits. Lists the threads again at each
+    /// step. A thread that is moved while it sleeps may still be on its queue; then the kernel counts the sleep as a wait.
     fn start(every: Duration, loads: Vec<u32>) -> Self {
+        Self::of(every, loads, is_runnable)
+    }
+
+    fn of(every: Duration, loads: Vec<u32>, is_moved: fn(u32) -> bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let is_over = stop.clone();
         let moves = move || {
@@ -31,7 +37,8 @@ impl Moves {
                 if is_over.load(Relaxed) {
                     return;
                 }
-                threads(&loads).into_iter().enumerate().for_each(|(i, tid)| keep_on((i + step) % 2, tid));
+                let moved = threads(&loads).into_iter().enumerate().filter(|(_, tid)| is_moved(*tid));
+                moved.for_each(|(i, tid)| keep_on((i + step) % 2, tid));
                 thread::sleep(every);
             }
         };
@@ -61,6 +68,11 @@ fn threads(pids: &[u32]) -> Vec<u32> {
         }
     }
     all
+}
+
+fn is_runnable(tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
 fn keep_on(cpu: usize, tid: u32) {
@@ -153,7 +165,30 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let _moves = Moves::start(Duration::from_millis(3), vec![load.pid()]);
     let interval = host.measured(4);
     let pids = [load.pid()];
-    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 1_000);
+    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 300);
+}
+
+/// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved then, the kernel stamps it, and counts the rest of its
+/// sleep as a wait. No figure of the kernel says when such a task woke up.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
+    let mut host = Host::watched();
+    let cgroup = Cgroup::new("beside");
+    let _loads = [0, 1].map(|cpu| Load::pinned_loop(cpu, Some(&cgroup)));
+    let sleepers = Cgroup::new("asleep");
+    let (load, _out) = Load::workload(&["blink", "20", "60"], Some(&sleepers));
+    let _moves = Moves::of(Duration::from_millis(3), vec![load.pid()], |_| true);
+    let interval = host.measured(3);
+    let wait = wait_of(&interval, &[load.pid()]);
+    let (unattributed, counted) =
+        (share(&wait.by_cause, &[Cause::Unattributed]), interval.losses.get(Loss::MovedAsleep));
+    println!("{counted} times, {unattributed:.2}% unattributed: {:?}", wait.by_cause);
+    assert!(
+        unattributed <= room(1.0) || counted > 0,
+        "{unattributed:.2}% without a loss: {:?}",
+        wait.by_cause
+    );
 }
 
 #[test]

@@ -23,6 +23,7 @@ const fn what(feature: Feature) -> &'static str {
             "tg_throttle_down and tg_unthrottle_up, functions to keep such a clock at"
         }
         Feature::TaskThrottling => "throttling of single tasks (Linux 6.18)",
+        Feature::DelayedDequeue => "the mark of tasks that sleep on their queue (Linux 6.12)",
         Feature::IdleClock => "the time since when a CPU is idle (Linux 5.19)",
         Feature::InterruptTime => "accounting for interrupts (CONFIG_IRQ_TIME_ACCOUNTING)",
         Feature::IoWait => "a task's own word that it waits for a device (`in_iowait`)",
@@ -60,6 +61,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
             Level::Note,
             "run queues are throttled instead: of a wait that begins with a wakeup, `throttled` is an upper bound",
         ),
+        Feature::DelayedDequeue => (Level::Ok, "tasks that fall asleep leave their queue at once"),
         Feature::IdleClock => {
             (Level::Note, "where a kernel hides processes, idle time after one of them counts as its")
         }

@@ -1,0 +1,104 @@
+//! Adds the parts of a wait: in ns to the sums by cause, and as shares to the histogram by cause.
+
+use crate::{
+    ByCause, CAUSES,
+    cause::{SHARED_CAUSES, WHOLE, cell_of, row_of},
+    host::Host,
+    split::Work,
+    verifier::{get, opaque, set},
+    wire::{Histogram, TaskStorage},
+};
+
+/// Adds a wait that has a single cause. The cause is a number: otherwise the verifier would follow each cause as a code path of its
+/// own.
+#[inline(always)]
+pub(crate) fn book_simple<H: Host>(storage: &mut TaskStorage, cpu: u32, bucket: u64, cause: u64, ns: u64) {
+    add(&mut storage.by_cause, cause, ns);
+    count(&mut storage.histogram, bucket, cause, u64::from(WHOLE));
+    if H::counts_by_cpu() {
+        book_simple_by_cpu::<H>(cpu, bucket, cause, ns);
+    }
+}
+
+/// Not inlined, so that the hook stays small on hosts that do not need it.
+#[inline(never)]
+fn book_simple_by_cpu<H: Host>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
+    let Some(counters) = H::cpu_counters(cpu) else { return };
+    add(&mut counters.by_cause, cause, ns);
+    count(&mut counters.histogram, bucket, cause, u64::from(WHOLE));
+}
+
+/// Counts a wait by the CPU on which it ends. Not inlined, as above.
+#[inline(never)]
+pub(crate) fn count_by_cpu<H: Host>(cpu: u32, bucket: u64, ns: u64) {
+    let Some(counters) = H::cpu_counters(cpu) else { return };
+    if let Some(count) = counters.histogram.counts.get_mut(opaque(bucket as usize)) {
+        *count = count.wrapping_add(1);
+    }
+    if ns > counters.max_ns {
+        counters.max_ns = ns;
+    }
+}
+
+#[inline(always)]
+fn add(by_cause: &mut ByCause, cause: u64, ns: u64) {
+    // Always in bounds, but the verifier requires the check.
+    if let Some(sum) = by_cause.get_mut(opaque(cause as usize)) {
+        *sum += ns;
+    }
+}
+
+#[inline(always)]
+fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
+    if cause >= SHARED_CAUSES as u64 {
+        return;
+    }
+    // Always in bounds, but the verifier requires the check.
+    let cell = opaque(cell_of(row_of(bucket as usize), cause as usize));
+    if let Some(cell) = histogram.shares.get_mut(cell) {
+        *cell = cell.wrapping_add(share as u32);
+    }
+}
+
+/// How the shares of a wait are divided.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shares {
+    /// The largest part so far, and its cause.
+    largest_ns: u64,
+    largest: u64,
+    /// Sum of the shares that causes have received.
+    given: u64,
+}
+
+impl Shares {
+    #[inline(always)]
+    fn give(&mut self, cause: u64, ns: u64, share: u64) {
+        let given = get(&mut self.given);
+        set(&mut self.given, given + share);
+        if ns > get(&mut self.largest_ns) {
+            set(&mut self.largest_ns, ns);
+            set(&mut self.largest, cause);
+        }
+    }
+}
+
+/// Adds the parts of the wait of `work`. The largest part receives the share that rounding leaves.
+#[inline(never)]
+pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
+    let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));
+    set(&mut work.shares.largest_ns, 0);
+    set(&mut work.shares.given, 0);
+    for cause in 0..CAUSES {
+        let ns = work.walk.parts[cause];
+        if ns != 0 {
+            by_cause[cause] += ns;
+            // Waits are shorter than 2^58 ns, and not 0.
+            let share = (ns * u64::from(WHOLE)).checked_div(wait_ns).unwrap_or(0);
+            work.shares.give(cause as u64, ns, share);
+            count(histogram, bucket, cause as u64, share);
+        }
+    }
+    let rest = u64::from(WHOLE).wrapping_sub(get(&mut work.shares.given));
+    count(histogram, bucket, get(&mut work.shares.largest), rest);
+}

@@ -1,0 +1,90 @@
+//! What the wait ledger needs of its host. The BPF side reads kernel memory and its maps; tests simulate a host.
+
+use crate::{Loss, culprits::Pairs, history::Ring, split::Work, wire::CpuCounters};
+
+/// A task as the scheduler sees it at this moment.
+pub trait Task: Copy {
+    /// Number of times that the task switched out, including the switch that the hook handles.
+    fn switches(self) -> u64;
+    /// `sched_info.run_delay`: the kernel's own sum of waits, ns.
+    fn run_delay_ns(self) -> u64;
+    /// `sched_info.last_queued`: since when the task waits, ns of the clock of its CPU; 0: it does not.
+    fn last_queued_ns(self) -> u64;
+    /// The CPU of its run queue.
+    fn cpu(self) -> u32;
+    /// The clock of its run queue, ns.
+    fn clock_ns(self) -> u64;
+    /// Id of its cgroup.
+    fn cgroup_id(self) -> u64;
+    /// Address of its group, to compare.
+    fn group(self) -> u64;
+    /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
+    fn group_ran_ns(self) -> u64;
+    /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
+    fn is_real_time(self) -> bool;
+    /// Whether a task of lower priority, or nobody, that replaces it shows that its runtime is used up.
+    fn gives_way_to(self, next: Self) -> bool;
+    /// Whether an exhausted quota took it off its CPU (Linux 6.18).
+    fn is_throttled(self) -> bool;
+    /// Whether it sleeps although it is still on its queue (Linux 6.12).
+    fn sleeps_on_queue(self) -> bool;
+    /// Address of the queue of its group on its CPU.
+    fn queue(self) -> u64;
+    /// How long that queue was in a hierarchy out of quota until `clock_ns`. `address`: its own address, from memory.
+    fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
+    /// The queue of its group on another CPU.
+    fn far_queue(self, cpu: u32) -> FarQueue;
+    /// Finds the cgroup whose quota ran out. Leaves `limit` unchanged if there is none.
+    fn find_limit(self, limit: &mut u64);
+}
+
+/// The queue of a group on a CPU that is not locked.
+#[derive(Clone, Copy, Debug)]
+pub struct FarQueue {
+    /// Its address; 0: unknown.
+    pub address: u64,
+    /// Whether this level or one above it is out of quota.
+    pub is_throttled: bool,
+    /// Its throttled time until clock 0, because the clock of its CPU is not known: negative (as `i64`) if it is throttled.
+    pub throttled_ns_at_0: u64,
+}
+
+/// Settings, and access to the maps.
+pub trait Host {
+    /// Its tasks.
+    type Task: Task;
+
+    /// Whether the kernel throttles tasks one by one, and not whole queues (Linux 6.18).
+    fn throttles_tasks() -> bool;
+    /// Whether culprits are single tasks, not only cgroups.
+    fn blames_tasks() -> bool;
+    /// Whether waits are also counted by CPU.
+    fn counts_by_cpu() -> bool;
+    /// The history of a CPU.
+    fn ring(cpu: u32) -> Option<&'static mut Ring>;
+    /// The culprits of waits on a CPU.
+    fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
+    /// The time up to which user space has read the culprits, ns of `rq->clock`.
+    fn pairs_read_ns() -> u64;
+    /// The counters of a CPU.
+    fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
+    /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
+    fn work(which: u32) -> Option<&'static mut Work>;
+    /// Counts a loss.
+    fn lost(loss: Loss);
+    /// Calls [`look_back::look_back`](crate::look_back::look_back). The BPF side does so through a function that the verifier checks only once.
+    fn look_back(which: u32);
+    /// Calls [`culprits::enter`](crate::culprits::enter), as above.
+    fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
+    /// Calls `step` with `which` until it returns true, at most `times` times. The BPF side does so with a helper.
+    fn repeat(times: u32, step: Step, which: u32);
+}
+
+/// A step of [`Host::repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// [`look_back::step`](crate::look_back::step)
+    Slices,
+    /// [`look_back::step_of_blocks`](crate::look_back::step_of_blocks)
+    Blocks,
+}

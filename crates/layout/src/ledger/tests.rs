@@ -1,0 +1,45 @@
+//! Random schedules of a simulated host, against a plain reference that keeps everything and computes at the end of each wait.
+
+extern crate std;
+
+mod host;
+mod kernel;
+mod reference;
+
+use std::{env, println};
+
+use self::kernel::{Flavour, Kernel};
+
+/// Schedules in each run; `CGSCOPE_SCHEDULES` sets another number.
+const SCHEDULES: u64 = 10_000;
+
+fn schedules() -> u64 {
+    env::var("CGSCOPE_SCHEDULES").map_or(SCHEDULES, |count| count.parse().expect("a number"))
+}
+
+/// Every task, cell by cell: the waits, their parts by cause, the culprits, and the unfinished waits.
+#[test]
+fn the_ledger_equals_the_reference_on_random_schedules() {
+    let mut waits = 0;
+    for seed in 0..schedules() {
+        let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
+        let mut kernel = Kernel::new(seed, flavour);
+        kernel.run(250);
+        waits += kernel.check();
+    }
+    println!("{waits} waits");
+    assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
+}
+
+/// If the hook misses moves, time becomes unattributed, but no other cause gets more than in the reference.
+#[test]
+fn moves_that_the_hook_misses_make_time_unattributed() {
+    let mut missed_ns = 0;
+    for seed in 0..schedules() / 10 {
+        let mut kernel = Kernel::new(seed, Flavour::ThrottlesTasks);
+        kernel.misses_moves = true;
+        kernel.run(250);
+        missed_ns += kernel.check_missed();
+    }
+    assert!(missed_ns > 0, "moves were missed");
+}

@@ -1,0 +1,257 @@
+//! The maps of a simulated host, and what the ledger reads of a task.
+
+extern crate std;
+
+use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
+
+use crate::{
+    Loss,
+    culprits::{self, Pairs},
+    history::{Ring, tests::empty},
+    host::{FarQueue, Host, Step, Task},
+    look_back,
+    split::Work,
+    wire::CpuCounters,
+};
+
+pub(super) const CPUS: usize = 3;
+
+/// Pointers to the maps of the schedule that runs on this thread. They come from boxes of [`Maps`], as the kernel's maps do: each
+/// call yields a reference, and the ledger never uses two references to one entry at a time.
+struct Pointers {
+    rings: Vec<*mut Ring>,
+    pairs: Vec<*mut Pairs>,
+    work: [*mut Work; 2],
+    throttles_tasks: bool,
+    losses: BTreeMap<&'static str, u64>,
+}
+
+std::thread_local! {
+    static MAPS: RefCell<Pointers> = const {
+        RefCell::new(Pointers {
+            rings: Vec::new(),
+            pairs: Vec::new(),
+            work: [core::ptr::null_mut(); 2],
+            throttles_tasks: false,
+            losses: BTreeMap::new(),
+        })
+    };
+}
+
+/// The maps of one host.
+pub(super) struct Maps {
+    rings: Vec<*mut Ring>,
+    pairs: Vec<*mut Pairs>,
+    work: [*mut Work; 2],
+}
+
+impl Maps {
+    pub(super) fn new(throttles_tasks: bool) -> Self {
+        // SAFETY: it holds only integers.
+        let pairs = || Box::into_raw(unsafe { Box::<Pairs>::new_zeroed().assume_init() });
+        let maps = Self {
+            rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
+            pairs: (0..CPUS).map(|_| pairs()).collect(),
+            work: [(); 2].map(|()| Box::into_raw(Box::default())),
+        };
+        MAPS.replace(Pointers {
+            rings: maps.rings.clone(),
+            pairs: maps.pairs.clone(),
+            work: maps.work,
+            throttles_tasks,
+            losses: BTreeMap::new(),
+        });
+        maps
+    }
+
+    /// Returns all charges: by victim, culprit and kind.
+    pub(super) fn charges() -> BTreeMap<(u64, u64, u32), u64> {
+        let mut sums = BTreeMap::new();
+        for cpu in 0..CPUS as u32 {
+            let table = Simulated::pairs(cpu).expect("a CPU");
+            for pair in table.pairs.iter().filter(|pair| pair.kind != 0) {
+                *sums.entry((pair.victim, pair.culprit, pair.kind)).or_default() += pair.ns;
+            }
+        }
+        sums
+    }
+
+    pub(super) fn losses() -> BTreeMap<&'static str, u64> {
+        MAPS.with_borrow(|maps| maps.losses.clone())
+    }
+}
+
+impl Drop for Maps {
+    fn drop(&mut self) {
+        // SAFETY: boxes of ours, which nobody uses any more.
+        unsafe {
+            self.rings.drain(..).for_each(|ring| drop(Box::from_raw(ring)));
+            self.pairs.drain(..).for_each(|pairs| drop(Box::from_raw(pairs)));
+            self.work.iter().for_each(|work| drop(Box::from_raw(*work)));
+        }
+    }
+}
+
+/// The host of the schedule that runs on this thread.
+pub(super) enum Simulated {}
+
+impl Host for Simulated {
+    type Task = Facts;
+
+    fn throttles_tasks() -> bool {
+        MAPS.with_borrow(|maps| maps.throttles_tasks)
+    }
+
+    fn blames_tasks() -> bool {
+        false
+    }
+
+    fn counts_by_cpu() -> bool {
+        false
+    }
+
+    fn ring(cpu: u32) -> Option<&'static mut Ring> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.rings.get(cpu as usize).map(|ring| unsafe { &mut **ring }))
+    }
+
+    fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.pairs.get(cpu as usize).map(|pairs| unsafe { &mut **pairs }))
+    }
+
+    fn pairs_read_ns() -> u64 {
+        0
+    }
+
+    fn cpu_counters(_: u32) -> Option<&'static mut CpuCounters> {
+        None
+    }
+
+    fn work(which: u32) -> Option<&'static mut Work> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.work.get(which as usize).map(|work| unsafe { &mut **work }))
+    }
+
+    fn lost(loss: Loss) {
+        MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
+    }
+
+    fn look_back(which: u32) {
+        look_back::look_back::<Self>(which);
+    }
+
+    fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
+        culprits::enter::<Self>(victim, who, ns, clock_ns, packed);
+    }
+
+    fn repeat(times: u32, step: Step, which: u32) {
+        for _ in 0..times {
+            let is_last = match step {
+                Step::Slices => look_back::step::<Self>(which),
+                Step::Blocks => look_back::step_of_blocks::<Self>(which),
+            };
+            if is_last {
+                return;
+            }
+        }
+    }
+}
+
+/// What the kernel's memory says of a task at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) switches: u64,
+    pub(super) run_delay_ns: u64,
+    pub(super) last_queued_ns: u64,
+    pub(super) cpu: u32,
+    pub(super) clock_ns: u64,
+    pub(super) cgroup: u64,
+    pub(super) is_real_time: bool,
+    pub(super) is_throttled: bool,
+    pub(super) sleeps_on_queue: bool,
+    /// On each CPU the queue of its group: the sum of its throttled phases, and the start of the current one or 0.
+    pub(super) queues: [(u64, u64); CPUS],
+    /// Whether that queue is throttled although its clock stands still.
+    pub(super) stopped: [bool; CPUS],
+}
+
+/// Returns the address of a group's queue on a CPU.
+fn address(cgroup: u64, cpu: u32) -> u64 {
+    0xffff_0000 + cgroup * 256 + u64::from(cpu)
+}
+
+impl Task for Facts {
+    fn switches(self) -> u64 {
+        self.switches
+    }
+
+    fn run_delay_ns(self) -> u64 {
+        self.run_delay_ns
+    }
+
+    fn last_queued_ns(self) -> u64 {
+        self.last_queued_ns
+    }
+
+    fn cpu(self) -> u32 {
+        self.cpu
+    }
+
+    fn clock_ns(self) -> u64 {
+        self.clock_ns
+    }
+
+    fn cgroup_id(self) -> u64 {
+        self.cgroup
+    }
+
+    fn group(self) -> u64 {
+        self.cgroup
+    }
+
+    fn group_ran_ns(self) -> u64 {
+        0
+    }
+
+    fn is_real_time(self) -> bool {
+        self.is_real_time
+    }
+
+    fn gives_way_to(self, _: Self) -> bool {
+        false
+    }
+
+    fn is_throttled(self) -> bool {
+        self.is_throttled
+    }
+
+    fn sleeps_on_queue(self) -> bool {
+        self.sleeps_on_queue
+    }
+
+    fn queue(self) -> u64 {
+        address(self.cgroup, self.cpu)
+    }
+
+    fn throttled_ns(self, of: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        assert_eq!((*of, cpu), (self.queue(), self.cpu), "only the queue of its own CPU is locked");
+        match self.queues[cpu as usize] {
+            (sum_ns, 0) => sum_ns,
+            (sum_ns, since_ns) => sum_ns + (clock_ns - since_ns),
+        }
+    }
+
+    fn far_queue(self, cpu: u32) -> FarQueue {
+        let (sum_ns, since_ns) = self.queues[cpu as usize];
+        FarQueue {
+            address: address(self.cgroup, cpu),
+            is_throttled: since_ns != 0 || self.stopped[cpu as usize],
+            throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
+        }
+    }
+
+    fn find_limit(self, limit: &mut u64) {
+        *limit = self.cgroup;
+    }
+}

@@ -1,0 +1,114 @@
+//! The plain reference: it keeps who ran on each CPU and when each queue was throttled, in true time, and splits a segment run by
+//! run.
+
+extern crate std;
+
+use std::{collections::BTreeMap, vec::Vec};
+
+use super::host::CPUS;
+use crate::{ByCause, Cause, culprits::kind, history::IDLE, look_back::cause_of, split::LONGEST_WAKEUP_NS};
+
+/// A span of true time, ns.
+pub(super) type Span = (u64, u64);
+
+/// Length of the part that two spans share.
+fn shared((a, b): Span, (c, d): Span) -> u64 {
+    b.min(d).saturating_sub(a.max(c))
+}
+
+/// Everything that happened on a host.
+#[derive(Default)]
+pub(super) struct Log {
+    /// On each CPU: who ran from when on, ascending.
+    runs: [Vec<(u64, u64)>; CPUS],
+    /// When the queue of a group on a CPU was throttled; the last phase may be open.
+    throttled: BTreeMap<(u64, u32), Vec<Span>>,
+    /// Charges by victim, culprit and kind.
+    pub(super) charges: BTreeMap<(u64, u64, u32), u64>,
+}
+
+/// A segment that ends now.
+pub(super) struct Segment {
+    pub(super) victim: u64,
+    pub(super) cpu: u32,
+    pub(super) span: Span,
+    /// The cgroup that was out of quota.
+    pub(super) limit: u64,
+    /// Throttled phases count from this time on; `None`: no throttled time counts.
+    pub(super) throttled_since_ns: Option<u64>,
+    /// The stamp is not the beginning of a wait.
+    pub(super) is_phantom: bool,
+    /// The task was throttled when it came, but the kernel's clock stood still.
+    pub(super) has_no_clock: bool,
+    pub(super) is_real_time: bool,
+}
+
+impl Log {
+    pub(super) fn ran(&mut self, cpu: u32, since_ns: u64, who: u64) {
+        self.runs[cpu as usize].push((since_ns, who));
+    }
+
+    pub(super) fn throttle(&mut self, cgroup: u64, cpu: u32, now_ns: u64) {
+        self.throttled.entry((cgroup, cpu)).or_default().push((now_ns, u64::MAX));
+    }
+
+    pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32, now_ns: u64) {
+        let phases = self.throttled.get_mut(&(cgroup, cpu)).expect("it is throttled");
+        phases.last_mut().expect("a phase").1 = now_ns;
+    }
+
+    fn throttled_ns(&self, cgroup: u64, cpu: u32, span: Span) -> u64 {
+        self.throttled.get(&(cgroup, cpu)).into_iter().flatten().map(|phase| shared(*phase, span)).sum()
+    }
+
+    /// Splits a segment. `charge`: also charge the culprits.
+    pub(super) fn split(&mut self, segment: &Segment, charge: bool) -> ByCause {
+        let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
+        if segment.is_phantom {
+            parts[Cause::Unattributed as usize] = to_ns - from_ns;
+            return parts;
+        }
+        if segment.has_no_clock {
+            let runs = self.runs[segment.cpu as usize].windows(2);
+            let last = self.runs[segment.cpu as usize].last().expect("the first run");
+            let idle = runs
+                .filter(|pair| pair[0].1 == IDLE)
+                .map(|pair| (pair[0].0, pair[1].0))
+                .chain((last.1 == IDLE).then_some((last.0, u64::MAX)));
+            let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
+            parts[Cause::Throttled as usize] = idle_ns;
+            parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
+            if charge && idle_ns != 0 {
+                *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
+            }
+            return parts;
+        }
+        let throttled_ns = segment
+            .throttled_since_ns
+            .map_or(0, |since_ns| self.throttled_ns(victim, segment.cpu, (since_ns, to_ns)))
+            .min(to_ns - from_ns);
+        parts[Cause::Throttled as usize] = throttled_ns;
+        let mut charges = Vec::new();
+        charges.push((victim, kind::LIMITED, throttled_ns));
+        let runs = &self.runs[segment.cpu as usize];
+        for (at, (since_ns, who)) in runs.iter().enumerate() {
+            let until_ns = runs.get(at + 1).map_or(u64::MAX, |next| next.0);
+            let ns = shared((*since_ns, until_ns), (from_ns + throttled_ns, to_ns));
+            let cause = cause_of(*who, victim);
+            parts[cause as usize] += ns;
+            if cause == Cause::OtherCgroup {
+                charges.push((*who, kind::RAN, ns));
+            }
+        }
+        let idle_ns = parts[Cause::Wakeup as usize];
+        if segment.is_real_time && idle_ns > LONGEST_WAKEUP_NS {
+            parts[Cause::Wakeup as usize] = 0;
+            parts[Cause::Unattributed as usize] += idle_ns;
+        }
+        for (who, kind, ns) in charges.into_iter().filter(|(.., ns)| charge && *ns != 0) {
+            assert_ne!(who, IDLE);
+            *self.charges.entry((victim, who, kind)).or_default() += ns;
+        }
+        parts
+    }
+}

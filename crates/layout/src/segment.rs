@@ -1,0 +1,209 @@
+//! The segments of a wait: one for each CPU on which the task waited.
+
+use crate::{
+    ByCause, CAUSES, Cause,
+    host::{Host, Task},
+    split::{Work, split},
+    wire::TaskStorage,
+};
+
+/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// 0: the hook did not see the segment begin: the task went to sleep, or was preempted on its way to sleep. Otherwise 1, or
+    /// [`NO_CLOCK`].
+    pub is_seen: u64,
+    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
+    pub switches: u64,
+    /// [`Throttled time`](Self::throttled_ns) of the task's queue at the start, ns. After a move the clock of the new CPU is not
+    /// known yet: negative (as `i64`) if the queue is throttled; then the time at which the task was queued must be added.
+    pub throttle_ns: u64,
+    /// Address of that queue (`struct cfs_rq`).
+    pub queue: u64,
+    /// Address of the task's group.
+    pub group: u64,
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
+    pub limit: u64,
+    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU when the task left it.
+    pub kernel_ns: u64,
+    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU when the task left it.
+    pub idle_ns: u64,
+    /// How long the task's group had run on the CPU when the task left it, ns; 0: unknown.
+    pub group_ran_ns: u64,
+    /// The CPU on which the segment began.
+    pub cpu: u32,
+    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
+    pub ran_on: u32,
+}
+
+/// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is not a quota. No cgroup has this id.
+pub const RUNTIME: u64 = u64::MAX;
+
+/// In [`Start::limit`]: the task was moved while it slept, so the kernel's stamp is not the beginning of a wait. No cgroup has this
+/// id.
+pub const ASLEEP: u64 = u64::MAX - 1;
+
+/// In [`Start::is_seen`]: the task was throttled when it came, but the kernel's clock of throttled time stood still. Since Linux 6.18
+/// this clock starts when the first task of a queue is throttled on it, not when a throttled task is moved to it.
+pub const NO_CLOCK: u64 = 2;
+
+/// In [`Start::ran_on`]: the task has not run yet.
+pub const NO_CPU: u32 = u32::MAX;
+
+impl Start {
+    /// Returns whether this describes how the current segment of `task`, or the one that ends now, began.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, task: impl Task) -> bool {
+        self.is_seen != 0 && self.switches == task.switches()
+    }
+
+    /// Returns the throttled time of a segment. `now_ns`: the throttled time of its queue at the end; `queued_ns`: when the task
+    /// was queued.
+    #[inline(always)]
+    pub(crate) fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
+        let was_throttled = (self.throttle_ns as i64) < 0;
+        let before_ns =
+            if was_throttled { self.throttle_ns.wrapping_add(queued_ns) } else { self.throttle_ns };
+        now_ns.saturating_sub(before_ns)
+    }
+}
+
+/// The segments of the current wait that ended with a move to another CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Their length, ns. 0: the task has not moved during this wait.
+    pub ns: u64,
+    /// Their parts by cause, which sum to `ns`.
+    pub parts: ByCause,
+}
+
+impl Moved {
+    /// Adds the segments to the wait of `work`, which was on other CPUs for `elsewhere_ns`. If a move was not seen, the rest is
+    /// unattributed.
+    #[inline(always)]
+    pub(crate) fn add_to(&self, work: &mut Work, elsewhere_ns: u64) {
+        if self.ns != 0 {
+            add_all(&mut work.walk.parts, &self.parts);
+        }
+        work.walk.add(Cause::Unattributed, elsewhere_ns.saturating_sub(self.ns));
+    }
+}
+
+#[inline(always)]
+fn add_all(sums: &mut ByCause, parts: &ByCause) {
+    for cause in 0..CAUSES {
+        sums[cause] += parts[cause];
+    }
+}
+
+/// Records how `prev` leaves its CPU although it could run on: a wait begins.
+#[inline(always)]
+pub fn leave<H: Host>(
+    prev: H::Task,
+    next: H::Task,
+    start: &mut Start,
+    ring: &crate::history::Ring,
+    cpu: u32,
+    clock_ns: u64,
+) {
+    start.kernel_ns = ring.kernel_ns;
+    start.idle_ns = ring.idle_ns;
+    start.group_ran_ns = prev.group_ran_ns();
+    start.group = prev.group();
+    start.is_seen = 1;
+    start.cpu = cpu;
+    start.switches = prev.switches();
+    start.limit = 0;
+    if prev.is_real_time() {
+        if prev.gives_way_to(next) {
+            start.limit = RUNTIME;
+        }
+    } else if prev.is_throttled() {
+        start.queue = prev.queue();
+        start.throttle_ns = prev.throttled_ns(&start.queue, cpu, clock_ns);
+        prev.find_limit(&mut start.limit);
+    }
+}
+
+/// Records that `next` switches in on `cpu`, for its next wait.
+#[inline(always)]
+pub fn run<H: Host>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
+    if !H::throttles_tasks() {
+        // The task's queue is not throttled while the task runs, so this is the base for the next wait, also after a sleep.
+        start.queue = next.queue();
+        start.throttle_ns = next.throttled_ns(&start.queue, cpu, clock_ns);
+    }
+}
+
+/// Records how a throttled task left its CPU before we followed it. The hook does not write this record at the same time. If the
+/// task switches in right now, its number of switches shows that the record belongs to a past wait.
+#[inline(never)]
+pub fn was_throttled<H: Host>(task: H::Task, start: &mut Start) {
+    let queued_ns = task.last_queued_ns();
+    if queued_ns == 0 {
+        return;
+    }
+    start.is_seen = 1;
+    start.cpu = task.cpu();
+    start.switches = task.switches();
+    start.queue = task.queue();
+    start.throttle_ns = task.throttled_ns(&start.queue, start.cpu, queued_ns);
+    start.group = task.group();
+    // The CPU's sums at that time are no longer known.
+    start.group_ran_ns = 0;
+    task.find_limit(&mut start.limit);
+}
+
+/// Ends the wait segment of a `task` that moves away from its CPU.
+#[inline(never)]
+pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
+    // The kernel has just added the segment. What it had added before belongs to earlier segments.
+    let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+    let moved = &mut storage.moved;
+    let ns = elsewhere_ns.wrapping_sub(moved.ns);
+    if (ns as i64) <= 0 {
+        return;
+    }
+    let Some(work) = H::work(Work::HOOK) else { return };
+    let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
+    work.begin(task.cgroup_id(), cpu, clock_ns);
+    if storage.start.cpu != cpu && storage.start.is_of(task) {
+        // We missed a move, so nobody knows when the task arrived here.
+        work.walk.add(Cause::Unattributed, ns);
+    } else {
+        work.span(cpu, clock_ns - ns, clock_ns);
+        split::<H>(task, &storage.start, work, Work::HOOK);
+    }
+    if moved.ns == 0 {
+        moved.parts = [0; CAUSES];
+    }
+    add_all(&mut moved.parts, &work.walk.parts);
+    moved.ns = elsewhere_ns;
+}
+
+/// Begins the wait segment of a `task` that moves to `cpu`.
+#[inline(never)]
+pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+    start.is_seen = 1;
+    start.switches = task.switches();
+    start.cpu = cpu;
+    start.group_ran_ns = 0;
+    if task.sleeps_on_queue() {
+        start.limit = ASLEEP;
+        return;
+    }
+    let limit = if task.is_throttled() { start.limit } else { 0 };
+    start.limit = 0;
+    if limit != 0 || !H::throttles_tasks() {
+        let queue = task.far_queue(cpu);
+        start.queue = queue.address;
+        start.throttle_ns = queue.throttled_ns_at_0;
+        // Where its group has quota, the task can run again (`enqueue_throttled_task`).
+        start.limit = if queue.is_throttled { limit } else { 0 };
+        if start.limit != 0 && (start.throttle_ns as i64) >= 0 {
+            start.is_seen = NO_CLOCK;
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Splits a wait segment by cause, into parts that sum to it.
+//!
+//! The history of the CPU explains a segment. While the CPU ran other tasks, the task waited behind them. While the CPU ran nobody,
+//! the task was being woken. Throttled time is taken from the beginning of a segment, because the quota took the task off its CPU;
+//! who ran during that time does not matter.
+
+use crate::{
+    CAUSES, Cause, Loss,
+    booking::Shares,
+    culprits::{Place, kind},
+    history::{IDLE, KERNEL},
+    host::{Host, Task},
+    look_back::{Charge, Walk},
+    segment::{ASLEEP, NO_CLOCK, RUNTIME, Start},
+    verifier::{get, set},
+};
+
+/// A wait of more than 0 ns that ends now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    /// When the task was queued on this CPU; 0: it was not queued here.
+    pub queued_ns: u64,
+    /// The clock of this CPU.
+    pub clock_ns: u64,
+    /// The earlier segments of the wait, on other CPUs.
+    pub elsewhere_ns: u64,
+    /// All segments.
+    pub ns: u64,
+    /// The bucket of the histogram.
+    pub bucket: u64,
+    /// This CPU.
+    pub cpu: u32,
+    /// Unused.
+    pub padding: u32,
+}
+
+impl Wait {
+    /// Writes the wait to memory, so that the verifier does not know its values.
+    #[inline(always)]
+    pub(crate) fn put(self, wait: &mut Self) {
+        set(&mut wait.queued_ns, self.queued_ns);
+        set(&mut wait.clock_ns, self.clock_ns);
+        set(&mut wait.elsewhere_ns, self.elsewhere_ns);
+        set(&mut wait.ns, self.ns);
+        set(&mut wait.bucket, self.bucket);
+        set(&mut wait.cpu, self.cpu);
+    }
+
+    #[inline(always)]
+    pub(crate) fn taken_from(wait: &mut Self) -> Self {
+        Self {
+            queued_ns: get(&mut wait.queued_ns),
+            clock_ns: get(&mut wait.clock_ns),
+            elsewhere_ns: get(&mut wait.elsewhere_ns),
+            ns: get(&mut wait.ns),
+            bucket: get(&mut wait.bucket),
+            cpu: get(&mut wait.cpu),
+            padding: 0,
+        }
+    }
+}
+
+/// The working memory in which a wait is split.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    pub(crate) wait: Wait,
+    /// The parts of the wait or segment, and the walk over the history.
+    pub walk: Walk,
+    pub(crate) charges: Charges,
+    pub(crate) shares: Shares,
+}
+
+/// Charges the culprits of a wait, in the table of culprits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Charges {
+    victim: u64,
+    /// The clock of the charging CPU.
+    pub(crate) clock_ns: u64,
+    /// The CPU whose history is read.
+    pub(crate) cpu: u32,
+    /// The CPU whose table records charges; [`Work::NOBODY`]: none are recorded.
+    pub(crate) charging: u32,
+    /// Not 0: those who ran are not charged.
+    is_silent: u64,
+}
+
+/// [`Charges`] with their host.
+pub(crate) struct Charging<'c, H> {
+    charges: &'c mut Charges,
+    host: core::marker::PhantomData<H>,
+}
+
+impl Charges {
+    #[inline(always)]
+    pub(crate) fn by<H: Host>(&mut self) -> Charging<'_, H> {
+        Charging { charges: self, host: core::marker::PhantomData }
+    }
+}
+
+impl<H: Host> Charge for Charging<'_, H> {
+    #[inline(always)]
+    fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>) {
+        let charging = get(&mut self.charges.charging);
+        let victim = get(&mut self.charges.victim);
+        let is_silent = charging == Work::NOBODY || get(&mut self.charges.is_silent) != 0;
+        if is_silent || !is_charged::<H>(who, victim) {
+            return;
+        }
+        let (history, number) = match slice {
+            Some(number) => (get(&mut self.charges.cpu), number),
+            None => (Work::NOBODY, 0),
+        };
+        let place = Place { cpu: charging, history, number }.packed(kind::RAN);
+        H::charge(victim, who, ns, get(&mut self.charges.clock_ns), place);
+    }
+}
+
+/// Returns whether `who` is charged. Kernel threads and tasks of the victim's own cgroup are charged only if culprits are single
+/// tasks.
+#[inline(always)]
+pub(crate) fn is_charged<H: Host>(who: u64, victim: u64) -> bool {
+    match who {
+        IDLE => false,
+        KERNEL => H::blames_tasks(),
+        who => H::blames_tasks() || who != victim,
+    }
+}
+
+impl Work {
+    /// Index in the map: for programs that hold the lock of a run queue.
+    pub const HOOK: u32 = 0;
+    /// Index in the map: for the reader.
+    pub const READER: u32 = 1;
+    /// No CPU.
+    pub const NOBODY: u32 = 0xffff;
+
+    /// Begins to split a wait or a segment. `charging`: the CPU whose table of culprits is charged.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
+        for cause in 0..CAUSES {
+            set(&mut self.walk.parts[cause], 0);
+        }
+        self.walk.victim = victim;
+        self.charges.victim = victim;
+        self.charges.charging = charging;
+        self.charges.is_silent = 0;
+        self.charges.clock_ns = clock_ns;
+    }
+
+    /// Sets the CPU, and the span of time to look back over.
+    #[inline(always)]
+    pub(crate) fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
+        self.charges.cpu = cpu;
+        self.walk.from_ns = from_ns;
+        self.walk.to_ns = to_ns;
+    }
+
+    #[inline(always)]
+    fn part(&self, cause: Cause) -> u64 {
+        self.walk.parts[cause as usize]
+    }
+
+    /// Replaces the unattributed time by these causes.
+    #[inline(always)]
+    fn explain(&mut self, kernel_ns: u64, idle_ns: u64, own_ns: u64, other_ns: u64) {
+        set(&mut self.walk.parts[Cause::Unattributed as usize], 0);
+        self.walk.add(Cause::Kernel, kernel_ns);
+        self.walk.add(Cause::Wakeup, idle_ns);
+        self.walk.add(Cause::OwnCgroup, own_ns);
+        self.walk.add(Cause::OtherCgroup, other_ns);
+    }
+
+    /// Charges the cgroup `limit`, which was out of quota for `ns`.
+    #[inline(always)]
+    fn charge_limit<H: Host>(&mut self, limit: u64, ns: u64) {
+        let charges = &mut self.charges;
+        let charging = get(&mut charges.charging);
+        if charging != Self::NOBODY {
+            let place =
+                Place { cpu: charging, history: get(&mut charges.cpu), number: 0 }.packed(kind::LIMITED);
+            H::charge(get(&mut charges.victim), limit, ns, get(&mut charges.clock_ns), place);
+        }
+    }
+}
+
+/// Splits the segment that is the span of `work`, which has no parts yet.
+#[inline(never)]
+pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
+    let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
+    let is_seen = start.is_of(task);
+    let is_missed = is_seen && start.cpu != cpu;
+    let loss = match start.limit {
+        RUNTIME if is_seen => Some(Loss::OutOfRuntime),
+        ASLEEP if is_seen => Some(Loss::MovedAsleep),
+        _ => None,
+    };
+    if let Some(loss) = loss {
+        lose::<H>(loss, which);
+    }
+    // After a move that the hook missed, nobody knows whether the task could run here.
+    if loss.is_some() || is_missed && (start.limit != 0 || !H::throttles_tasks()) {
+        work.walk.add(Cause::Unattributed, to_ns - from_ns);
+        return;
+    }
+    let is_seen = is_seen && !is_missed;
+    if is_seen && start.is_seen == NO_CLOCK {
+        work.charges.is_silent = 1;
+        H::look_back(which);
+        throttled_without_clock::<H>(start, work);
+        lose::<H>(Loss::MovedThrottled, which);
+        return;
+    }
+    let throttled_ns = throttled_ns::<H>(task, start, is_seen, work);
+    out_of_quota::<H>(task, start, work, throttled_ns);
+    H::look_back(which);
+    if is_seen && work.part(Cause::Unattributed) != 0 {
+        beyond_history::<H>(task, start, work);
+    }
+    if task.is_real_time() && doubt_wakeup(work) {
+        lose::<H>(Loss::OutOfRuntime, which);
+    }
+}
+
+/// Counts a loss, but not each time that the reader sees it.
+#[inline(always)]
+fn lose<H: Host>(loss: Loss, which: u32) {
+    if which == Work::HOOK {
+        H::lost(loss);
+    }
+}
+
+/// Limit of a plausible wakeup. No CPU takes longer to wake up: the deepest idle states take some 200 us. If the CPU of a woken
+/// real-time or deadline task ran nobody for longer, the task had no runtime left.
+pub(crate) const LONGEST_WAKEUP_NS: u64 = 1_000_000;
+
+#[inline(always)]
+fn doubt_wakeup(work: &mut Work) -> bool {
+    let idle_ns = work.part(Cause::Wakeup);
+    let is_doubtful = idle_ns > LONGEST_WAKEUP_NS;
+    if is_doubtful {
+        work.walk.parts[Cause::Wakeup as usize] = 0;
+        work.walk.add(Cause::Unattributed, idle_ns);
+    }
+    is_doubtful
+}
+
+/// Returns the throttled time of a segment on this CPU. If it is longer than the segment, all of the segment was throttled.
+#[inline(always)]
+fn throttled_ns<H: Host>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
+    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
+    // runs on.
+    if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
+        return 0;
+    }
+    if start.queue != task.queue() || (!H::throttles_tasks() && task.is_real_time()) {
+        return 0;
+    }
+    let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
+    start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
+}
+
+/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU does not idle while a task can run, so
+/// idle time is throttled time. While others ran, the task was throttled or waited for them.
+#[inline(always)]
+fn throttled_without_clock<H: Host>(start: &Start, work: &mut Work) {
+    let idle_ns = work.part(Cause::Wakeup);
+    let other_ns = get(&mut work.walk.to_ns) - get(&mut work.walk.from_ns) - idle_ns;
+    for part in &mut work.walk.parts {
+        set(part, 0);
+    }
+    work.walk.add(Cause::Unattributed, other_ns);
+    if idle_ns != 0 {
+        work.walk.add(Cause::Throttled, idle_ns);
+        work.charge_limit::<H>(start.limit, idle_ns);
+    }
+}
+
+/// Takes throttled time from the beginning of the span.
+#[inline(always)]
+fn out_of_quota<H: Host>(task: H::Task, start: &Start, work: &mut Work, throttled_ns: u64) {
+    let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
+    if throttled_ns == 0 {
+        return;
+    }
+    work.walk.add(Cause::Throttled, throttled_ns);
+    work.walk.from_ns += throttled_ns;
+    let mut limit = start.limit;
+    if !H::throttles_tasks() {
+        // Before Linux 6.18 the quota may have run out while the task was queued, after `start` was recorded.
+        task.find_limit(&mut limit);
+    }
+    work.charge_limit::<H>(limit, throttled_ns);
+}
+
+/// Explains the part of a segment that is older than the history, if the hook saw the segment begin. That part is what the CPU did
+/// since then, less what the history explains. The culprits stay unknown. The group's run time includes its child groups, so here
+/// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
+/// and the unknown time.
+#[inline(never)]
+fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
+    let Some(ring) = H::ring(work.charges.cpu) else { return };
+    // 0 for a task of the root, or after a move to this CPU. After a move to another cgroup the sum belongs to another group.
+    if start.group_ran_ns == 0 || start.group != task.group() {
+        return;
+    }
+    let group_ran_ns = task.group_ran_ns();
+    let unknown_ns = work.part(Cause::Unattributed);
+    let before_ns = unknown_ns + work.part(Cause::Throttled);
+    let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
+    let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
+    let kernel_ns = rest(ring.kernel_ns - start.kernel_ns, work.part(Cause::Kernel)).min(unknown_ns);
+    let idle_ns = rest(ring.idle_ns - start.idle_ns, work.part(Cause::Wakeup)).min(unknown_ns - kernel_ns);
+    let own_ns = rest(group_ran_ns.saturating_sub(start.group_ran_ns), work.part(Cause::OwnCgroup))
+        .min(unknown_ns - kernel_ns - idle_ns);
+    work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
+}

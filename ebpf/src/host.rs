@@ -1,0 +1,204 @@
+//! What the arithmetic in [`cgscope_layout`] needs of the kernel.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_loop;
+use cgscope_layout::{
+    Loss, culprits,
+    culprits::Pairs,
+    history::Ring,
+    host::{self, FarQueue, Host, Step},
+    look_back,
+    split::Work,
+    wire::CpuCounters,
+};
+
+use crate::{
+    kernel::{Task, blame_tasks, counts_by_cpu, throttles_tasks},
+    maps,
+};
+
+/// The running kernel.
+pub struct Kernel;
+
+impl Host for Kernel {
+    type Task = Task;
+
+    #[inline(always)]
+    fn throttles_tasks() -> bool {
+        throttles_tasks()
+    }
+
+    #[inline(always)]
+    fn blames_tasks() -> bool {
+        blame_tasks()
+    }
+
+    #[inline(always)]
+    fn counts_by_cpu() -> bool {
+        counts_by_cpu()
+    }
+
+    #[inline(always)]
+    fn ring(cpu: u32) -> Option<&'static mut Ring> {
+        maps::ring(cpu)
+    }
+
+    #[inline(always)]
+    fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
+        maps::pairs(cpu)
+    }
+
+    #[inline(always)]
+    fn pairs_read_ns() -> u64 {
+        maps::pairs_read_ns()
+    }
+
+    #[inline(always)]
+    fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
+        maps::cpu_counters(cpu)
+    }
+
+    #[inline(always)]
+    fn work(which: u32) -> Option<&'static mut Work> {
+        maps::work(which)
+    }
+
+    #[inline(always)]
+    fn lost(loss: Loss) {
+        maps::lost(loss);
+    }
+
+    #[inline(always)]
+    fn look_back(which: u32) {
+        look_back(which);
+    }
+
+    #[inline(always)]
+    fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
+        enter_charge(victim, who, ns, clock_ns, packed);
+    }
+
+    #[inline(always)]
+    fn repeat(times: u32, step: Step, which: u32) {
+        let mut which = which;
+        let step = match step {
+            Step::Slices => one_step as *mut c_void,
+            Step::Blocks => one_step_of_blocks as *mut c_void,
+        };
+        // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
+        // SAFETY: the callback gets what it expects.
+        unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
+    }
+}
+
+/// Exported, because the verifier checks an exported function only once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look_back(which: u32) -> u32 {
+    look_back::look_back::<Kernel>(which);
+    0
+}
+
+/// Takes only numbers and is exported, so that the verifier checks it once, not at each call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) -> u32 {
+    culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
+    0
+}
+
+extern "C" fn one_step(_: u64, which: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    look_back::step::<Kernel>(unsafe { *which.cast::<u32>() }).into()
+}
+
+extern "C" fn one_step_of_blocks(_: u64, which: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    look_back::step_of_blocks::<Kernel>(unsafe { *which.cast::<u32>() }).into()
+}
+
+impl host::Task for Task {
+    #[inline(always)]
+    fn switches(self) -> u64 {
+        Self::switches(self)
+    }
+
+    #[inline(always)]
+    fn run_delay_ns(self) -> u64 {
+        Self::run_delay_ns(self)
+    }
+
+    #[inline(always)]
+    fn last_queued_ns(self) -> u64 {
+        Self::last_queued_ns(self)
+    }
+
+    #[inline(always)]
+    fn cpu(self) -> u32 {
+        self.run_queue().cpu()
+    }
+
+    #[inline(always)]
+    fn clock_ns(self) -> u64 {
+        self.run_queue().clock_ns()
+    }
+
+    #[inline(always)]
+    fn cgroup_id(self) -> u64 {
+        self.cgroup_id_rarely()
+    }
+
+    #[inline(always)]
+    fn group(self) -> u64 {
+        self.group_address()
+    }
+
+    #[inline(always)]
+    fn group_ran_ns(self) -> u64 {
+        Self::group_ran_ns(self)
+    }
+
+    #[inline(always)]
+    fn is_real_time(self) -> bool {
+        Self::is_real_time(self)
+    }
+
+    #[inline(always)]
+    fn gives_way_to(self, next: Self) -> bool {
+        let (from, to) = (self.prio(), next.prio());
+        // Deadline tasks have a `prio` below 0. The stopper thread, which moves tasks between CPUs, precedes all others but has
+        // `prio` 0.
+        from < to && (from >= 0 || to > 0)
+    }
+
+    #[inline(always)]
+    fn is_throttled(self) -> bool {
+        Self::is_throttled(self)
+    }
+
+    #[inline(always)]
+    fn sleeps_on_queue(self) -> bool {
+        Self::sleeps_on_queue(self)
+    }
+
+    #[inline(always)]
+    fn queue(self) -> u64 {
+        self.cfs_rq().address()
+    }
+
+    #[inline(always)]
+    fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        self.cfs_rq().throttled_ns(address, cpu, clock_ns)
+    }
+
+    #[inline(always)]
+    fn far_queue(self, cpu: u32) -> FarQueue {
+        Self::far_queue(self, cpu)
+    }
+
+    #[inline(always)]
+    fn find_limit(self, limit: &mut u64) {
+        Self::find_limit(self, limit);
+    }
+}
