@@ -87,7 +87,7 @@ fn what_is_not_there_is_named() {
         (&["--node", "x"], &["--node takes a list"]),
         (&["--cpu", "0,8191"], &["no CPU 8191", "the online CPUs are 0"]),
         (&["--node", "1023"], &["no node 1023", "the nodes with CPUs are 0"]),
-        (&["--memory"], &["--memory looks at chosen processes"]),
+        (&["--memory"], &["--memory reads only chosen processes"]),
         (&["--", "/no/such/program"], &["No such file"]),
         (&["--", "/etc/passwd"], &["Permission denied"]),
         (&["--user", "no-such-user", "--", "true"], &["no user", "no-such-user"]),

@@ -101,7 +101,7 @@ fn assert_coarse(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    for word in words.iter().chain(&["; going on coarse"]) {
+    for word in words.iter().chain(&["; continuing in the coarse mode"]) {
         assert!(said.contains(word), "{word:?} is not in {said:?}");
     }
     let interval = json_lines(output).remove(0);

@@ -119,7 +119,7 @@ fn the_coarse_mode_says_so_and_shows_nothing_that_it_does_not_know() {
     top(&terminal, "--mode coarse --filter workload");
     terminal.wait_for("tasks on average");
     let screen = terminal.wait_for("workload");
-    for said in ["COARSE: as asked for", "there is no histogram"] {
+    for said in ["COARSE: as requested", "there is no histogram"] {
         assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
     }
     assert!(!screen.contains("  none waiting") && !screen.contains("behind "), "{screen}");

@@ -340,7 +340,7 @@ fn tests_do_not_read_the_settings_of_whoever_runs_them() {
     fs::write(folder.join("settings.toml"), "view = \"numa\"\n").expect("a file of ours");
     let output = cgscope().args(["top", "--sort", "ran on"]).env("HOME", home.path()).output();
     let said = stderr(&output.expect("cgscope is executed"));
-    assert!(said.contains("is no column of cgroups"), "{said}");
+    assert!(said.contains("the list of cgroups has no column"), "{said}");
 }
 
 #[test]
