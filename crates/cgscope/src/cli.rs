@@ -66,9 +66,9 @@ Examples:
     Stat(Stat),
     /// Count the states of threads, like psn: on a CPU, runnable, throttled, blocked
     ///
-    /// Reads the states of all threads many times, at random moments, and counts them by group. The column samples shows how often a
-    /// thread of the group was seen, avg_threads the average number of threads in the group. Columns for -g and -G: comm (digits as
-    /// *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu, username, exe, cmdline.
+    /// Reads the states of all threads many times, at random moments, and counts them by group. The column samples shows how
+    /// often a thread of the group was seen, avg_threads the average number of threads in the group. Columns for -g and -G: comm
+    /// (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu, username, exe, cmdline.
     #[command(after_long_help = "\
 Examples:
   sudo cgscope sample                     five seconds, by command name and state
@@ -98,10 +98,10 @@ Examples:
     Replay(Replay),
     /// Compare two recordings and show which changes are more than noise
     ///
-    /// Prints each figure of both recordings and its change, the largest change first. To find out what chance can do,
-    /// cgscope splits both recordings into blocks of time and assigns these to two sides at random, many times. A change is more than
-    /// noise if it is large enough to matter and if, in fewer than 1% of these assignments, any figure of the table changes as clearly.
-    /// See docs/diff.md.
+    /// Prints each figure of both recordings and its change, the largest change first. To find out what chance can do, cgscope
+    /// splits both recordings into blocks of time and assigns these to two sides at random, many times. A change is more than
+    /// noise if it is large enough to matter and if, in fewer than 1% of these assignments, any figure of the table changes as
+    /// clearly. See docs/diff.md.
     #[command(after_long_help = "\
 Examples:
   cgscope diff before.rec after.rec       the largest changes
@@ -142,8 +142,8 @@ pub struct Select {
     /// Also show on which NUMA nodes the memory of the selected processes lies
     ///
     /// Reads the 16 processes with the most CPU time, at most once a second. The kernel walks the page tables of each process,
-    /// which takes a few milliseconds per GiB of 4 KiB pages. The process cannot map memory during the walk. All walks together take at
-    /// most 1 % of the time.
+    /// which takes a few milliseconds per GiB of 4 KiB pages. The process cannot map memory during the walk. All walks together
+    /// take at most 1 % of the time.
     #[arg(long, hide_short_help = true, help_heading = selectors::HEADING)]
     pub memory: bool,
 

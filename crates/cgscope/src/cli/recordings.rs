@@ -62,8 +62,8 @@ pub struct Record {
     /// Keep only the last TIME, until a trigger saves it
     ///
     /// SIGUSR1 also saves it. The directory FILE.ring holds the data in segments; each segment is a recording. The directory is
-    /// removed at the end, but remains if cgscope is killed. A saved file is named after the time of its trigger in UTC, FILE-20261121T101500.000Z.rec, unless
-    /// --triggers is 1.
+    /// removed at the end, but remains if cgscope is killed. A saved file is named after the time of its trigger in UTC,
+    /// FILE-20261121T101500.000Z.rec, unless --triggers is 1.
     #[arg(long, value_name = "TIME", value_parser = long_time, conflicts_with = "rotation", help_heading = FLIGHT)]
     pub keep: Option<Duration>,
 

@@ -34,9 +34,9 @@ pub struct Stat {
 
     /// Show off-CPU time by kernel stack
     ///
-    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest stacks. Cost: one stack walk per
-    /// 100 µs that a thread is blocked. Without this option there is one walk per 10 ms (with a command:
-    /// 1 ms), which is enough to show the kind of blocking.
+    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest stacks. Cost: one stack
+    /// walk per 100 µs that a thread is blocked. Without this option there is one walk per 10 ms (with a command: 1 ms), which is
+    /// enough to show the kind of blocking.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub offcpu: Option<Option<PathBuf>>,
 

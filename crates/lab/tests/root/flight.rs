@@ -53,10 +53,10 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
         "--trigger",
         &trigger,
     ]);
-    recording.wait_for("it is watched in case one comes");
+    recording.wait_for("the trigger works once a task enters it");
     thread::sleep(patience(5_000));
     let load = Load::busy_loop(Some(&cgroup));
-    recording.wait_for("freezing the 3.00s before and the 2.00s after");
+    recording.wait_for("saving the 3.00s before and the 2.00s after");
     let (code, said) = recording.wait();
     drop(load);
     // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
@@ -107,12 +107,12 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let (short, _out) = Load::workload(&["blink", "2", "60"], Some(&cgroup));
     let args = ["-o", &file, "-i", "500ms", "--keep", "1m", "--after", "1", "--triggers", "1"];
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
     // The trigger needs enough waits of 80 ms and more in half a second. Start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
-    recording.wait_for("freezing the 1m00s before and the 1.00s after");
+    recording.wait_for("saving the 1m00s before and the 1.00s after");
     let (code, said) = recording.wait();
     drop((short, long));
     assert!(matches!(code, Some(0 | 1)), "{said}");
@@ -134,19 +134,19 @@ fn sigusr1_freezes_and_the_recorder_goes_on() {
     let dir = Dir::new("usr1");
     let file = dir.file("f.rec");
     let mut recording = Recording::start(&["-o", &file, "-i", "100ms", "--keep", "2", "--after", "500ms"]);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("SIGUSR1; freezing");
+        recording.wait_for("SIGUSR1; saving");
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("is in what is being frozen already");
-        recording.wait_for("froze ");
+        recording.wait_for("the part that is being saved already covers this moment");
+        recording.wait_for("cgscope: saved ");
     }
     recording.signal(libc::SIGINT);
     let (code, said) = recording.wait();
     assert!(matches!(code, Some(0 | 1)), "{said}");
-    assert!(said.contains("2 parts frozen"), "{said}");
+    assert!(said.contains("2 parts saved"), "{said}");
     let files = recordings(dir.path());
     assert_eq!(files.len(), 2, "{files:?}: {said}");
     for file in files {
@@ -164,10 +164,10 @@ fn what_is_being_frozen_at_the_end_is_frozen_as_far_as_it_goes() {
     let file = dir.file("f.rec");
     let mut recording =
         Recording::start(&["-o", &file, "-i", "100ms", "--keep", "1m", "--after", "1h", "--triggers", "1"]);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(500));
     recording.signal(libc::SIGUSR1);
-    recording.wait_for("SIGUSR1; freezing");
+    recording.wait_for("SIGUSR1; saving");
     thread::sleep(patience(500));
     recording.signal(libc::SIGTERM);
     let (code, said) = recording.wait();
@@ -192,9 +192,9 @@ fn a_ring_stays_within_its_size_and_its_time() {
         let mut recording =
             Recording::start(&["-o", &file, "-i", "10ms", "--keep", keep, "--ring-size", limit]);
         let ring = PathBuf::from(dir.file("f.rec.ring"));
-        recording.wait_for("the first Sample takes");
+        recording.wait_for("the first sample takes");
         if limit == "256K" {
-            recording.wait_for("--ring-size allows more");
+            recording.wait_for("use --ring-size");
         }
         let (end, mut sizes, mut files) = (Instant::now() + patience(3_000), Vec::new(), 0);
         while Instant::now() < end {
@@ -208,7 +208,7 @@ fn a_ring_stays_within_its_size_and_its_time() {
         recording.signal(libc::SIGTERM);
         let (code, said) = recording.wait();
         assert!(matches!(code, Some(0 | 1)), "{said}");
-        assert!(said.contains("nothing triggered, so nothing is frozen"), "{said}");
+        assert!(said.contains("no trigger fired, so nothing is saved"), "{said}");
         assert!(!ring.exists() && recordings(dir.path()).is_empty(), "{said}");
         if limit == "256K" {
             let most = sizes.iter().max().expect("it was looked at");
@@ -226,12 +226,12 @@ fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
     let file = dir.file("f.rec");
     let args = ["-o", &file, "-i", "100ms", "--keep", "2"];
     let mut recording = Recording::start(&args);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(2_500));
 
     let second = run(&[&["record"], &args[..], &["-d", "1"]].concat());
     assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
-    assert!(stderr(&second).contains("another cgscope that still runs"), "{}", stderr(&second));
+    assert!(stderr(&second).contains("another cgscope that is running"), "{}", stderr(&second));
 
     recording.kill();
     let ring = PathBuf::from(dir.file("f.rec.ring"));
@@ -264,7 +264,7 @@ fn a_full_disk_leaves_the_ring() {
     let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "10ms", "-d", "60s", "--keep", "1h"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("the ring remains in"), "{said}");
     let segments = recordings(&dir.path().join("f.rec.ring"));
     let (last, _) = segments.split_last().expect("segments");
     let (samples, ending) = read(last);
@@ -278,7 +278,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
     let args =
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
-    recording.wait_for("--ring-size allows more");
+    recording.wait_for("use --ring-size");
     // The recorder goes on: its ring is intact.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
@@ -288,7 +288,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
     recording.signal(libc::SIGTERM);
     let (code, said) = recording.wait();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("2 parts could not be frozen; the ring stays in"), "{said}");
+    assert!(said.contains("2 parts could not be saved; the ring remains in"), "{said}");
     assert!(recordings(dir.path()).is_empty(), "nothing is left of the copies");
     let ring = recordings(&dir.path().join("f.rec.ring"));
     assert!(ring.iter().all(|segment| !read(segment).0.is_empty()) && ring.len() >= 4, "{ring:?}");
@@ -311,10 +311,10 @@ fn a_second_interrupt_gives_up_the_copy_and_leaves_nothing_half() {
             "--triggers",
             "1",
         ]);
-        recording.wait_for("the first Sample takes");
+        recording.wait_for("the first sample takes");
         thread::sleep(patience(500));
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("SIGUSR1; freezing");
+        recording.wait_for("SIGUSR1; saving");
         recording.signal(libc::SIGINT);
         thread::sleep(Duration::from_micros(wait_us));
         recording.signal(libc::SIGINT);

@@ -160,7 +160,7 @@ fn assert_a_full_disk_ends_the_recording(kib: u32) {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full"), "{said}");
     let (samples, ending) = read(Path::new(&file));
-    assert!(said.contains(&format!("the {} Samples before it are in {file}", samples.len())), "{said}");
+    assert!(said.contains(&format!("the {} samples before the failure are in {file}", samples.len())), "{said}");
     assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{kib} KiB: {ending}");
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(1), "a Sample is missing: {}", stderr(&report));
@@ -312,7 +312,7 @@ fn nonsense_is_refused_before_anything_starts() {
         (&["--trigger", "p99>10ms"], "--keep"),
         (&["--keep", "1m", "--trigger", "p99>10"], "'p99>10ms'"),
         (&["--keep", "1m", "--trigger", "latency>10ms"], "'throttled>20%'"),
-        (&["--keep", "1m", "--mode", "coarse", "--trigger", "p99>10ms"], "the coarse mode does not know"),
+        (&["--keep", "1m", "--mode", "coarse", "--trigger", "p99>10ms"], "the coarse mode does not measure"),
     ] {
         let output = run(&[&["record", "-o", &file], args, &["--", "touch", &started]].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

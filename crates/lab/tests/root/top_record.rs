@@ -61,7 +61,7 @@ fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.matches("the disk is full").count(), 1, "it is said once: {said}");
-    assert!(said.contains("what is shown after that is not recorded"), "{said}");
+    assert!(said.contains("from now on nothing is recorded"), "{said}");
     let shown = json_lines(&output);
     assert_eq!(shown.len(), 300, "{said}");
     let (samples, ending) = read(Path::new(&file));
@@ -121,7 +121,7 @@ fn the_screen_says_that_it_records_and_where_when_it_is_left() {
     let left = |screen: &str| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words));
     let screen = terminal.wait_until(left, "its end");
     // Messages from before the screen was drawn are visible again.
-    for said in ["it is kept as", "Samples, ", "`cgscope replay "] {
+    for said in ["it is kept as", "samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }
     terminal.assert_given_back();

@@ -106,7 +106,7 @@ fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
     daemon.kill();
     recording.wait_for("has gone");
     daemon.begin();
-    recording.wait_for("the daemon was started anew");
+    recording.wait_for("the daemon was restarted");
     assert_eq!(recording.wait().0, Some(1));
     let (samples, ending) = crate::recording::read(std::path::Path::new(&file));
     assert!(samples.len() >= 4, "{}", samples.len());
