@@ -94,7 +94,7 @@ impl<'a> Flight<'a> {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
         say!(
-            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {}, at {}",
+            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {}, on {}",
             duration(self.keep_ns),
             self.ring.directory.display(),
             units::bytes(self.options.ring_size),
@@ -232,7 +232,7 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Adds to an error where the ring is, which remains.
+    /// Adds to an error that the ring remains, and where it is.
     fn left_after(&mut self, mut error: Error) -> Error {
         // Let a running copy finish.
         self.settle(true);

@@ -109,7 +109,7 @@ fn a_quota_of_60_instead_of_50_percent_is_found_with_its_size() {
     );
 
     let words = stdout(&run(&["diff", &before, &after]));
-    for said in ["Changed most: ", "A limit was changed: quota of", "more than noise", "throttled", path] {
+    for said in ["Largest change: ", "A limit changed: quota of", "more than noise", "throttled", path] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
 
@@ -154,7 +154,7 @@ fn torn_and_empty(dir: &Dir, good: &str) {
         stdout(&torn)
     );
     assert_eq!(short.status.code(), Some(1));
-    assert!(stderr(&short).contains("nothing can be said about noise"), "{}", stderr(&short));
+    assert!(stderr(&short).contains("too few intervals to distinguish changes from noise"), "{}", stderr(&short));
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("empty") && stdout(&empty).is_empty(), "{}", stderr(&empty));
 }

@@ -295,7 +295,7 @@ fn what_is_there_is_not_overwritten() {
     let output = export(&file, "csv", &out);
     assert_eq!(output.status.code(), Some(2));
     let words = stderr(&output);
-    assert!(words.contains("holds something") && words.contains("name another"), "{words}");
+    assert!(words.contains("is not empty") && words.contains("name another"), "{words}");
     assert_eq!(fs::read_to_string(&out).expect("it is there"), "yesterday");
     fs::write(&out, "").expect("a file of ours");
     assert_eq!(export(&file, "csv", &out).status.code(), Some(0), "an empty file may be written");

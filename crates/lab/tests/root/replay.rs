@@ -269,7 +269,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (dir.file("empty"), "is empty"),
         (dir.file("foreign"), "is not a cgscope recording"),
         (dir.file("head"), "ends before its header does"),
-        (dir.file("single"), "holds 1 Sample, and an interval lies between two"),
+        (dir.file("single"), "holds 1 sample, but an interval needs two"),
         (format!("{good} --at 5m"), "that is not in the recording"),
         (format!("{good} --at soon"), "a time is one of day in UTC"),
         (format!("{good} --speed 100"), "a speed is a number from 0.25 to 64"),

@@ -205,6 +205,6 @@ fn a_page_replaces_a_former_one_and_nothing_else() {
     let refused = run(&["report", &file, "--html", &file]);
     assert_eq!(refused.status.code(), Some(2));
     let words = stderr(&refused);
-    assert!(words.contains("something else than a page") && words.lines().count() == 1, "{words}");
+    assert!(words.contains("something other than a report page") && words.lines().count() == 1, "{words}");
     assert_eq!(fs::read(&file).expect("a recording"), before);
 }

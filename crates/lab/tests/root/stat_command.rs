@@ -218,7 +218,7 @@ fn what_no_file_takes_is_told_on_standard_error() {
     let said = run_full(&["--json", "-o", "/dev/full"]);
     assert!(said.contains(r#"so here it is: {"schema":"cgscope.stat/1""#), "{said}");
     let said = run_full(&["--offcpu=/dev/full"]);
-    assert!(said.contains(&format!("the stacks {full}, so only the largest are told")), "{said}");
+    assert!(said.contains(&format!("the stacks {full}, so only the largest are printed")), "{said}");
     assert!(said.contains("nanosleep") && said.contains("It ended with exit code 3"), "{said}");
 
     let output = run(&["stat", "--offcpu=/dev/full", "1", "1"]);

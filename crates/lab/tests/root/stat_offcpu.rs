@@ -107,7 +107,7 @@ fn a_file_of_somebody_else_stays() {
         let offcpu = format!("--offcpu={file}");
         for rest in [&["1", "1"][..], &["--", "touch", &ran]] {
             let output = run(&[&["stat", &offcpu], rest].concat());
-            assert_one_sentence(&output, &[name, "something else than stacks of cgscope", "another file"]);
+            assert_one_sentence(&output, &[name, "something other than stacks of cgscope", "another file"]);
             assert_eq!(fs::read_to_string(&file).expect("it is there"), "dear all\n");
         }
     }

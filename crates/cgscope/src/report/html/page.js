@@ -18,7 +18,7 @@ function tiles({ total, exact }) {
     element("div", { title: says }, element("dt", {}, name), element("dd", { "data-value": value }, words))));
 }
 
-// A section with something in it is shown.
+// Shows a section that has content.
 function section(id) {
   const found = document.getElementById(id);
   found.hidden = false;
