@@ -97,7 +97,8 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // /proc only shows changes between two readings. So the first reading precedes the command, and the last its reaping.
+        // /proc only shows changes between two readings. So the first reading must be before the command starts, and the last
+        // one before it is reaped.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
@@ -191,7 +192,7 @@ impl Session {
                 }
                 () = self.signals.any() => {
                     if self.ending.is_some() {
-                        return Err(Error::incomplete("interrupted twice: the last interval was given up"));
+                        return Err(Error::incomplete("interrupted twice: the last interval is not measured"));
                     }
                     self.end(End::Interrupted);
                 }
@@ -312,7 +313,7 @@ impl Session {
         }
         match end {
             End::TargetGone => {
-                say!("cgscope: {}: {}; figures are up to that moment", self.title, words(end));
+                say!("cgscope: {}: {}; the figures end at that moment", self.title, words(end));
             }
             End::CommandEnded(status) if !status.success() => say!("cgscope: {}", words(end)),
             _ => {}
@@ -320,7 +321,7 @@ impl Session {
         exit(end)
     }
 
-    /// The end of a recording after an error. Exit code 0 means that nobody reads the output any more.
+    /// The end of a recording after an error. Exit code 0 means that the reader of the output closed the pipe.
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }

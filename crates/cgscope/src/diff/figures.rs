@@ -8,7 +8,7 @@ use cgscope_model::{
 
 pub fn subject(subject: &DiffSubject) -> String {
     match subject {
-        DiffSubject::All => "all that was recorded".into(),
+        DiffSubject::All => "the whole recording".into(),
         DiffSubject::Cgroup { path } => match CgroupName::of(path).words() {
             Some(owner) => format!("{path} ({owner})"),
             None => path.to_string(),

@@ -87,7 +87,7 @@ impl<'a> Printer<'a> {
             Some(View::Cgroups) => ListKind::Cgroups,
             Some(view) => {
                 return Err(Error::could_not_run(format!(
-                    "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}: that is on the screen alone",
+                    "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}, which only the screen shows",
                     view.name()
                 )));
             }

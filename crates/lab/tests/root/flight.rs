@@ -61,7 +61,7 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     drop(load);
     // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
     assert!(matches!(code, Some(0 | 1)), "{said}");
-    assert!(said.contains(&format!("{trigger}: ")) && said.contains("they were throttled"), "{said}");
+    assert!(said.contains(&format!("{trigger}: ")) && said.contains("tasks were throttled"), "{said}");
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "the ring is removed: {said}");
 
     let (samples, ending) = read(Path::new(&file));

@@ -105,7 +105,7 @@ fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (V
     let mut said = BufReader::new(child.stderr.take().expect("it is ours"));
     let mut line = String::new();
     said.read_line(&mut line).expect("standard error is readable");
-    assert!(line.contains("looking at the threads"), "{line}");
+    assert!(line.contains("sampling the threads"), "{line}");
     let (start, before, throttled_before) = (Instant::now(), figures(), throttled_ns());
     let mut object = String::new();
     BufReader::new(child.stdout.take().expect("it is ours")).read_line(&mut object).expect("its output");

@@ -378,6 +378,6 @@ fn what_was_chosen_is_there_the_next_time_and_a_broken_file_is_left_alone() {
     terminal.press("u");
     terminal.press("2");
     quit(&terminal);
-    terminal.wait_for("and nothing is remembered");
+    terminal.wait_for("and nothing is saved");
     assert_eq!(fs::read_to_string(&file).expect("a file of ours"), broken);
 }

@@ -104,7 +104,7 @@ fn root_and_the_admin_group_see_everything() {
         assert!(pids.contains(&std::process::id().into()));
     }
     let output = daemon.as_user(ALICE, &[VIEWERS, ADMINS], &["hist", "0.3", "1"]);
-    assert!(!stderr(&output).contains("only of cgroups"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("only for cgroups"), "{}", stderr(&output));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_viewer_is_told_what_is_less_and_what_cannot_be() {
     let alice = |args: &[&str]| daemon.as_user(ALICE, &[VIEWERS], args);
     let says = stderr(&alice(&["hist", "50ms", "2"]));
     assert!(says.contains("the shortest interval here is 200 ms"), "{says}");
-    assert!(says.contains("tasks did that ended between two Samples"), "{says}");
+    assert!(says.contains("reports tasks that ended between two samples only by cgroup"), "{says}");
     for args in [
         &["hist", "-C", "0.3", "1"][..],
         &["stat", "--", "true"],

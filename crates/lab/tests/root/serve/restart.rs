@@ -54,11 +54,11 @@ fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
     std::thread::sleep(patience(1_500));
 
     daemon.kill();
-    viewer.wait_for("has gone; it is looked for until it is back");
+    viewer.wait_for("has gone; cgscope tries to reconnect");
     assert_nothing_new(&before);
     assert!(std::path::Path::new(&daemon.socket()).exists(), "what it could not take away");
     daemon.begin();
-    viewer.wait_for("the daemon is back: figures begin anew");
+    viewer.wait_for("the daemon is back: all figures start from 0");
     std::thread::sleep(patience(1_500));
     viewer.signal(libc::SIGINT);
     let (code, words) = viewer.wait();
@@ -80,7 +80,7 @@ fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
         Background::start(cgscope().args(["hist", "--connect", &daemon.socket(), "0.3", "-p", &pid]));
     std::thread::sleep(patience(1_000));
     daemon.kill();
-    viewer.wait_for("has gone; it is looked for until it is back");
+    viewer.wait_for("has gone; cgscope tries to reconnect");
     load.kill();
     daemon.begin();
     viewer.wait_for("the daemon refuses: ");
@@ -145,7 +145,7 @@ fn a_configuration_is_checked_and_read_again() {
     assert_eq!(code, Some(2));
     assert!(words.contains("`[socket] clients` is 0"), "{words}");
     daemon.process().signal(libc::SIGHUP);
-    daemon.process().wait_for("going on with the configuration of before");
+    daemon.process().wait_for("the previous configuration stays in use");
 
     daemon.configure("shortest_interval = \"500ms\"");
     daemon.process().signal(libc::SIGHUP);
@@ -196,7 +196,7 @@ fn who_is_no_admin_any_more_comes_back_as_a_user() {
     std::fs::write(daemon.config(), without).expect("a file of ours");
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
-    viewer.wait_for("the daemon is back: figures begin anew");
+    viewer.wait_for("the daemon is back: all figures start from 0");
     viewer.signal(libc::SIGINT);
     let (_, words) = viewer.wait();
     assert_eq!(words.matches("has gone").count(), 1, "only for what is another's: {words}");
