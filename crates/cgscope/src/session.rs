@@ -200,7 +200,8 @@ impl Session {
         }
     }
 
-    /// The next sample, whether it must not be compared with earlier ones, and why it is the last, if it is. Prints messages.
+    /// Returns the next sample, then true if it must not be compared with earlier ones, then the reason if it is the last one.
+    /// Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {
@@ -261,7 +262,7 @@ impl Session {
         }
     }
 
-    /// Why a sample is the last one, if it is. `end` is the reason that the feed reports.
+    /// The reason why a sample is the last one; `None` if it is not. `end` is the reason that the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
             return end.map(|end| self.ending.clone().unwrap_or(end));

@@ -43,7 +43,7 @@ pub fn name_of_group(gid: u32) -> String {
     parse_name_of_group(&file, gid).unwrap_or_else(|| gid.to_string())
 }
 
-/// The id of a user. `root` needs no user file, as an image with a single program may have none.
+/// The id of a user. `root` needs no user file, because an image with a single program may have none.
 pub fn user_id(name: &str) -> Result<u32, String> {
     if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }

@@ -135,7 +135,7 @@ impl Schedule {
     fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {
-            // First of all, because a new interval may have waited for a slow reader.
+            // Check for a new interval first, because one may be queued after a slow reading.
             for interval in intervals.try_iter() {
                 self.set_interval(interval, Instant::now());
             }

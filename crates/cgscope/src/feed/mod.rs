@@ -52,7 +52,7 @@ pub enum Demand {
 pub struct Events {
     events: mpsc::Receiver<Result<Event>>,
     demand: Box<dyn FnMut(Demand)>,
-    /// When to request the last sample; `None` if the feed ends by itself.
+    /// The time at which to request the last sample; `None` if the feed ends by itself.
     end: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }

@@ -116,7 +116,7 @@ pub struct Segments {
     stuck: Vec<Made>,
     removed: u64,
     removed_bytes: u64,
-    /// The most bytes on disk that one sample has added, including the start of a next segment.
+    /// The largest number of bytes on disk that one sample has added, including the start of a new segment.
     pub step_bytes: u64,
     /// A segment that was still needed was removed because of the size limit.
     pub shortened: bool,

@@ -72,7 +72,7 @@ impl IntervalReader {
         }
     }
 
-    /// The latest request, because a held key sends many. Waits for a request if there is nothing else to do.
+    /// Returns the latest request, because a held key sends many. Waits for a request if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,

@@ -1,4 +1,5 @@
-//! Fresh samples for pages. Before a periodic scrape, the sample is taken ahead; for any other scrape, when it arrives.
+//! Fresh samples for pages. For a periodic scrape, the sample is taken ahead; for any other scrape, it is taken when the scrape
+//! arrives.
 
 use std::{
     collections::VecDeque,

@@ -17,7 +17,7 @@ const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 pub enum Output {
     /// As with `time`: standard output belongs to the command.
     StandardError,
-    /// A new file, an older summary, which is replaced as a whole, or a pipe or a device.
+    /// A new file, an earlier summary (replaced as a whole), a pipe or a device.
     Place(Place),
 }
 

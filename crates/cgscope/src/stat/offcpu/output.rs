@@ -16,7 +16,7 @@ pub enum Format {
     Folded,
 }
 
-/// A new file, an older file of `--offcpu`, which is replaced as a whole, or a pipe or a device.
+/// A new file, an earlier file of `--offcpu` (replaced as a whole), a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
     place: Place,
