@@ -123,7 +123,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
     let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
         Some(share) => format!(
-            "Its tasks were runnable for {}: they ran for {} and waited for {}, which is {share:.1}%.",
+            "Its tasks were runnable for {}: they ran for {} and waited for {} ({share:.1}% of that time).",
             duration(waited.saturating_add(ran)),
             duration(ran),
             duration(waited)

@@ -158,7 +158,7 @@ pub fn group_id(account: &Account) -> Result<u32, String> {
 }
 
 fn no_id(what: &str) -> String {
-    format!("{} is the id of no {what}: name another in [socket]", users::NO_ID)
+    format!("{} is not a valid id of a {what}: name another one in [socket]", users::NO_ID)
 }
 
 #[cfg(test)]
