@@ -117,7 +117,7 @@ impl Place {
         let failed = |why: String| {
             // The reason comes first, so that a narrow screen shows it.
             let says = format!(
-                "{NAME}, {why}; cgscope uses the defaults, and nothing is saved until {} is corrected",
+                "{NAME}, {why}; the defaults are used, and nothing is saved until {} is corrected",
                 self.file.display()
             );
             (Settings::default(), vec![says])

@@ -59,7 +59,7 @@ fn sparklines_of_any_recording_fit_eighty_columns() {
         let mut text = String::new();
         when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
         assert!(text.lines().count() > 4, "{text}");
-        for line in text.lines().filter(|line| !line.starts_with("When")) {
+        for line in text.lines().filter(|line| !line.starts_with("Over time")) {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }
