@@ -115,11 +115,11 @@ fn what_is_blocked_is_told_whether_more_cpu_helps() {
     );
     assert_eq!(
         says(&activity(100, &[(Cause::Throttled, 100)], &[(BlockedKind::Disk, 800)])),
-        "I/O-bound: blocked on disk 80 % of the time, on a CPU 10 %, throttled 10 %: more CPU saves 10 % at most"
+        "I/O-bound: blocked on disk 80 % of the time, on a CPU 10 %, throttled 10 %: more CPU saves at most 10 %"
     );
     assert_eq!(
         says(&activity(200, &[], &[(BlockedKind::Unknown, 800)])),
-        "blocked: blocked 80 % of the time (on what is not known), on a CPU 20 %: more CPU will not help"
+        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU will not help"
     );
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Memory, 700), (BlockedKind::Other, 100)])),
@@ -224,7 +224,7 @@ fn without_stacks_the_states_tell_what_they_can() {
         "I/O-bound: blocked on disk 80 % of the time, on a CPU 20 %: more CPU will not help"
     );
     let unknown =
-        "blocked: blocked 80 % of the time (on what is not known), on a CPU 20 %: more CPU will not help";
+        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU will not help";
     interval.tasks[0] = task(1, S / 5, ByCause::default(), Some([S * 4 / 5, 0, 0, 0, 0]));
     assert_eq!(of(&interval), unknown);
 }

@@ -166,7 +166,7 @@ fn fewer_threads_help_where_they_wait_for_each_other() {
     assert!(advice.as_ref().is_ok_and(|advice| advice.starts_with("a higher priority (chrt)")), "{advice:?}");
     let most_are_not = vec![realtime(1), waiting(2, Cause::OtherCgroup), waiting(3, Cause::OtherCgroup)];
     assert_eq!(of(most_are_not).as_deref(), Ok(neighbours));
-    let kernel = "pinning, moving the neighbours that the kernel works for or more CPUs help";
+    let kernel = "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
     assert_eq!(both(Cause::Kernel).as_deref(), Ok(kernel));
 }
 

@@ -130,7 +130,9 @@ const RULES: &[TopicRule] = &[
         Some(version) if version >= (5, 11) => {
             topic.ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup")
         }
-        Some(_) => topic.note("before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l unlimited"),
+        Some(_) => topic.note(
+            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l unlimited",
+        ),
     }),
     ("cgroups", cgroups),
     ("autogroup", |topic, facts| match facts.autogroup {

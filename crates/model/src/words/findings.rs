@@ -203,10 +203,10 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
         ));
     };
     let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", count(bursts, "period")));
-    let already = format!("it may burst by {} already{}", micros(burst_us), periods.unwrap_or_default());
+    let already = format!("it may already burst by {}{}", micros(burst_us), periods.unwrap_or_default());
     // The kernel refuses a burst above the quota.
     Some(if burst_us < quota_us {
-        format!("{already}: raise that ({FILES}) up to its quota ({quota}), or make the period longer")
+        format!("{already}: raise this burst ({FILES}) up to its quota ({quota}), or make the period longer")
     } else {
         format!("{already}, the most that its quota allows: make the period longer or raise the limit")
     })
@@ -284,14 +284,14 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
         let tid = task.reading.tid;
         return format!(
-            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or each \
-             of both a cpuset of its own"
+            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or give \
+             each of the two cgroups its own cpuset"
         );
     }
     if let Some((policy, _)) = realtime_victim(context, node) {
         return format!(
-            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or each of both a \
-             cpuset of its own"
+            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
+             the two cgroups its own cpuset"
         );
     }
     let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {

@@ -85,14 +85,14 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
             policies(0, culprit).only(Rule::NoisyNeighbour).advice,
             format!(
                 "those tasks are real-time tasks ({name}), to which cpu.weight and cpu.max do not apply: give them an \
-                 ordinary policy (chrt -o -p 0 2), or each of both a cpuset of its own"
+                 ordinary policy (chrt -o -p 0 2), or give each of the two cgroups its own cpuset"
             )
         );
     }
     assert_eq!(
         policies(1, 0).only(Rule::NoisyNeighbour).advice,
         "its own tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
-         priority (chrt -p), or each of both a cpuset of its own"
+         priority (chrt -p), or give each of the two cgroups its own cpuset"
     );
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");

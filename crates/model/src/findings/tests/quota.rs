@@ -223,12 +223,12 @@ fn a_burst_that_is_allowed_already_is_said() {
     assert!(advice(0, Some(0)).starts_with("allow a burst"));
     assert_eq!(
         advice(20_000, Some(1)),
-        "it may burst by 20.0ms already and did in 1 period: raise that (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
+        "it may already burst by 20.0ms and did in 1 period: raise this burst (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
          its quota (100ms), or make the period longer"
     );
     assert_eq!(
         advice(100_000, None),
-        "it may burst by 100ms already, the most that its quota allows: make the period longer or raise the limit"
+        "it may already burst by 100ms, the most that its quota allows: make the period longer or raise the limit"
     );
 }
 
