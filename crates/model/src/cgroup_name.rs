@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_only_looks_alike_is_none() {
+    fn similar_names_are_not_recognised() {
         for path in ["/podium", "/podman", "/abc-pod-1", "/0123456789abcdef", "/a\\xzz"] {
             assert_eq!(words(path), None, "{path}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_start_to_start_is_taken_out_of_a_path_and_nothing_else() {
+    fn only_parts_that_change_with_each_start_are_removed_from_a_path() {
         let other = UID.replace('7', "8");
         for (path, form) in [
             (format!("/docker/{ID}"), "/docker/<container>"),
@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_inside_a_container_is_named_with_it() {
+    fn a_unit_inside_a_container_is_named_with_the_container() {
         let path = format!("/docker/{ID}/system.slice/db.service");
         assert_eq!(words(&path).as_deref(), Some("db.service in container 0123456789ab"));
     }
 
     #[test]
-    fn a_delegated_cgroup_that_is_named_like_another_is_its_owners() {
+    fn a_delegated_cgroup_belongs_to_its_owner_whatever_its_name() {
         let other = UID.replace('7', "8");
         let other_id = ID.replace('0', "f");
         let own = "/kubepods/burstable";
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn of_runtimes_inside_each_other_the_outermost_counts() {
+    fn the_outermost_of_nested_runtimes_counts() {
         let inner = ID.replace('0', "f");
         let short = Some("container 0123456789ab");
         for path in [

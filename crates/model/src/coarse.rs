@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_takes_from_all_below_it_in_proportion_and_from_nobody_else() {
+    fn the_time_of_a_quota_is_divided_in_proportion_among_all_below_it() {
         let tasks = vec![task(1, 2, 300), task(2, 3, 100), task(3, 4, 500)];
         let interval = interval(tasks, [0, 200, 0, 0]);
         assert_eq!(throttled(&interval), [150, 50, 0]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_figures_are_survived() {
+    fn absurd_figures_cause_no_panic() {
         let open = [u64::MAX; 9];
         assert!(shares(u64::MAX, &open).into_iter().zip(open).all(|(share, open)| share <= open));
         assert!(shares(5, &[]).is_empty());
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_to_the_wait_and_no_quota_takes_more_than_it_says(
+        fn parts_sum_to_the_wait_and_no_quota_takes_more_than_its_time(
             waits in prop::collection::vec((1u64..5, 0u64..u64::MAX / 16), 0..12),
             took in prop::array::uniform4(0u64..u64::MAX / 4),
         ) {

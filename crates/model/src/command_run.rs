@@ -176,7 +176,7 @@ mod tests {
     use crate::CgroupReading;
 
     #[test]
-    fn an_ending_is_what_a_shell_makes_of_it() {
+    fn the_exit_code_is_that_of_a_shell() {
         assert_eq!(Ending::Exited(3).code(), 3);
         assert_eq!(Ending::Killed { signal: 15, dumped: false }.code(), 143);
         assert_eq!(Ending::Killed { signal: 6, dumped: true }.code(), 134);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_that_hold_are_those_of_its_cgroups_and_of_those_above() {
+    fn the_quotas_of_a_command_are_those_of_its_cgroups_and_their_ancestors() {
         let quota = |path: &str, cores: u64, throttled_ns| {
             let after = CgroupReading {
                 quota_us: Some(cores * 100_000),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pair_had_before_is_not_new_where_it_is_summed_with_others() {
+    fn earlier_time_of_a_pair_is_not_new_in_a_sum_of_several_pairs() {
         let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
         assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
         // Culprit 6 has its own pair again.

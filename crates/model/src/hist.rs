@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_runqlat() {
+    fn rows_match_those_of_runqlat() {
         let hist = Hist::from_waits_ns([0, 1_999, 2_000, 40_000_000, 65_535_000]);
         let rows = hist.rows(1_000);
         let row = |k: usize| (rows[k].low, rows[k].high, rows[k].count);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_went_backwards_is_no_reading() {
+    fn a_count_that_decreases_gives_no_reading() {
         let few = Hist::from_waits_ns([5_000]);
         let more = Hist::from_waits_ns([5_000, 5_000, 9_000]);
         assert!(more.since(&few).is_some());
@@ -326,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn hdrhistogram_agrees_within_both_bounds(ns in waits(), q in 0.0..=1.0f64) {
+        fn hdrhistogram_agrees_within_the_bounds_of_both(ns in waits(), q in 0.0..=1.0f64) {
             prop_assume!(!ns.is_empty());
             let max = *ns.iter().max().unwrap();
             let hist = Hist::from_waits_ns(ns);
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn adding_and_subtracting_give_back_what_was_there(a in waits(), b in waits()) {
+        fn subtracting_undoes_adding(a in waits(), b in waits()) {
             let (a, b) = (Hist::from_waits_ns(a), Hist::from_waits_ns(b));
             let mut sum = a.clone();
             sum.add(&b);

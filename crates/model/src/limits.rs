@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_of_a_quota_in_cpus_need_both_numbers() {
+    fn a_quota_in_cpus_needs_quota_and_period() {
         let with = |quota_us, period_us| CgroupReading { quota_us, period_us, ..Default::default() };
         assert_eq!(with(Some(250_000), Some(100_000)).quota_cores(), Some(2.5));
         assert_eq!(with(Some(250_000), None).quota_cores(), None);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counters_of_a_cgroup_made_after_the_first_reading_count_from_its_beginning() {
+    fn the_counters_of_a_new_cgroup_count_from_0() {
         let made =
             |made_after_ns| CgroupReading { id: 7, made_after_ns, nr_periods: Some(5), ..Default::default() };
         let periods = |a: &[CgroupReading], b: CgroupReading| between(a, &[b], 100)[0].nr_periods;

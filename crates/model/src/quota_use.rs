@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_new_began_at_nothing_and_what_is_not_known_stays_so() {
+    fn a_new_cgroup_counts_from_0_and_unknown_counters_stay_unknown() {
         let after = CgroupReading { usage_ns: None, ..reading([0; 3], [4, 1], 50) };
         let quota = QuotaUse::new("/new".into(), None, after);
         assert_eq!((quota.delta.nr_periods, quota.delta.throttled_ns), (Some(4), Some(50_000)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_modes_tell_what_it_did() {
+    fn the_times_in_user_mode_and_in_the_kernel_decide_the_mode() {
         assert_eq!(mode(0, 0), None);
         assert_eq!(mode(5, 1), Some(Mode::CpuBound));
         assert_eq!(mode(49, 10), Some(Mode::Mixed));

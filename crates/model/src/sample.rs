@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_neither_steer_a_terminal_nor_turn_its_text_around() {
+    fn names_cannot_control_a_terminal_or_reverse_its_text() {
         for steering in [
             '\x07', '\x1b', '\t', '\n', '\u{7f}', '\u{85}', '\u{9b}', '\u{61c}', '\u{200e}', '\u{200f}',
             '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',

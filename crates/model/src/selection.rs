@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ancestors_are_what_a_path_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
+        fn the_ancestors_of_a_path_are_the_paths_it_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
             let is_ancestor = path_and_ancestors(&path).any(|at| at == root);
             prop_assert_eq!(is_ancestor, is_at_or_below(&path, &root));
             prop_assert!(path_and_ancestors(&path).last() == Some("/"));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_is_said_in_words() {
+    fn a_selection_is_described_in_words() {
         let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
         assert_eq!(selection.words(), "process 1,2, cgroup /a");
         assert_eq!(Selection::default().words(), "whole host");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_of_a_selection_is_read_back_also_where_it_has_no_unit() {
+    fn a_stored_selection_is_read_back_even_without_a_unit() {
         let selection = Selection { unit: Some("a.service".into()), ..Selection::default() };
         let written = serde_json::to_string(&selection).unwrap();
         assert_eq!(serde_json::from_str::<Selection>(&written).unwrap(), selection);

@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_nothing_counts_twice(
+        fn all_time_is_counted_once(
             ran in 0..1u64 << 50,
             waited in any_by_cause(),
             pending in any_by_cause(),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_part() {
+    fn unknown_time_is_not_a_part() {
         let time = WallTime::new(&group(
             5,
             ByCause::only(Cause::Unattributed, 2),

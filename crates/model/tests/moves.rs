@@ -88,7 +88,7 @@ fn by_cgroup(interval: &Interval) -> BTreeMap<u64, u64> {
 
 proptest! {
     #[test]
-    fn each_cgroup_has_what_the_task_did_in_it(steps in steps()) {
+    fn each_cgroup_gets_the_work_that_was_done_in_it(steps in steps()) {
         let mut kernel = Kernel { cgroup: 1, serial: 100, ..Kernel::default() };
         let mut last = kernel.read();
         let (mut whole, mut interval, mut plain) = (Interval::default(), BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());

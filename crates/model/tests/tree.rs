@@ -136,18 +136,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn each_node_is_what_the_interval_says_of_its_path(intervals in intervals()) {
+    fn each_node_agrees_with_the_interval(intervals in intervals()) {
         intervals.iter().try_for_each(agree)?;
     }
 
     #[test]
-    fn each_node_is_where_its_path_says(intervals in intervals()) {
+    fn each_node_is_at_the_place_of_its_path(intervals in intervals()) {
         intervals.iter().try_for_each(is_in_order)?;
     }
 }
 
 #[test]
-fn a_large_host_is_a_tree() {
+fn the_tree_of_a_large_host_is_correct() {
     let interval = Interval::between(&host(600, 120, 1), &host(600, 120, 2));
     agree(&interval).expect("the tree and the interval agree");
     is_in_order(&interval).expect("each node is where its path says");
@@ -161,7 +161,7 @@ fn a_large_host_is_a_tree() {
 }
 
 #[test]
-fn nothing_is_no_tree() {
+fn an_empty_interval_has_an_empty_tree() {
     let tree = Tree::new(&Interval::default());
     assert_eq!((tree.nodes().len(), tree.find("/"), tree.unknown), (0, None, None));
 }

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn students_quantiles_are_those_of_the_tables() {
+    fn students_quantiles_agree_with_published_tables() {
         for (freedom, expected) in [(5.0, 4.032), (9.0, 3.250), (19.0, 2.861), (100.0, 2.626)] {
             let ours = student(freedom);
             assert!((ours - expected).abs() < 0.02 * expected, "{freedom}: {ours}");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_of_blocks_widens_and_none_does_not() {
+    fn only_correlated_blocks_widen_the_interval() {
         let shape = Shape { blocks: [400, 400], lengths: [400.0, 400.0] };
         let mut random = Rand32::new(7);
         let mut noise = || f64::from(random.rand_float()) - 0.5;

@@ -91,7 +91,7 @@ fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
 }
 
 #[test]
-fn without_any_reading_of_a_quota_none_is_told_of() {
+fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
     // The quota may be lifted by now, but it did run out.
@@ -105,7 +105,7 @@ fn without_any_reading_of_a_quota_none_is_told_of() {
 }
 
 #[test]
-fn throttling_is_told_where_the_quota_is_and_nowhere_above_or_below() {
+fn throttling_is_reported_only_for_the_cgroup_with_the_quota() {
     let scene = Scene::new(&["/pods", "/pods/a", "/pods/a/c", "/pods/b"])
         .task("/pods/a/c", S, &[(Cause::Throttled, S)])
         .task("/pods/b", S, &[(Cause::Throttled, S / 2)])
@@ -119,7 +119,7 @@ fn throttling_is_told_where_the_quota_is_and_nowhere_above_or_below() {
 }
 
 #[test]
-fn two_quotas_that_ran_out_have_each_its_own_waiting() {
+fn each_of_two_quotas_that_ran_out_has_its_own_waiting() {
     let scene = Scene::new(&["/pods", "/pods/a"])
         .task("/pods/a", S, &[(Cause::Throttled, S)])
         .limits("/pods", cores(4.0))
@@ -167,14 +167,14 @@ fn threads_that_still_wait_are_busy_for_no_longer_than_the_interval() {
 }
 
 #[test]
-fn threads_are_not_too_many_where_no_quota_runs_out() {
+fn threads_are_not_too_many_if_no_quota_runs_out() {
     let mut scene = threads(20, 10 * MS);
     scene.interval.limits[0].nr_throttled = Some(0);
     assert_eq!(scene.all(), []);
 }
 
 #[test]
-fn the_host_has_no_say_where_it_is_no_larger_than_the_quota() {
+fn the_cpus_of_the_host_are_named_only_if_they_exceed_the_quota() {
     let mut scene = threads(3, 10 * MS);
     scene.host.cpus = Some(2);
     assert_eq!(
@@ -215,7 +215,7 @@ fn a_steady_load_that_does_not_fill_the_interval_has_no_bursts() {
 }
 
 #[test]
-fn a_burst_that_is_allowed_already_is_said() {
+fn the_advice_names_a_burst_that_is_already_allowed() {
     let advice = |burst_us, nr_bursts| {
         let limits = CgroupReading { burst_us: Some(burst_us), nr_bursts, ..periods(1.0, 3, 10) };
         bursts(Some(400 * MS), limits).only(Rule::ThrottledBelowLimit).advice
@@ -233,7 +233,7 @@ fn a_burst_that_is_allowed_already_is_said() {
 }
 
 #[test]
-fn use_is_what_was_measured_only_where_all_was_measured() {
+fn the_measured_use_counts_only_if_the_whole_host_was_measured() {
     let mut scene = bursts(None, periods(1.0, 3, 10)).task("/a", 400 * MS, &[]);
     assert_eq!(scene.at(Rule::ThrottledBelowLimit), ["/a"]);
     scene.host.whole = false;
