@@ -5,8 +5,9 @@ use serde::Serialize;
 /// Names found in a path; `None`: not in the path.
 ///
 /// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a name
-/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name of
-/// each kind counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. If several names of
+/// one kind are nested, the outermost one is used. Everything inside a container (a kind node, a pod of Docker in Docker)
+/// belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
@@ -29,7 +30,7 @@ pub const UNNAMED: &str = "(unnamed cgroup)";
 const SHORT_ID: usize = 12;
 /// Services of runtimes that put containers below their own cgroup.
 ///
-/// containerd does so if its cgroup driver is not the kubelet's
+/// containerd does so if it uses another cgroup driver than the kubelet
 /// (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
 /// Parents of containers and pods with the cgroupfs driver: of Docker, the kubelet, Podman, containerd and ECS.

@@ -1,6 +1,6 @@
 //! Classes: what keeps a target from being faster, in one word and one sentence.
 //!
-//! Shares are of the time of the target's active threads, so idle threads do not hide busy ones (see `Activity`). `docs/class.md`
+//! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/class.md`
 //! explains the rules; `words/class.rs` holds their text.
 
 mod activity;
@@ -233,7 +233,7 @@ impl<'a> Classes<'a> {
         of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
-    /// Returns the quota that throttled longest, for the thread among these that was throttled most.
+    /// Finds the thread that was throttled most, and returns the quota that throttled this thread longest.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;

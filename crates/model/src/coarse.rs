@@ -2,7 +2,8 @@
 //!
 //! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running.
 //! It counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to the
-//! quota. It does not tell which task lost it: each gets a share in proportion to its wait.
+//! quota. The file does not show which task lost how much, so each task gets a share in proportion to
+//! its wait.
 
 use std::{
     cmp::Reverse,
@@ -81,7 +82,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     open.iter()
         .map(|open| {
             sum += u128::from(*open);
-            // Saturating: a file may hold any number. No share exceeds its open time, because at most `total` is given.
+            // Saturates, because a file may hold any number. No share exceeds its open time, because at most `total` is divided.
             let share =
                 (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
             until += share;
@@ -154,7 +155,7 @@ mod tests {
         // The inner quota takes 80; the outer quota takes 30 in proportion to 300 and 20.
         assert_eq!(throttled(&interval), [28, 82]);
         let more = super::tests::interval(vec![task(2, 3, 100)], [0, 0, 5_000, 0]);
-        assert_eq!(throttled(&more), [100], "several CPUs stood, or the wait is not over");
+        assert_eq!(throttled(&more), [100], "several CPUs were out of quota, or the wait is not over");
     }
 
     #[test]

@@ -205,7 +205,7 @@ mod tests {
     fn earlier_time_of_a_pair_is_not_new_in_a_sum_of_several_pairs() {
         let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
         assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
-        // Culprit 6 has its own pair again.
+        // Culprit 6 has a separate pair again.
         assert_eq!(came(&a, &[pair(6, 0, 3), pair(7, 0, 10), pair(REST, 0, 140)]), [(6, 3)]);
         // Kernel threads and the victim's own cgroup have separate sums.
         let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];

@@ -1,4 +1,4 @@
-//! Any two Samples that follow the rules of a file go through every computation without a panic.
+//! No computation panics on any two Samples that a recording may hold.
 
 mod any;
 

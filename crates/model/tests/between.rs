@@ -1,6 +1,6 @@
 //! Properties of `Interval::between` over random histories of a host.
 //!
-//! Tasks start, wait, are read and exit. A simulated kernel side hands over unreported waits on exit.
+//! Tasks start, wait, are read and exit. When a task exits, a simulated kernel side reports its unreported waits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ enum Event {
     Birth {
         cgroup: u64,
     },
-    /// The task with this number (modulo the living tasks) waits for `ns`.
+    /// The living task with this number (modulo their count) waits for `ns`.
     Wait {
         task: usize,
         ns: u64,
@@ -318,7 +318,7 @@ fn figures_of_merged_tasks_stay_with_their_cgroup() {
     assert_eq!((whole.tasks.len(), buried.tasks.len()), (60, 30));
     let (all, rest) = (whole.total(), buried.total());
     assert_eq!((all.totals, all.wait, all.accounts), (rest.totals, rest.wait, rest.accounts));
-    assert_eq!(all.exited, rest.exited, "nobody died");
+    assert_eq!(all.exited, rest.exited, "no task exited");
     for (path, group) in whole.by_cgroup() {
         let same = &buried.by_cgroup()[&path];
         assert_eq!((group.totals, group.accounts), (same.totals, same.accounts), "{path:?}");

@@ -13,7 +13,7 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Few names, so that many paths are nested; some appear twice, some do not begin at the root.
+/// Paths with few names, so that many are nested. Some paths appear twice, and some do not begin at the root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }
@@ -67,7 +67,7 @@ fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
         let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;
         Some((at.clone(), limits.quota_cores()?))
     });
-    // If equal, the ancestor's. The length of a path does not tell: "" and "a" are below "/".
+    // If two are equal, the ancestor's. The length of a path does not show which is the ancestor: "" and "a" are below "/".
     let depth = |path: &str| path_and_ancestors(path).count();
     quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| depth(&a.0).cmp(&depth(&b.0))))
 }
@@ -99,7 +99,7 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that each node is where its path says, with its tasks and pairs.
+/// Checks that each node is at the place of its path and has its tasks and pairs.
 fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     for (at, node) in tree.nodes().iter().enumerate() {
@@ -150,7 +150,7 @@ proptest! {
 fn the_tree_of_a_large_host_is_correct() {
     let interval = Interval::between(&host(600, 120, 1), &host(600, 120, 2));
     agree(&interval).expect("the tree and the interval agree");
-    is_in_order(&interval).expect("each node is where its path says");
+    is_in_order(&interval).expect("each node is at the place of its path");
     let tree = Tree::new(&interval);
     let root = &tree.nodes()[0];
     assert_eq!((root.name(), root.depth, root.parent), ("/", 0, None));

@@ -92,7 +92,7 @@ fn a_stack_without_names_has_the_kind_of_its_state_or_is_unknown() {
         BlockedKind::Child,
         "a module without a name"
     );
-    assert_eq!(of(BlockedState::Idle, &[Some("down_read")]), BlockedKind::KernelLock, "the stack tells more");
+    assert_eq!(of(BlockedState::Idle, &[Some("down_read")]), BlockedKind::KernelLock, "the stack is more precise");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_kinds_of_a_thread_sum_to_its_blocked_time() {
     ]
     .map(|kind| one.get(kind));
     assert_eq!(kinds, [60, 30, 20, 3, 10]);
-    assert_eq!(blocked.thread(2).unwrap().total(), 70, "a stack may stand for time before the interval");
+    assert_eq!(blocked.thread(2).unwrap().total(), 70, "a stack may cover time before the interval");
     assert_eq!(blocked.thread(3), None, "not known");
     assert_eq!(blocked.thread(4).unwrap().get(BlockedKind::Unknown), 9);
     assert_eq!(blocked.thread(4).unwrap().for_work(), 2);

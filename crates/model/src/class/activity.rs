@@ -10,7 +10,7 @@ use crate::{
     sum,
 };
 
-/// Times of threads, ns summed over them. The parts sum to the time that the threads existed, as far as that is known.
+/// Times of threads, ns, summed over the threads. The parts sum to the time that the threads existed, as far as it is known.
 ///
 /// A thread is active if it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
 /// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. A thread is also active if it was in uninterruptible sleep (I/O,

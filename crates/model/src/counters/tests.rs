@@ -26,9 +26,9 @@ fn counters_that_were_not_read_are_unknown() {
     let totals = Totals { migrations: 7, voluntary: 3, ..Totals::default() };
     let observed = |mode| Observed { mode, totals: Some(&totals), ..Observed::default() };
     assert_eq!(Migrations.of(&observed(Mode::Bpf)), Some(7));
-    assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook sees it");
+    assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook counts moves");
     assert_eq!(Voluntary.of(&observed(Mode::Coarse)), Some(3));
-    assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "nobody read limits");
+    assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "limits were not read");
 }
 
 #[test]

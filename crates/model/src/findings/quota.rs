@@ -79,8 +79,8 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     let cores = limits.quota_cores()?;
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
     let granted_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(limits.nr_periods?);
-    // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup did run: a measured run time of 0
-    // is incomplete.
+    // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup ran: a measured run time of 0
+    // cannot be its whole run time.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
     // The counters of a cgroup found during the interval start later than those of its tasks.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);

@@ -189,9 +189,9 @@ fn a_change_is_found_with_its_size_and_no_other_is_reported() {
         (Kind::Constant, 0.9, [8, 8]),
     ] {
         let [called, others, covered] = found(kind, [1.0, after], counts, 40);
-        assert!(called >= 0.95, "{kind:?} {counts:?}: called in {called}");
-        assert!(others <= 0.05, "{kind:?} {counts:?}: others called in {others}");
-        assert!(covered >= 0.95, "{kind:?} {counts:?}: the interval has it in {covered}");
+        assert!(called >= 0.95, "{kind:?} {counts:?}: reported in {called}");
+        assert!(others <= 0.05, "{kind:?} {counts:?}: others reported in {others}");
+        assert!(covered >= 0.95, "{kind:?} {counts:?}: the interval contains the change in {covered}");
     }
 }
 

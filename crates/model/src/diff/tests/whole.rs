@@ -311,7 +311,7 @@ fn containers_that_differ_only_in_ids_are_compared_as_one_service() {
     let diff = diff(one(), run(&IDS[1..], [50_000, 70_000]));
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
     assert_eq!(&*limits.path, "/kubepods/<container>");
-    assert!(limits.before.is_some() && limits.after.is_none(), "there is no one limit: {limits:?}");
+    assert!(limits.before.is_some() && limits.after.is_none(), "the limits differ: {limits:?}");
     let wait = of(&diff, &cgroup("/kubepods/<container>"), "wait");
     assert_eq!(wait.presence, Presence::Both);
     assert!(

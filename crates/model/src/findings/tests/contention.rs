@@ -96,7 +96,7 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     );
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
-    // Real-time tasks ran less than half of the time there.
+    // Real-time tasks ran less than half of the time of `/b`.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
 }
@@ -176,7 +176,7 @@ fn more_threads_than_cpus_are_in_each_others_way_from_25_percent() {
     );
     assert!(own(9, 250 * MS - 1).at(Rule::OwnContention).is_empty());
     scene.host.cpus = None;
-    assert!(scene.at(Rule::OwnContention).is_empty(), "how many CPUs there are is not known");
+    assert!(scene.at(Rule::OwnContention).is_empty(), "the number of CPUs is unknown");
     let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
     assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use 4 CPUs"));
 }

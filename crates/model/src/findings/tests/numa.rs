@@ -72,7 +72,7 @@ fn a_bound_kernel_thread_is_not_named() {
         (task.reading.tgid, task.reading.comm) = (7, "kworker/0:1".into());
         task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true });
     }
-    assert!(scene.at(Rule::NodeSkew).is_empty(), "nobody could be moved");
+    assert!(scene.at(Rule::NodeSkew).is_empty(), "no thread can be moved");
     let found = scene.threads("/a", 2, &mask).only(Rule::NodeSkew);
     assert!(found.says.contains("process 100 (game) of /a has 20.0% of the run time"), "{}", found.says);
     assert!(found.advice.contains("taskset -acp 0-3 100"), "{}", found.advice);
@@ -166,7 +166,7 @@ fn two_busy_nodes_or_throttled_tasks_are_no_skew() {
     one.interval.cpus.retain(|cpu| cpu.node == Some(0));
     assert!(one.at(Rule::NodeSkew).is_empty(), "there is no other node");
     one.interval.cpus.clear();
-    assert!(one.at(Rule::NodeSkew).is_empty(), "nothing is known of the CPUs");
+    assert!(one.at(Rule::NodeSkew).is_empty(), "the CPUs are unknown");
 }
 
 const MIB: u64 = 1 << 20;
@@ -192,7 +192,7 @@ fn memory_is_remote_from_55_percent_on_two_nodes_of_16_mib_and_a_tenth_of_a_cpu(
     assert!(speaks(45, 55, 1));
     assert!(!speaks(46, 54, 1));
     assert!(!speaks(0, 15, 1), "too little");
-    assert!(!speaks(0, 55, 0), "nobody runs");
+    assert!(!speaks(0, 55, 0), "no thread runs");
 }
 
 #[test]

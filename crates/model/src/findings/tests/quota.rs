@@ -13,7 +13,7 @@ fn field_case_2() -> Scene {
     let mut scene = Scene::new(&["/pods", "/pods/a"]).limits("/pods/a", limits);
     scene.interval.duration_ns = 139_300 * MS;
     for _ in 0..20 {
-        // The kernel's count, as if each of its nanoseconds were one task's.
+        // The kernel's count of throttled time, as if it were the time of single tasks.
         let waits = [(Cause::Throttled, 13_181_209_700), (Cause::OwnCgroup, 60 * S)];
         scene = scene.task("/pods/a", 6_016_911_500, &waits);
         scene.interval.tasks.last_mut().unwrap().reading.tgid = 1;
@@ -94,7 +94,7 @@ fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
 fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
-    // The quota may be lifted by now, but it did run out.
+    // The quota ran out, and may have been removed since.
     let scene = scene.limited("/a", "/a", S);
     let found = scene.only(Rule::Throttled);
     assert_eq!(
