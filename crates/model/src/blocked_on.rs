@@ -50,7 +50,7 @@ cgscope_layout::named! {
         Terminal = "terminal",
         /// Stopped by a signal or a tracer.
         Stopped = "stopped",
-        /// Frozen with its cgroup, or while the host suspends.
+        /// Frozen: its cgroup is frozen, or the host suspends.
         Frozen = "frozen",
         /// A kernel thread that waits for work.
         KernelWorker = "kernel worker",

@@ -104,7 +104,7 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// The order of culprits: the worst first; equally bad ones by path.
+/// The order of culprits: the worst first, then by path.
 pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
     b_ns.cmp(&a_ns).then_with(paths)
 }
@@ -211,7 +211,7 @@ mod tests {
         let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];
         let b = [pair(5, 0, 10), pair(REST, 0, 8), pair(KERNEL, 0, 7)];
         assert_eq!(came(&a, &b), [(5, 1)]);
-        // Vanished pairs without a sum are ignored.
+        // Pairs that vanished and have no sum are ignored.
         assert_eq!(came(&a, &[pair(6, 1, 9)]), [(6, 1)]);
     }
 }

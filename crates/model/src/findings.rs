@@ -78,8 +78,8 @@ pub struct Host {
     pub whole: bool,
 }
 
-/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last: it only makes the
-/// other figures less certain.
+/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only
+/// makes the other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }

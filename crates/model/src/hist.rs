@@ -34,12 +34,12 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// The counts by bucket, as [`Self::from_cells`] takes them.
+    /// The counts by bucket, in the form that [`Self::from_cells`] takes.
     pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter()
     }
 
-    /// The shares by cell, as [`Self::from_cells`] takes them.
+    /// The shares by cell, in the form that [`Self::from_cells`] takes.
     pub fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
@@ -71,7 +71,7 @@ impl Hist {
         hist
     }
 
-    /// True if every bucket exists, is in order and has a count: data from a file may break this.
+    /// True if every bucket exists, is in order and has a count. Data from a file may break these rules.
     pub fn is_valid(&self) -> bool {
         self.counts.is_valid() && self.shares.is_valid()
     }
@@ -107,7 +107,7 @@ impl Hist {
         for (cell, share) in self.shares.iter() {
             let (row, cause) = row_and_cause(cell);
             let at = octaves.binary_search_by_key(&row, |octave| octave.row);
-            // The kernel may add a wait during the reading: then its share can appear before its count.
+            // The kernel may add a wait during the reading. Then the share of the wait can be in the reading, but not its count.
             if let Ok(at) = at {
                 octaves[at].by_cause[cause] += share as f64 / f64::from(WHOLE);
             }

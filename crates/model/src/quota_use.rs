@@ -21,7 +21,7 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// Creates it from two readings of one cgroup; without an earlier reading, the cgroup was created in between.
+    /// Creates the value from two readings of one cgroup. If there is no earlier reading, the cgroup was created in between.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| CgroupReading {
             id: after.id,
@@ -62,11 +62,11 @@ impl QuotaUse {
 /// Where CPU time went: user mode or kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Many times as long in user mode as in the kernel: the program computes.
+    /// Much longer in user mode than in the kernel: the program computes.
     CpuBound,
     /// Longer in the kernel than in user mode.
     InKernel,
-    /// Neither.
+    /// Neither of the two.
     Mixed,
 }
 

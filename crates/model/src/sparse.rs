@@ -48,7 +48,7 @@ impl<const N: usize> Sparse<N> {
         Some(Self(known)).filter(Self::is_valid)
     }
 
-    /// True if every cell exists, is in order and is not zero: data from a file may break this.
+    /// True if every cell exists, is in order and is not zero. Data from a file may break these rules.
     pub fn is_valid(&self) -> bool {
         self.0.windows(2).all(|pair| pair[0].0 < pair[1].0)
             && self.0.iter().all(|(cell, count)| usize::from(*cell) < N && *count != 0)

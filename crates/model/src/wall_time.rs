@@ -9,7 +9,7 @@ pub struct WallTime {
     pub on_cpu_ns: u64,
     /// Runnable but not running, by cause: completed waits and unfinished ones.
     pub waited: ByCause,
-    /// Off the CPU without waiting for one, by state; `None`: unknown.
+    /// Blocked, by state; `None`: unknown.
     pub blocked: Option<ByState>,
 }
 
@@ -18,7 +18,7 @@ impl WallTime {
     pub fn new(group: &Group) -> Self {
         let mut waited = group.wait.by_cause;
         waited.add(&group.pending_by_cause);
-        // Preempted on the way to sleep: the kernel does not count these waits, and their cause was not recorded.
+        // The kernel does not count waits of tasks that were preempted on the way to sleep. Their cause was not recorded.
         waited.add(&ByCause::only(Cause::Unattributed, group.totals.unstamped_ns));
         let blocked = group.accounts.and_then(|accounts| accounts.blocked);
         Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }

@@ -190,7 +190,7 @@ pub(super) fn process(classes: Classes<'_>) -> Classified {
 
 /// 8 workers each compute 20 % and wait 65 % for a remote call; 30 other threads only wait for work.
 #[test]
-fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
+fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     let (mut tasks, mut stacks) = (Vec::new(), Vec::new());
     for serial in 0..8 {
         let queued = ByCause::only(Cause::OwnCgroup, S / 50);

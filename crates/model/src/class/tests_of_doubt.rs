@@ -44,7 +44,7 @@ fn blocked_time_of_active_exited_tasks_counts_if_a_state_shows_its_kind() {
         "I/O-bound: blocked on disk 83 % of the time that is known, on a CPU 17 %: more CPU will not help"
     );
     interval.exited = vec![exited(S / 200, ByCause::default(), [9 * S, 2 * S, 0, 0, 0])];
-    assert_eq!(says(&interval), "CPU-bound: on a CPU 100 % of the time", "they were idle");
+    assert_eq!(says(&interval), "CPU-bound: on a CPU 100 % of the time", "the exited tasks were idle");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_stuck_kernel_thread_does_not_decide_the_class_of_a_cgroup() {
     assert_eq!(classes_of(&interval, |classes| classes.total()).says, expected);
     assert_eq!(classes_of(&interval, |classes| classes.cgroup(1)).says, expected);
     let own = classes_of(&interval, |classes| classes.thread(&classes.interval.tasks[1]));
-    assert_eq!(own.classes, [Class::IoBound], "asked for, it is told of");
+    assert_eq!(own.classes, [Class::IoBound], "the thread itself has its class");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn fewer_threads_help_if_they_wait_for_each_other() {
     let waiting = |serial, cause| task(serial, S / 2, ByCause::only(cause, S / 2), Some([0; 5]));
     let both = |cause| of(vec![waiting(1, cause), waiting(2, cause)]);
     assert_eq!(both(Cause::OwnCgroup).as_deref(), Ok("more CPUs or fewer threads help"));
-    assert_eq!(of(vec![waiting(1, Cause::OwnCgroup)]).as_deref(), Ok("more CPUs help"), "one alone");
+    assert_eq!(of(vec![waiting(1, Cause::OwnCgroup)]).as_deref(), Ok("more CPUs help"), "a single thread");
     let neighbours =
         "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help";
     assert_eq!(both(Cause::OtherCgroup).as_deref(), Ok(neighbours));
@@ -219,7 +219,7 @@ fn the_interval_object_has_classes_on_request() {
     let network = serde_json::json!({"network": S * 4 / 5});
     assert_eq!(object["tasks"][0]["class"]["classes"], serde_json::json!(["I/O-bound"]));
     assert_eq!(object["tasks"][0]["blocked_on"], network);
-    assert!(object["tasks"][1].as_object().unwrap()["blocked_on"].is_null(), "not known");
+    assert!(object["tasks"][1].as_object().unwrap()["blocked_on"].is_null(), "unknown");
     let cgroups: Vec<_> = object["cgroups"].as_array().unwrap().iter().collect();
     let of = |path: Option<&str>| cgroups.iter().find(|cgroup| cgroup["path"].as_str() == path).unwrap();
     assert_eq!(of(None)["class"]["classes"], serde_json::json!(["CPU-bound"]));

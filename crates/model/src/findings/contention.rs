@@ -111,7 +111,7 @@ pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)>
     Some((ours, theirs))
 }
 
-/// Judges each cgroup by the tasks directly in it. On an oversubscribed host, [`Rule::CpuOversubscription`] replaces the finding
+/// Judges each cgroup by the tasks directly in it. On an oversubscribed host, `cpu_oversubscription` replaces the finding
 /// for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
@@ -130,7 +130,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of the waiting was on a full node beside an idle node: [`Rule::NodeSkew`] reports this.
+/// True if most of the waiting was on a full node beside an idle node: `node_skew` reports this.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));

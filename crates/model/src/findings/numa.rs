@@ -13,8 +13,8 @@ use crate::{
     words::findings as words,
 };
 
-/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for them. The waiting must be this
-/// share of the busy time, percent (every busy CPU has short queues), and this total time.
+/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for these CPUs. The waiting must
+/// be this share of the busy time, percent (every busy CPU has short queues), and this total time.
 const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
@@ -233,7 +233,7 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
-/// The lowest cgroups with far memory. The root is left out, because nobody chose its placement.
+/// The lowest cgroups with far memory. The root is left out, because its placement was not chosen.
 fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());

@@ -5,8 +5,8 @@ use std::{cmp::Reverse, sync::Arc};
 use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
 use crate::{CgroupReading, tree::Sums, words::findings as words};
 
-/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). It is
-/// also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
+/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). A quota
+/// is also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
 const PERIODS_PERCENT: u64 = 5;
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
@@ -27,7 +27,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
     past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
-    // Each of these cgroups has at least one finding, and all of its findings cost the same.
+    // Each of these cgroups has at least one finding, and all findings of a cgroup have the same cost.
     past.truncate(MOST);
     let throttled = past.into_iter().map(|node| Throttled {
         path: context.path(node),

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_earlier_work_of_a_thread_is_not_counted_again_when_it_exits() {
-        // Its first 700 were already counted; in the interval it ran for 20 more and exited.
+        // The first 700 ns of the thread were already counted. In the interval it ran for 20 ns more and exited.
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
         assert_eq!((gone.user_ns, gone.on_cpu_ns, gone.voluntary), (20, 20, 20));
         // A thread that started and exited in between was never counted.
@@ -135,7 +135,7 @@ mod tests {
     fn a_thread_that_moved_to_another_cgroup_has_not_exited() {
         let moved = TaskReading { serial: 60, moved_ns: Some(1_500), ..thread(6, 20, 0) };
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 130), moved]);
-        assert_eq!(gone.on_cpu_ns, 30, "another thread did");
+        assert_eq!(gone.on_cpu_ns, 30, "the work of another thread");
     }
 
     #[test]

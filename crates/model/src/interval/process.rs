@@ -9,8 +9,8 @@ use super::{Group, GroupSum, Interval};
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it one after the other.
     pub pid: u32,
-    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or any other if it has
-    /// exited.
+    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or another thread if the
+    /// main thread has exited.
     pub named_by: usize,
     /// The threads, as indexes into [`Interval::tasks`].
     pub threads: Vec<usize>,

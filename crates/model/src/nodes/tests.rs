@@ -123,7 +123,7 @@ fn in_a_selection_waits_count_for_the_last_node_of_a_task() {
     assert_eq!((nodes.len(), nodes[0].node), (1, 8));
     assert_eq!((nodes[0].wait.count, nodes[0].wait.total_ns), (1, 15));
     assert_eq!((nodes[0].migrations_in, nodes[0].migrations_out, nodes[0].used_bytes), (None, None, None));
-    assert_eq!(nodes[0].runnable_avg, Some((30 + 15) as f64 / S as f64), "of what was selected");
+    assert_eq!(nodes[0].runnable_avg, Some((30 + 15) as f64 / S as f64), "only of the selected tasks");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn on_several_nodes_moves_that_were_not_counted_are_unknown() {
         &sample(2 * S, cpus(5), vec![task(1, 1, 8, 50, None)]),
     );
     assert_eq!(interval.tasks[0].placement, TaskPlacement::default());
-    assert_eq!(interval.tasks[0].ran_by_node(), [(8, 40)], "all with the last");
+    assert_eq!(interval.tasks[0].ran_by_node(), [(8, 40)], "all time goes to the last node");
     let nodes = interval.by_node();
     assert_eq!((nodes[0].migrations_in, nodes[1].migrations_out), (None, None));
     assert_eq!((nodes[0].wait.total_ns, nodes[1].wait.total_ns), (0, 20));
@@ -207,7 +207,7 @@ fn a_cpu_has_the_waits_that_ended_there_or_those_of_its_last_tasks() {
     assert_eq!(
         counts(&interval),
         [(0, 0), (4, 1), (6, 0)],
-        "the first task waited before the interval alone"
+        "the first task waited only before the interval"
     );
 }
 

@@ -40,10 +40,10 @@ struct Task {
     cgroup_id: u64,
     start_ns: u64,
     moved_ns: Option<u64>,
-    /// The task moved, and was not read since.
+    /// The task moved, and has not been read since.
     is_new_here: bool,
     did: Did,
-    /// Its work when it entered its cgroup.
+    /// The work of the task when it entered its cgroup.
     base: Did,
     reported: Did,
 }
@@ -54,7 +54,7 @@ struct Place {
     did: Did,
 }
 
-/// A simulated kernel side. It reports each task, and adds to exited tasks only what it had not reported.
+/// A simulated kernel side. It reports each task. When a task exits, its unreported work is added to the exited tasks.
 #[derive(Debug, Default)]
 struct Kernel {
     now_ns: u64,

@@ -31,7 +31,7 @@ fn merging_blocks_loses_nothing_and_the_last_block_gets_a_short_rest() {
 }
 
 #[test]
-fn a_bucket_holds_more_waits_than_32_bits_do() {
+fn a_bucket_counts_beyond_32_bits() {
     const MANY: u64 = u32::MAX as u64;
     let mut rows = SubjectBlocks::default();
     for block in 0..4 {

@@ -162,7 +162,7 @@ fn own(threads: u64, ns: u64) -> Scene {
 }
 
 #[test]
-fn more_threads_than_cpus_are_in_each_others_way_from_25_percent() {
+fn own_contention_is_reported_from_25_percent() {
     let mut scene = own(9, 250 * MS);
     let found = scene.only(Rule::OwnContention);
     assert_eq!(

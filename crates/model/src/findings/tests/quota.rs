@@ -22,7 +22,7 @@ fn field_case_2() -> Scene {
 }
 
 #[test]
-fn field_case_2_is_told_with_its_figures() {
+fn field_case_2_is_reported_with_its_figures() {
     let found = field_case_2().only(Rule::Throttled);
     assert_eq!(found.cgroup.as_deref(), Some("/pods/a"));
     assert_eq!(
@@ -40,7 +40,7 @@ fn field_case_2_is_told_with_its_figures() {
 }
 
 #[test]
-fn field_case_2_has_too_many_threads_and_no_bursts_and_that_explains_its_own_contention() {
+fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     let scene = field_case_2();
     let found = scene.only(Rule::ThreadsOverQuota);
     assert_eq!(
@@ -57,7 +57,7 @@ fn field_case_2_has_too_many_threads_and_no_bursts_and_that_explains_its_own_con
 }
 
 #[test]
-fn field_case_2_is_told_from_its_files_alone() {
+fn field_case_2_is_reported_from_its_files_alone() {
     let mut scene = field_case_2();
     scene.interval.tasks.clear();
     scene.interval.limits[0].usage_ns = None;
@@ -71,7 +71,7 @@ fn field_case_2_is_told_from_its_files_alone() {
 }
 
 #[test]
-fn a_quota_is_told_of_from_5_percent_of_its_periods() {
+fn a_quota_is_reported_from_5_percent_of_its_periods() {
     let of =
         |nr_throttled| Scene::new(&["/a"]).limits("/a", periods(1.0, nr_throttled, 1000)).at(Rule::Throttled);
     assert_eq!(of(50), ["/a"]);
@@ -79,7 +79,7 @@ fn a_quota_is_told_of_from_5_percent_of_its_periods() {
 }
 
 #[test]
-fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
+fn a_quota_is_reported_from_5_percent_and_10ms_of_the_time_of_tasks() {
     let of = |ran_ns, ns| {
         let scene = Scene::new(&["/a"]).task("/a", ran_ns, &[(Cause::Throttled, ns)]);
         scene.limits("/a", cores(4.0)).at(Rule::Throttled)
@@ -156,7 +156,7 @@ fn threads_are_too_many_above_the_quota_rounded_up() {
 }
 
 #[test]
-fn threads_that_still_wait_are_busy_for_no_longer_than_the_interval() {
+fn an_unfinished_wait_counts_for_at_most_the_interval() {
     let mut scene = threads(3, 0);
     for task in &mut scene.interval.tasks {
         task.reading.pending = Some(Pending { ns: 10 * MS, ..Default::default() });
@@ -188,7 +188,7 @@ fn bursts(used_ns: Option<u64>, limits: CgroupReading) -> Scene {
 }
 
 #[test]
-fn a_quota_runs_out_below_80_percent_of_use() {
+fn bursts_are_reported_below_80_percent_of_the_quota() {
     let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
     assert_eq!(
         found.says,
