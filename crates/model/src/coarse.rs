@@ -194,7 +194,7 @@ mod tests {
             }
             prop_assert_eq!(all, throttled(&interval).iter().sum::<u64>());
             prop_assert!(interval.pairs.is_sorted_by(|a, b| a.key() < b.key()));
-            // The root's quota applies to all tasks, so all of its time that can be divided is divided.
+            // The quota of the root applies to all tasks. So its time is divided until no wait is left.
             let waited: u64 = waits.iter().map(|(_, ns)| ns).sum();
             prop_assert!(all >= took[0].min(waited));
         }

@@ -92,7 +92,11 @@ fn a_stack_without_names_has_the_kind_of_its_state_or_is_unknown() {
         BlockedKind::Child,
         "a module without a name"
     );
-    assert_eq!(of(BlockedState::Idle, &[Some("down_read")]), BlockedKind::KernelLock, "the stack is more precise");
+    assert_eq!(
+        of(BlockedState::Idle, &[Some("down_read")]),
+        BlockedKind::KernelLock,
+        "the stack is more precise"
+    );
 }
 
 #[test]

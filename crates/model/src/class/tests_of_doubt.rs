@@ -60,7 +60,7 @@ fn little_cpu_time_of_exited_tasks_is_not_cpu_bound() {
     interval.exited = vec![exited(S / 1_000, ByCause::default(), [S, 0, 0, 0, 0])];
     assert_eq!(
         classes_of(&interval, |classes| classes.total()).says,
-        "idle: no thread ran or waited for a CPU for 1 % of the time"
+        "idle: no thread ran or waited for a CPU for at least 1 % of the time"
     );
 }
 
@@ -180,7 +180,7 @@ fn in_the_root_cgroup_other_tasks_may_be_the_cause() {
     let interval = interval(tasks, vec![]);
     assert_eq!(
         classes_of(&interval, process).says,
-        "contended: queued for a CPU 50 % of the time (behind others in / or its own threads 50 %), on a CPU 50 %: more CPUs help"
+        "contended: queued for a CPU 50 % of the time (behind other tasks in / or its own threads 50 %), on a CPU 50 %: more CPUs help"
     );
 }
 

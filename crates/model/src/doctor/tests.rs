@@ -86,7 +86,11 @@ fn without_the_exact_mode_the_coarse_mode_works_if_the_kernel_keeps_sums() {
     assert_eq!(mode_of(&fine()), Some(Mode::Bpf));
     assert_eq!(mode_of(&unprivileged()), Some(Mode::Coarse));
     assert_eq!(mode_of(&Facts { sched_info: Some(false), ..unprivileged() }), None);
-    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..fine() }), None, "the hook reads the same timestamps");
+    assert_eq!(
+        mode_of(&Facts { sched_info: Some(false), ..fine() }),
+        None,
+        "the hook reads the same timestamps"
+    );
     let hidden = Facts { hides_processes: Some(true), ..unprivileged() };
     let about = |facts: &Facts| {
         let verdicts = judge(facts).into_iter();

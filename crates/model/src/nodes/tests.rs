@@ -204,11 +204,7 @@ fn a_cpu_has_the_waits_that_ended_there_or_those_of_its_last_tasks() {
     let mut interval = two_nodes();
     assert_eq!(counts(&interval), [(0, 2), (4, 1), (6, 0)]);
     interval.cpus.iter_mut().for_each(|cpu| cpu.wait = None);
-    assert_eq!(
-        counts(&interval),
-        [(0, 0), (4, 1), (6, 0)],
-        "the first task waited only before the interval"
-    );
+    assert_eq!(counts(&interval), [(0, 0), (4, 1), (6, 0)], "the first task waited only before the interval");
 }
 
 #[test]

@@ -20,7 +20,9 @@ const MORE_CPUS: &str = "more CPUs help";
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
     let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
     if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
-        return format!("idle: no thread ran or waited for a CPU for {BUSY_THREAD_PERCENT} % of the time");
+        return format!(
+            "idle: no thread ran or waited for a CPU for at least {BUSY_THREAD_PERCENT} % of the time"
+        );
     }
     let parts = parts(classes, activity, quota);
     let name = match &names[..] {
@@ -130,10 +132,11 @@ fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
     } else {
         "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
     };
-    let against_kernel = "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
+    let against_kernel =
+        "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
     [
         ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
-        ("others in / or its own threads", activity.behind_root_ns, MORE_CPUS),
+        ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
         ("other cgroups", others_ns, against_others),
         ("the kernel", kernel_ns, against_kernel),
     ]

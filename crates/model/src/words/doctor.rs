@@ -116,8 +116,8 @@ const RULES: &[TopicRule] = &[
     }),
     ("own_cost", |topic, facts| match (facts.bpf_stats, facts.holds("CAP_SYS_ADMIN")) {
         (Some(true), _) => topic.note(
-            "kernel.bpf_stats_enabled is 1: the kernel times every BPF program, which costs some tens of ns per \
-             switch; to turn this off: sudo sysctl kernel.bpf_stats_enabled=0",
+            "kernel.bpf_stats_enabled is 1: the kernel times every BPF program, which costs some tens of ns \
+             per switch; to turn this off: sudo sysctl kernel.bpf_stats_enabled=0",
         ),
         (_, Some(true)) => topic.ok("CAP_SYS_ADMIN is held: the cost of the hook is measured"),
         _ => {
@@ -127,11 +127,11 @@ const RULES: &[TopicRule] = &[
     }),
     ("memlock", |topic, facts| match facts.kernel() {
         None => topic.unknown("whether RLIMIT_MEMLOCK matters"),
-        Some(version) if version >= (5, 11) => {
-            topic.ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup")
-        }
+        Some(version) if version >= (5, 11) => topic
+            .ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup"),
         Some(_) => topic.note(
-            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l unlimited",
+            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l \
+             unlimited",
         ),
     }),
     ("cgroups", cgroups),
@@ -216,9 +216,9 @@ fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
             "it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17)",
             &format!("boot kernel {major}.{minor} or newer"),
         ),
-        Some(version) if version < (6, 1) => {
-            topic.note(format!("kernel {release} is new enough ({major}.{minor}), but cgscope is tested only on 6.1 and newer"))
-        }
+        Some(version) if version < (6, 1) => topic.note(format!(
+            "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
+        )),
         Some(_) => topic.ok(format!("kernel {release}")),
     }
 }
@@ -246,7 +246,7 @@ fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
         let options = capabilities.split(',').map(|name| format!(" --cap-add {}", name[4..].to_uppercase()));
-        return format!("root does not hold them here: start the container with{}", options.collect::<String>());
+        return format!("root lacks them here: start the container with{}", options.collect::<String>());
     }
     let program = facts.program.as_deref().unwrap_or("\"$(command -v cgscope)\"");
     format!("run cgscope with sudo, or run once: sudo setcap {capabilities}+ep {program}")
@@ -263,7 +263,9 @@ fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec
 
 fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     const PATH: &str = "/sys/kernel/btf/vmlinux";
-    let off = |finding, remedy| topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy);
+    let off = |finding, remedy| {
+        topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
+    };
     match &facts.btf {
         None => topic.unknown("BTF"),
         Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),

@@ -9,7 +9,7 @@ use crate::doctor::FeatureOff;
 const fn what(feature: Feature) -> &'static str {
     match feature {
         Feature::RunQueues => "the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
-        Feature::SchedInfo => "the kernel's stamps of waits (CONFIG_SCHED_INFO)",
+        Feature::SchedInfo => "the kernel's timestamps of waits (CONFIG_SCHED_INFO)",
         Feature::TaskStorage => "storage for each task (Linux 5.11; for tracing programs: 5.13)",
         Feature::LoopHelper => "a helper that repeats a step (Linux 5.17)",
         Feature::TaskIterator => "iterators over tasks (Linux 5.8)",
@@ -45,27 +45,32 @@ const fn without(feature: Feature) -> (Level, &'static str) {
             (Level::Missing, "the hook cannot look back over a wait, so no cause is known")
         }
         Feature::TaskIterator => (Level::Missing, "the counters of tasks cannot be read"),
-        Feature::PrevStateArgument => {
-            (Level::Ok, "the hook reads the same state from the task itself")
-        }
-        Feature::Cgroups => {
-            (Level::Degraded, "figures by cgroup, and the quotas and neighbours that made a task wait, are null")
-        }
+        Feature::PrevStateArgument => (Level::Ok, "the hook reads the same state from the task itself"),
+        Feature::Cgroups => (
+            Level::Degraded,
+            "figures by cgroup, and the quotas and neighbours that made a task wait, are null",
+        ),
         Feature::Quotas => (Level::Note, "nothing is ever throttled"),
-        Feature::ThrottleClock => {
-            (Level::Note, "cgscope keeps this clock itself, at the functions that throttle and unthrottle a queue")
-        }
+        Feature::ThrottleClock => (
+            Level::Note,
+            "cgscope keeps this clock itself, at the functions that throttle and unthrottle a queue",
+        ),
         Feature::ThrottleFunctions => (Level::Ok, "they are not needed"),
         Feature::TaskThrottling => (
             Level::Note,
             "run queues are throttled instead: in a wait that begins with a wakeup, `throttled` is an upper bound",
         ),
-        Feature::IdleClock => {
-            (Level::Note, "where a kernel hides processes from tracing, idle time after a hidden process counts as its run time")
+        Feature::IdleClock => (
+            Level::Note,
+            "where a kernel hides processes from tracing, idle time after a hidden process counts as its run time",
+        ),
+        Feature::InterruptTime => {
+            (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task")
         }
-        Feature::InterruptTime => (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task"),
         Feature::IoWait => (Level::Note, "time blocked on devices counts as sleeping or uninterruptible"),
-        Feature::ProcessTimes => (Level::Note, "in `stat`, figures of a process cover only its living threads"),
+        Feature::ProcessTimes => {
+            (Level::Note, "in `stat`, figures of a process cover only its living threads")
+        }
         Feature::Credentials => (Level::Note, "`sample -G username` reads the owner from /proc"),
         Feature::SyscallNumber => (Level::Note, "`sample -G syscall` reads the system call from /proc"),
         Feature::NumaPreference => (Level::Note, "`preferred_node` is null"),
