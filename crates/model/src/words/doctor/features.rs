@@ -62,7 +62,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         ),
         Feature::IdleClock => (
             Level::Note,
-            "where a kernel hides processes from tracing, idle time after a hidden process counts as its run time",
+            "where a kernel hides processes from tracing, idle time after a hidden process counts for that process",
         ),
         Feature::InterruptTime => {
             (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task")
