@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_told_from_its_outermost_function_on() {
+    fn a_stack_is_printed_from_its_outermost_function_on() {
         let mut places = KernelPlaces::default();
         let stack = b"[<0>] futex_wait_queue+0x61/0x90\n[<0>] __futex_wait+0x14d/0x1c0 [a]\n[<0>] do_syscall_64+0x5d/0x90\n";
         let number = places.of_text(b"futex_wait_queue", stack);
