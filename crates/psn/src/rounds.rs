@@ -205,8 +205,8 @@ impl Sampling {
 }
 
 /// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Without SCHED_FIFO, this thread waits until
-/// the thread on the CPU blocks or has used up its time slice, and then sees that thread off the CPU. On a busy host, a thread that
-/// was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
+/// the thread on the CPU blocks or has used up its time slice, and then sees that thread off the CPU. On a busy host, a thread
+/// that was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
 struct RunAtOnce {
     is_kept: bool,
 }

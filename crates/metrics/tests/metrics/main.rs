@@ -8,4 +8,4 @@ mod choice;
 mod pages;
 mod parsed;
 mod quantiles;
-mod told;
+mod documentation;
