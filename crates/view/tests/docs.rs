@@ -81,7 +81,7 @@ fn section<'a>(text: &'a str, heading: &str) -> &'a str {
 }
 
 #[test]
-fn the_tables_are_those_of_the_program() {
+fn the_tables_match_the_program() {
     let before = text();
     let tables = [("keys", keys()), ("columns", columns()), ("lists", lists())];
     let after = tables.iter().fold(before.clone(), |text, (name, table)| with_table(&text, name, table));
@@ -98,7 +98,7 @@ fn the_tables_are_those_of_the_program() {
 }
 
 #[test]
-fn the_example_is_understood_and_has_every_setting() {
+fn the_example_is_valid_and_has_every_setting() {
     let text = text();
     let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let (settings, warnings) = Settings::parse(example).unwrap();
@@ -111,7 +111,7 @@ fn the_example_is_understood_and_has_every_setting() {
 }
 
 #[test]
-fn the_table_of_settings_has_each_with_its_default() {
+fn the_table_of_settings_has_every_default() {
     let text = text();
     let names = names_of_settings();
     let rows = section(&text, "What is remembered").lines().filter_map(|line| line.strip_prefix("| `"));
@@ -136,7 +136,7 @@ fn every_view_has_a_question_and_its_key() {
 }
 
 #[test]
-fn keys_in_the_habits_are_keys_of_commands() {
+fn keys_in_the_section_habits_have_commands() {
     let text = text();
     let keymap = Settings::default().keymap;
     // `l` is listed as a key that does nothing yet. Words that are not keys have other meanings.

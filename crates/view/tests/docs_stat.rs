@@ -9,7 +9,7 @@ const BEGIN: &str = "<!-- table: columns -->\n";
 const END: &str = "<!-- end -->";
 
 #[test]
-fn the_columns_are_those_of_the_program() {
+fn the_columns_match_the_program() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stat.md");
     let text = fs::read_to_string(&path).unwrap();
     let rows = Column::all().map(|column| format!("| `{}` | {} |\n", column.title(), column.meaning()));

@@ -51,13 +51,13 @@ fn paths(app: &App) -> Vec<String> {
 }
 
 #[test]
-fn whoever_waits_most_comes_first_and_is_selected() {
+fn the_task_that_waits_most_is_first_and_selected() {
     let app = app(&[(1, 5), (2, 9), (3, 7)]);
     assert_eq!((tids(&app), selected_tid(&app)), (vec![2, 3, 1], 2));
 }
 
 #[test]
-fn who_waits_now_counts_although_the_wait_is_not_over() {
+fn an_unfinished_wait_counts_for_sorting() {
     let mut app = app(&[(1, 5)]);
     app.on_interval(interval(vec![task(1, &[5_000_000]), waiting(task(2, &[]), 80_000_000)]));
     assert_eq!(tids(&app), [2, 1]);
@@ -75,7 +75,7 @@ fn the_selection_follows_its_task_to_another_row() {
 }
 
 #[test]
-fn when_the_selected_task_is_gone_its_row_stays_selected() {
+fn when_the_selected_task_exits_its_row_stays_selected() {
     let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
     press(&mut app, KeyCode::End);
     again(&mut app, &[(2, 9), (3, 7)]);
@@ -87,7 +87,7 @@ fn when_the_selected_task_is_gone_its_row_stays_selected() {
 }
 
 #[test]
-fn equal_rows_do_not_jump() {
+fn equal_rows_keep_their_order() {
     let mut app = app(&[(1, 5), (2, 5), (3, 5)]);
     assert_eq!(tids(&app), [1, 2, 3]);
     type_in(&mut app, "r");
@@ -95,7 +95,7 @@ fn equal_rows_do_not_jump() {
 }
 
 #[test]
-fn while_paused_nothing_new_is_shown_and_nothing_is_lost() {
+fn a_paused_screen_shows_nothing_new_and_loses_nothing() {
     let mut app = app(&[(1, 5)]);
     type_in(&mut app, " ");
     again(&mut app, &[(2, 5)]);
@@ -106,7 +106,7 @@ fn while_paused_nothing_new_is_shown_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_columns_letter_sorts_by_it_and_again_the_other_way_round() {
+fn the_letter_of_a_column_sorts_by_it_and_then_reverses() {
     let mut app = app(&[(30, 5), (10, 9), (20, 7)]);
     type_in(&mut app, "V");
     assert_eq!(tids(&app), [30, 20, 10], "those taken off a CPU most often first");
@@ -133,7 +133,7 @@ fn a_column_is_chosen_from_a_list() {
 }
 
 #[test]
-fn a_beginning_for_this_time_is_not_remembered() {
+fn choices_from_the_command_line_are_not_saved() {
     let mut app = app(&[(1, 5), (2, 9)]);
     let begin = Begin { view: Some(View::Heatmap), sort: Some("tid".into()), filter: Some("task-2".into()) };
     let before = app.settings.clone();
@@ -150,7 +150,7 @@ fn a_beginning_for_this_time_is_not_remembered() {
 }
 
 #[test]
-fn a_filter_works_while_it_is_typed_and_goes_with_escape() {
+fn a_filter_works_while_it_is_typed_and_escape_clears_it() {
     let mut app = app(&[(1, 5), (12, 9), (3, 7)]);
     type_in(&mut app, "/task-1");
     assert_eq!(tids(&app), [12, 1]);
@@ -178,7 +178,7 @@ fn tree() -> App {
 const POD: &str = "/kubepods/burstable/pod7f/main";
 
 #[test]
-fn branches_are_closed_and_opened_and_siblings_sorted() {
+fn branches_close_and_open_and_siblings_are_sorted() {
     let mut app = tree();
     assert_eq!(
         paths(&app),
@@ -206,7 +206,7 @@ fn branches_are_closed_and_opened_and_siblings_sorted() {
 }
 
 #[test]
-fn enter_goes_into_a_row_and_escape_back_to_it() {
+fn enter_opens_a_row_and_escape_returns_to_it() {
     let mut app = tree();
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
@@ -227,7 +227,7 @@ fn enter_goes_into_a_row_and_escape_back_to_it() {
 }
 
 #[test]
-fn views_keep_what_is_selected() {
+fn views_keep_the_selected_row() {
     let mut app = tree();
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
@@ -246,7 +246,7 @@ fn views_keep_what_is_selected() {
 }
 
 #[test]
-fn the_worst_finding_is_selected_until_somebody_selects() {
+fn the_worst_finding_is_selected_until_the_user_selects_a_row() {
     let busy = |ms: u64| vec![task(2, &[ms * 1_000_000; 8]), task(1, &[1_000])];
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
@@ -260,7 +260,7 @@ fn the_worst_finding_is_selected_until_somebody_selects() {
 }
 
 #[test]
-fn what_was_looked_into_may_go() {
+fn an_opened_subject_may_exit() {
     let mut app = tree();
     press(&mut app, KeyCode::End);
     press(&mut app, KeyCode::Enter);
@@ -277,7 +277,7 @@ fn what_was_looked_into_may_go() {
 }
 
 #[test]
-fn one_cgroup_is_no_tree() {
+fn a_single_cgroup_is_not_shown_as_a_tree() {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
     again(&mut app, &[(1, 5), (4, 7)]);
@@ -295,7 +295,7 @@ fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) -> Effect {
 }
 
 #[test]
-fn the_mouse_selects_opens_sorts_and_turns() {
+fn the_mouse_selects_opens_sorts_and_scrolls() {
     let mut app = tree();
     let click = MouseEventKind::Down(MouseButton::Left);
     let table = layout::regions(&app).unwrap().table;
@@ -322,7 +322,7 @@ fn the_mouse_selects_opens_sorts_and_turns() {
 }
 
 #[test]
-fn the_selected_row_is_always_among_those_shown() {
+fn the_selected_row_is_always_visible() {
     let mut app = app(&(1..=50).map(|tid| (tid, 5)).collect::<Vec<_>>());
     let rows = layout::rows(&app);
     press(&mut app, KeyCode::End);
@@ -337,7 +337,7 @@ fn the_selected_row_is_always_among_those_shown() {
 }
 
 #[test]
-fn intervals_are_stepped_through_within_bounds() {
+fn keys_change_the_interval_length_within_bounds() {
     let mut app = app(&[(1, 5)]);
     assert_eq!(press(&mut app, KeyCode::Char('+')), Effect::Interval(Duration::from_secs(2)));
     (0..20).for_each(|_| {
@@ -348,7 +348,7 @@ fn intervals_are_stepped_through_within_bounds() {
 }
 
 #[test]
-fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
+fn command_lines_are_requested_if_shown_and_found_by_the_filter() {
     let mut app = app(&[(1, 5), (20, 9)]);
     assert!(app.wanted_command_lines().is_empty());
     type_in(&mut app, "c");
@@ -362,7 +362,7 @@ fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
 }
 
 #[test]
-fn what_ended_still_counts_since_the_start() {
+fn exited_tasks_still_count_since_the_start() {
     let mut app = tree();
     let all = app.span(Span::Start).0.count;
     again(&mut app, &[(10, 5)]);
@@ -373,7 +373,7 @@ fn what_ended_still_counts_since_the_start() {
 }
 
 #[test]
-fn keys_that_do_nothing_draw_nothing() {
+fn keys_without_a_command_draw_nothing() {
     let mut app = app(&[(1, 5)]);
     assert_eq!(press(&mut app, KeyCode::Char('z')), Effect::None);
     assert_eq!(press(&mut app, KeyCode::Char('w')), Effect::Snapshot);
@@ -382,7 +382,7 @@ fn keys_that_do_nothing_draw_nothing() {
 }
 
 #[test]
-fn a_list_that_nobody_has_touched_shows_who_waits_most() {
+fn a_new_list_shows_the_tasks_that_wait_most() {
     let mut app = app(&(1..=50).map(|tid| (tid, u64::from(100 - tid))).collect::<Vec<_>>());
     again(&mut app, &(1..=50).map(|tid| (tid, u64::from(tid))).collect::<Vec<_>>());
     assert_eq!((app.first_row, selected_tid(&app)), (0, 50));
@@ -392,7 +392,7 @@ fn a_list_that_nobody_has_touched_shows_who_waits_most() {
 }
 
 #[test]
-fn a_view_of_one_stays_with_it_and_says_when_it_has_ended() {
+fn a_view_of_one_subject_stays_with_it_and_reports_its_exit() {
     let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
     press(&mut app, KeyCode::Enter);
     assert_eq!((app.view, selected_tid(&app)), (View::Task, 2));
@@ -410,7 +410,7 @@ fn a_view_of_one_stays_with_it_and_says_when_it_has_ended() {
 }
 
 #[test]
-fn while_paused_what_is_shown_over_time_stands_still_too() {
+fn a_paused_screen_also_keeps_its_history() {
     let mut app = app(&[(1, 5), (2, 9)]);
     type_in(&mut app, " ");
     (0..3).for_each(|_| again(&mut app, &[(1, 5), (2, 9)]));
@@ -422,7 +422,7 @@ fn while_paused_what_is_shown_over_time_stands_still_too() {
 }
 
 #[test]
-fn a_place_comes_back_with_its_filter_and_its_tree() {
+fn going_back_restores_the_filter_and_the_tree() {
     let mut app = tree();
     type_in(&mut app, "/web");
     press(&mut app, KeyCode::Enter);
@@ -442,7 +442,7 @@ fn a_place_comes_back_with_its_filter_and_its_tree() {
 }
 
 #[test]
-fn help_and_findings_lie_over_what_was_there() {
+fn help_and_findings_cover_the_current_view() {
     let mut app = tree();
     type_in(&mut app, "5?f");
     assert_eq!(app.view, View::Findings);
@@ -458,7 +458,7 @@ fn help_and_findings_lie_over_what_was_there() {
 }
 
 #[test]
-fn a_click_ends_what_is_being_chosen() {
+fn a_click_closes_a_prompt() {
     let mut app = tree();
     press(&mut app, KeyCode::Char('s'));
     press(&mut app, KeyCode::End);
@@ -483,7 +483,7 @@ fn another_program_in_a_process_has_another_command_line() {
 }
 
 #[test]
-fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
+fn lists_of_cgroups_stay_within_the_opened_cgroup_and_find_tasks() {
     let mut app = tree();
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Enter);
@@ -496,7 +496,7 @@ fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
 }
 
 #[test]
-fn what_is_in_cgroups_without_a_name_is_not_said_to_have_waited_nothing_since_the_start() {
+fn tasks_in_cgroups_without_a_name_have_no_sum_since_the_start() {
     let mut nameless = task(10, &[5_000_000]);
     nameless.cgroup_id = 99;
     let mut app = tree();

@@ -27,7 +27,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let count = data.findings.len();
     let mut lines: Lines = Vec::new();
     if count == 0 {
-        let words = cut_end("nothing is past a threshold: no quota, neighbour or queue that matters", cells);
+        let words = cut_end("no finding: no quota, neighbour or queue is past its threshold", cells);
         lines = pane::hanging(Span::styled("✓ ", theme.busy()), vec![words], theme.quiet());
     }
     for (at, finding) in data.findings.iter().take(most / per_finding).enumerate() {
@@ -61,7 +61,7 @@ pub fn all(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (theme, cells) = (app.theme, usize::from(area.width).saturating_sub(5));
     if data.findings.is_empty() {
-        return vec![Line::styled("nothing is past a threshold", theme.quiet())];
+        return vec![Line::styled("no figure is past a threshold", theme.quiet())];
     }
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());

@@ -100,12 +100,12 @@ fn clock(unix_ns: u64) -> String {
 /// The lines below the map: waiting tasks, times, and how to read the map.
 fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
     let has_colour = app.theme.has_colour();
-    let colour = if has_colour { "colour: the cause of most" } else { "without colours no causes are shown" };
+    let colour = if has_colour { "colour: main cause" } else { "without colours no causes are shown" };
     let until = match map.doublings {
         1 => "twice".into(),
         doublings => format!("{} times", 1u64 << doublings.min(32)),
     };
-    let words = format!("waits{}; a row: from its length to {until} that; {colour}", scale(map.most));
+    let words = format!("waits{}; row: its length up to {until} that; {colour}", scale(map.most));
     let times = times(app, past, columns);
     if height < TALL {
         return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_has_its_width_whatever_is_in_it() {
+    fn a_column_keeps_its_width_for_any_content() {
         let node = NodeGroup { node: 3, cpus: (0..400).step_by(2).collect(), ..NodeGroup::default() };
         let interval = Interval::default();
         let about = NodePane { theme: Theme::default(), interval: &interval, node: &node, seen: 12 };

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_subject_is_what_is_summed_anew() {
+    fn the_kept_sums_of_a_subject_equal_new_sums() {
         let mut history = History::default();
         let mut known: BTreeMap<Key, Vec<Past>> = BTreeMap::new();
         for round in 0..4 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_looked_at_keeps_what_is_forgotten_of_others() {
+    fn the_watched_subject_keeps_waits_that_others_lose() {
         let mut history = History::default();
         let (watched, other) = (Key::Cgroup("/kubepods.slice".into()), Key::Cgroup("/system.slice".into()));
         let mut past = Vec::new();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_minute_is_not_longer_but_for_an_interval_that_is() {
+    fn the_last_minute_is_longer_only_if_one_interval_is() {
         let past = |lengths_s: &[u64]| {
             let one = |(number, s): (usize, &u64)| Past {
                 number: number as u64,

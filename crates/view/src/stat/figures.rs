@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_rest_goes_where_rounding_took_most() {
+    fn the_remainder_goes_to_the_part_that_rounding_reduced_most() {
         let split = Split { total_ns: 200, throttled_ns: 66, queue_ns: 67, wake_ns: Some(67) };
         // 0.66, 0.67 and 0.67 hundredths of a percent. Together they are two hundredths.
         assert_eq!(split.percent(1_000_000), Some([2, 0, 1, 1]));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coarse_mode_has_wakeups_with_the_queue() {
+    fn the_coarse_mode_counts_wakeups_in_the_queue() {
         let mut by_cause = ByCause::only(Cause::Throttled, 30);
         by_cause.add(&ByCause::only(Cause::Unattributed, 70));
         let wait = Wait { total_ns: 100, by_cause, ..Wait::default() };
