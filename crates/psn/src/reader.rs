@@ -301,9 +301,9 @@ mod tests {
     fn this_process_has_an_executable_and_a_command_line() {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
-        assert!(!processes.known.contains_key(&pid), "not met");
+        assert!(!processes.known.contains_key(&pid), "the process has not been read");
         processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
-        let expected = std::env::current_exe().expect("it is there");
+        let expected = std::env::current_exe().expect("the executable");
         assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
         assert!(processes.known[&pid].cmdline.is_some());
     }

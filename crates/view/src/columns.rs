@@ -388,6 +388,6 @@ mod tests {
         let at = |cells| that_fit(&columns, &[P50, P99], &[Name], cells);
         assert_eq!(at(60).iter().map(|(_, cells)| cells + 1).sum::<usize>(), 61);
         assert_eq!(at(36).iter().map(|(column, _)| *column).collect::<Vec<_>>(), [Name, WaitTime, P99]);
-        assert_eq!(at(10).len(), 2, "the rest is cut");
+        assert_eq!(at(10).len(), 2, "these two columns are cut instead of left out");
     }
 }

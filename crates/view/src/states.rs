@@ -63,9 +63,9 @@ pub struct StateRow {
     pub of: u64,
 }
 
-/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, most time
-/// comes first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither ran nor
-/// waited.
+/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, rows with
+/// most time come first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither
+/// ran nor waited.
 pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterval>) -> Vec<StateRow> {
     let length_ns = interval.duration_ns;
     let mut sums: BTreeMap<(Arc<str>, State), (u64, u64)> = BTreeMap::new();

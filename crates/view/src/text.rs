@@ -17,7 +17,7 @@ pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each
 
 /// Width of a histogram bar, the same as in runqlat.
 const BAR: usize = 40;
-/// Shortest pending wait to report. At the end of an interval, a task that has just woken up also waits and is about to run.
+/// Shortest pending wait to report. A task that has just woken up also waits, but is about to run.
 const PENDING_SAID_NS: u64 = 1_000;
 
 pub(crate) fn or_na(value: Option<String>) -> String {

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_wide_letter_takes_two_cells() {
         assert_eq!(left("日本語", 8), "日本語  ");
-        assert_eq!(left("日本語", 4), "日… ", "half a letter is none");
+        assert_eq!(left("日本語", 4), "日… ", "half a letter is not drawn");
         assert_eq!(width(&left("日本語", 4)), 4);
         assert_eq!(path("/a/日本語", 6), "…本語 ");
     }

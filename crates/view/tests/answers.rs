@@ -104,7 +104,7 @@ fn the_culprits_of_a_victim_are_named_with_their_times() {
     ] {
         assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
     }
-    assert!(!shown.contains("  /pods "), "who is above the victim repeats it:\n{shown}");
+    assert!(!shown.contains("  /pods "), "an ancestor of the victim is listed:\n{shown}");
     let coarse = Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*held_back()).clone() };
     assert!(screen(&app((80, 24), Arc::new(coarse), '5')).contains("coarse: "));
 }
@@ -161,7 +161,7 @@ fn blocked_threads_are_grouped_by_state() {
     assert!(shown.contains("on CPU 1.20  runnable 0.00  disk sleep 0.60  blocked 1.20"), "{shown}");
     let disk = shown.find("blocked: disk sleep (D)").unwrap();
     let sleeping = shown.find("blocked: sleeping (S)").unwrap();
-    assert!(disk < sleeping, "what is load comes first:\n{shown}");
+    assert!(disk < sleeping, "states that count as load come first:\n{shown}");
 }
 
 #[test]

@@ -69,14 +69,14 @@ fn lists() -> String {
 /// Replaces the table of this name in the text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let begin = format!("<!-- table: {name} -->\n");
-    let (before, rest) = text.split_once(&begin).expect("the table has its place");
+    let (before, rest) = text.split_once(&begin).expect("the document has the table");
     let (_, after) = rest.split_once("<!-- end -->").expect("the table has an end");
     format!("{before}{begin}{table}<!-- end -->{after}")
 }
 
 /// The text between a heading and the next one.
 fn section<'a>(text: &'a str, heading: &str) -> &'a str {
-    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the section is there");
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the document has the section");
     rest.split("\n## ").next().unwrap_or(rest)
 }
 
@@ -91,7 +91,7 @@ fn the_tables_match_the_program() {
     for (is, was) in after.lines().zip(before.lines()) {
         assert_eq!(
             is, was,
-            "docs/tui.md is not of this program: UPDATE_DOCS=1 with this test writes its tables anew"
+            "docs/tui.md is out of date: run this test with UPDATE_DOCS=1 to rewrite its tables"
         );
     }
     assert_eq!(after.len(), before.len());

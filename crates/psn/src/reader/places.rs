@@ -116,7 +116,7 @@ mod tests {
         let first = places.of_addresses(&[1, 2]);
         assert_eq!(places.of_addresses(&[1, 3]), first + 1);
         assert_eq!(places.of_addresses(&[1, 2]), first);
-        assert_eq!(places.of_text(b"0", b""), 0, "as of a thread that is not blocked");
+        assert_eq!(places.of_text(b"0", b""), 0, "a thread that is not blocked has no place");
         let named = places.of_text(b"pipe_read", b"");
         assert_eq!(places.of_text(b"pipe_read", b""), named);
         assert_eq!(places.wchan(named).as_deref(), Some("pipe_read"));

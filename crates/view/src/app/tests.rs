@@ -101,7 +101,7 @@ fn a_paused_screen_shows_nothing_new_and_loses_nothing() {
     again(&mut app, &[(2, 5)]);
     assert_eq!(tids(&app), [1]);
     type_in(&mut app, " ");
-    assert_eq!(tids(&app), [2], "the latest at once");
+    assert_eq!(tids(&app), [2], "the latest interval is shown at once");
     assert_eq!(app.history.frames().len(), 2);
 }
 
@@ -109,13 +109,13 @@ fn a_paused_screen_shows_nothing_new_and_loses_nothing() {
 fn the_letter_of_a_column_sorts_by_it_and_then_reverses() {
     let mut app = app(&[(30, 5), (10, 9), (20, 7)]);
     type_in(&mut app, "V");
-    assert_eq!(tids(&app), [30, 20, 10], "those taken off a CPU most often first");
+    assert_eq!(tids(&app), [30, 20, 10], "tasks with most involuntary switches first");
     type_in(&mut app, "V");
     assert_eq!(tids(&app), [10, 20, 30]);
     assert_eq!(
         app.settings.sort_of(ListKind::Threads),
         (Column::Of(cgscope_model::Counter::Involuntary), true),
-        "it is remembered"
+        "the sort column is saved"
     );
 }
 
@@ -158,9 +158,9 @@ fn a_filter_works_while_it_is_typed_and_escape_clears_it() {
     type_in(&mut app, "j");
     assert_eq!((selected_tid(&app), app.filter.as_str()), (1, "task-1"), "letters are commands again");
     press(&mut app, KeyCode::Esc);
-    assert_eq!((tids(&app).len(), selected_tid(&app)), (3, 1), "who was selected still is");
+    assert_eq!((tids(&app).len(), selected_tid(&app)), (3, 1), "the selected task stays selected");
     type_in(&mut app, "/12");
-    assert_eq!(tids(&app), [12], "an id, as a whole");
+    assert_eq!(tids(&app), [12], "a complete id");
     press(&mut app, KeyCode::Esc);
     assert_eq!(app.filter, "");
 }
@@ -202,7 +202,7 @@ fn branches_close_and_open_and_siblings_are_sorted() {
     assert_eq!(app.rows.len(), 7);
     press(&mut app, KeyCode::End);
     press(&mut app, KeyCode::Left);
-    assert_eq!(paths(&app)[app.selected], "/kubepods/burstable/pod7f", "of a leaf, to the one above");
+    assert_eq!(paths(&app)[app.selected], "/kubepods/burstable/pod7f", "from a leaf to its parent");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn views_keep_the_selected_row() {
     assert_eq!(app.view, View::Histogram);
     press(&mut app, KeyCode::BackTab);
     press(&mut app, KeyCode::BackTab);
-    assert_eq!(app.view, View::Task, "it goes round");
+    assert_eq!(app.view, View::Task, "the first view comes before the last one");
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_single_cgroup_is_not_shown_as_a_tree() {
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
     again(&mut app, &[(1, 5), (4, 7)]);
     assert_eq!(app.kind(), ListKind::Processes);
-    assert!(app.settings.tree, "that is not what the user has chosen");
+    assert!(app.settings.tree, "the saved choice of the user stays");
 }
 
 fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) -> Effect {
@@ -310,14 +310,14 @@ fn the_mouse_selects_opens_sorts_and_scrolls() {
     assert_eq!(
         app.sort_of(ListKind::Cgroups),
         (Column::WaitTime, true),
-        "a click on the heading sorts the other way"
+        "a click on the heading reverses the order"
     );
-    assert_eq!(app.selected, 0, "who comes first now");
+    assert_eq!(app.selected, 0, "the row that is now first");
     mouse(&mut app, MouseEventKind::ScrollDown, 3, table.y + 2);
     assert_eq!(app.selected, 3);
     mouse(&mut app, click, 3, table.y + 1);
     mouse(&mut app, click, 3, table.y + 1);
-    assert_ne!(app.scope, Key::All, "on the selected row, into it");
+    assert_ne!(app.scope, Key::All, "a click on the selected row opens it");
     assert_eq!(mouse(&mut app, click, 79, 23), Effect::None);
 }
 
@@ -358,7 +358,7 @@ fn command_lines_are_requested_if_shown_and_found_by_the_filter() {
     type_in(&mut app, "/nginx: w");
     assert_eq!(tids(&app), [20]);
     again(&mut app, &[(1, 5)]);
-    assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "those of the gone are forgotten");
+    assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "command lines of exited processes are dropped");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn exited_tasks_still_count_since_the_start() {
     assert_eq!(app.span(Span::Start).0.count, all + 1);
     let cgroup = Key::Cgroup("/kubepods".into());
     let data = app.data.as_ref().unwrap();
-    assert_eq!(app.history.since_start(&cgroup, data).0.count, 2, "two tasks of it, which are gone");
+    assert_eq!(app.history.since_start(&cgroup, data).0.count, 2, "two exited tasks of the cgroup");
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_new_list_shows_the_tasks_that_wait_most() {
     assert_eq!((app.first_row, selected_tid(&app)), (0, 50));
     press(&mut app, KeyCode::End);
     type_in(&mut app, "r");
-    assert_eq!((app.first_row, app.selected), (0, 0), "whoever sorts wants to see who comes first");
+    assert_eq!((app.first_row, app.selected), (0, 0), "sorting shows the first row");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_view_of_one_subject_stays_with_it_and_reports_its_exit() {
     press(&mut app, KeyCode::Enter);
     assert_eq!((app.view, selected_tid(&app)), (View::Task, 2));
     again(&mut app, &[(1, 50), (2, 9)]);
-    assert_eq!(selected_tid(&app), 2, "whatever comes first by now");
+    assert_eq!(selected_tid(&app), 2, "although another row is now first");
     again(&mut app, &[(1, 50)]);
     assert_eq!(app.gone(), Some("task-2 [thread 2]"));
     let screen = crate::draw::written::plain(&crate::draw::written::buffer(&app));
@@ -452,9 +452,9 @@ fn help_and_findings_cover_the_current_view() {
     press(&mut app, KeyCode::PageDown);
     assert!(app.scrolled > 10, "a page: {}", app.scrolled);
     press(&mut app, KeyCode::Tab);
-    assert_eq!((app.view, app.settings.view), (View::Numa, View::Numa), "from where one was");
+    assert_eq!((app.view, app.settings.view), (View::Numa, View::Numa), "starting from the view below help");
     type_in(&mut app, "8?");
-    assert_eq!(app.settings.view, View::Numa, "a task of now is nothing to begin with");
+    assert_eq!(app.settings.view, View::Numa, "the view of a task is not saved as the first view");
 }
 
 #[test]

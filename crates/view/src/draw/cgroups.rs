@@ -11,7 +11,7 @@ use super::{
 use crate::text::micros;
 use words::{ran_out, throttled, verdict};
 
-/// A used share of a quota at or above this value is an alarm.
+/// A used share of a quota at or above this value is shown as an alarm.
 const NEARLY_ALL: f64 = 0.95;
 /// Maximum cells of bars in the chain of quotas.
 const BAR: usize = 30;

@@ -5,7 +5,7 @@ use cgscope_model::Finding;
 use super::prelude::*;
 use crate::names;
 
-/// Intervals for which the list keeps its place after a finding ended.
+/// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
 /// Maximum lines of all findings on a screen of this height.
@@ -39,7 +39,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
             lines.push(Line::styled(format!("  {action}"), theme.quiet()));
         }
     }
-    // A list that moves up at once would let a click hit another row.
+    // If the list moved up at once, a click could hit another row.
     let recent = app.history().frames().rev().take(STEADY).map(|frame| frame.findings).max().unwrap_or(0);
     lines.resize((recent * per_finding).min(most).max(lines.len()), Line::raw(""));
     lines

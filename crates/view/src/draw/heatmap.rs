@@ -44,7 +44,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
     }
     let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
     let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
-    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change it.
+    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change that.
     let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
     let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {

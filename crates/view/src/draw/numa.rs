@@ -16,7 +16,7 @@ const WIDEST: usize = 60;
 const COLUMN_LINES: usize = 7;
 /// Minimum lines of the list below.
 const LIST: usize = 6;
-/// A busy share at or above this value is an alarm, percent.
+/// A busy share at or above this value is shown as an alarm, percent.
 const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {

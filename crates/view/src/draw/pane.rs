@@ -246,7 +246,7 @@ impl Section {
     }
 }
 
-/// The sections in their order, in at most `room` lines. First sections get their long form first. Empty lines separate the
+/// The sections in their order, in at most `room` lines. Earlier sections get their long form first. Empty lines separate the
 /// sections if there are enough lines.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();

@@ -43,7 +43,7 @@ pub fn svg(buffer: &Buffer, title: &str) -> String {
     out
 }
 
-/// Adjacent cells that are drawn alike.
+/// Adjacent cells with the same style.
 struct Run {
     first: usize,
     cells: usize,

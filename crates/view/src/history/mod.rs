@@ -142,7 +142,7 @@ impl History {
     }
 
     /// The waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same subject.
-    /// It is not computed again, and it remains valid after the waits of single tasks are dropped.
+    /// Its intervals are not computed again, and stay valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
         let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
         known.retain(|one| one.number >= first);
@@ -228,7 +228,7 @@ mod tests {
         history.clear();
         history.push(&data(200, 9), None);
         let past = history.past(&Key::All, known.remove(&Key::All).unwrap());
-        assert_eq!(past.len(), 1, "what was before a jump is not beside what comes");
+        assert_eq!(past.len(), 1, "intervals before a jump are dropped");
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub struct Mark {
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
 }
 
-/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, it is shown from its
-/// own end to the end of the next interval.
+/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, an interval
+/// is shown from its own end to the end of the next interval.
 #[derive(Clone, Debug)]
 pub struct Player {
     samples: Vec<Moment>,
@@ -265,7 +265,7 @@ mod tests {
         player.play();
         assert_eq!(player.due_in(), Some(5 * SECOND));
         player.tick(now + 5 * SECOND);
-        assert_eq!(player.position(), 2, "one of no length is over at once");
+        assert_eq!(player.position(), 2, "an interval without length is over at once");
         assert_eq!(player.due_in(), Some(SECOND));
     }
 

@@ -46,7 +46,7 @@ pub struct Replay {
     pub prompt: Option<String>,
     /// A message that is shown until the next key.
     pub notice: Option<String>,
-    /// When the interval on the screen was last the one at the player's position.
+    /// The last time at which the screen showed the interval at the player's position.
     caught_up: Instant,
 }
 

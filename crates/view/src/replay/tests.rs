@@ -171,7 +171,7 @@ fn space_plays_and_pauses_and_a_step_pauses_too() {
     press(&mut app, KeyCode::Char(' '));
     assert!(replay(&mut app).player.is_playing);
     press_with(&mut app, KeyCode::Right, KeyModifiers::SHIFT);
-    assert!(replay(&mut app).player.is_playing, "a big step looks for a place to play from");
+    assert!(replay(&mut app).player.is_playing, "a big step does not pause");
     press(&mut app, KeyCode::Right);
     assert!(!replay(&mut app).player.is_playing);
     assert!(screen(&mut app, 100, 24).contains("REPLAY PAUSED"));
@@ -194,7 +194,7 @@ fn a_typed_time_is_the_new_position_or_is_refused_with_a_reason() {
     let mut app = app();
     type_in(&mut app, ":22:13:40q");
     let typing = screen(&mut app, 120, 26);
-    assert!(typing.contains("go to: 22:13:40q█"), "keys have no other meaning now: {typing}");
+    assert!(typing.contains("go to: 22:13:40q█"), "keys are text in the prompt: {typing}");
     press(&mut app, KeyCode::Backspace);
     press(&mut app, KeyCode::Enter);
     assert_eq!(position(&mut app), 20);
@@ -210,7 +210,7 @@ fn a_typed_time_is_the_new_position_or_is_refused_with_a_reason() {
         "{refused}"
     );
     press(&mut app, KeyCode::Left);
-    assert!(!screen(&mut app, 120, 26).contains("this time is not"), "said until the next key");
+    assert!(!screen(&mut app, 120, 26).contains("this time is not"), "the notice is shown until the next key");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn slow_reading_is_shown_after_a_delay() {
     app.on_key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     app.tick(start + Duration::from_millis(100));
     assert!(!screen(&mut app, 120, 26).contains("reading"));
-    assert_eq!(replay(&mut app).due_in(), Some(Duration::from_millis(200)), "then it is drawn again");
+    assert_eq!(replay(&mut app).due_in(), Some(Duration::from_millis(200)), "the screen is drawn again after this time");
     app.tick(start + Duration::from_millis(300));
     assert!(screen(&mut app, 120, 26).contains("reading"));
     read(&mut app);

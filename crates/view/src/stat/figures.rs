@@ -51,8 +51,8 @@ impl Split {
         Self { total_ns, throttled_ns, queue_ns, wake_ns }
     }
 
-    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: what rounding down
-    /// leaves over goes to the parts that lost most. `None` if no time passed.
+    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: the remainder of
+    /// rounding down goes to the parts that lost most. `None` if no time passed.
     pub fn percent(&self, duration_ns: u64) -> Option<[Hundredths; 4]> {
         let whole = percent(self.total_ns, duration_ns)?;
         let exact = [self.throttled_ns, self.queue_ns, self.wake_ns.unwrap_or(0)]
@@ -84,8 +84,8 @@ impl Figures {
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 
-    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are only known by
-    /// cgroup.
+    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are known only
+    /// per cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
         figures.add(group.accounts.map(|accounts| accounts.gone).unwrap_or_default());

@@ -127,7 +127,7 @@ fn exited_threads_count_once_with_their_process() {
     assert_eq!(figures(&with, Rows::Processes, &process), (ran + 300_000, switches + 7));
     let (ran, _) = figures(&without, Rows::Processes, &ended);
     assert_eq!(figures(&with, Rows::Processes, &ended).0, ran - 300_000);
-    assert_eq!(figures(&with, Rows::Threads, &ended).0, ran, "there no line has it");
+    assert_eq!(figures(&with, Rows::Threads, &ended).0, ran, "no line includes the exited threads");
 }
 
 #[test]

@@ -245,7 +245,7 @@ mod tests {
                 all.sort_unstable();
                 all
             },
-            "quotas are no culprits"
+            "quotas are not culprits"
         );
         assert_eq!(of("/c"), [(3, 30)]);
     }
