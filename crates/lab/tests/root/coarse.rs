@@ -230,7 +230,7 @@ fn every_command_works_in_the_coarse_mode() {
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         assert_eq!(stderr(&output), "", "{args:?}: it was asked for");
-        assert_eq!(text.matches("coarse: /proc tells").count(), 2, "{args:?}:\n{text}");
+        assert_eq!(text.matches("coarse: /proc reports").count(), 2, "{args:?}:\n{text}");
         assert!(!text.contains("distribution") && !text.contains("p99.9"), "{args:?}:\n{text}");
     }
     for args in
@@ -253,7 +253,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
     let words = stdout(&report);
-    for said in ["Coarse: /proc tells", "ran", "waited", "workload", "losses: none", "own cost"] {
+    for said in ["Coarse: /proc reports", "ran", "waited", "workload", "losses: none", "own cost"] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
     assert!(!words.contains("The kernel's own sum") && !words.contains("distribution"), "{words}");

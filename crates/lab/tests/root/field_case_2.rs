@@ -212,7 +212,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
     let does = match user {
         user if user >= 5 * system => "CPU-bound, not I/O",
         user if user < system => "it spends its time in the kernel",
-        _ => "neither user mode nor the kernel by far",
+        _ => "neither user mode nor the kernel dominates",
     };
     // The kernel may count one more period after the test has read its figures.
     let counted =

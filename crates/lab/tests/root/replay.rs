@@ -270,9 +270,9 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (dir.file("foreign"), "is not a cgscope recording"),
         (dir.file("head"), "ends before its header does"),
         (dir.file("single"), "holds 1 sample, but an interval needs two"),
-        (format!("{good} --at 5m"), "that is not in the recording"),
-        (format!("{good} --at soon"), "a time is one of day in UTC"),
-        (format!("{good} --speed 100"), "a speed is a number from 0.25 to 64"),
+        (format!("{good} --at 5m"), "this time is not in the recording"),
+        (format!("{good} --at soon"), "a time must be a time of day in UTC"),
+        (format!("{good} --speed 100"), "a speed must be a number from 0.25 to 64"),
     ] {
         terminal.cgscope(&format!("replay {args}"));
         let screen = terminal.wait_for("left with 2");

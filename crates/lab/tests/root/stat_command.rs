@@ -163,7 +163,7 @@ fn without_bpf_it_still_runs_and_says_so() {
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(stdout(&output), "out\n");
     let said = stderr(&output);
-    assert!(said.contains("Coarse: /proc tells the sum of waits") && said.contains("not known"), "{said}");
+    assert!(said.contains("Coarse: /proc reports the sum of waits") && said.contains("not known"), "{said}");
     assert!(!said.contains("outlived"), "it has ended itself: {said}");
 }
 

@@ -19,7 +19,7 @@ use crate::{
 #[test]
 fn the_exit_code_is_the_commands() {
     for (command, code, said) in [
-        (&["true"][..], 0, "It ended well (exit code 0)"),
+        (&["true"][..], 0, "It succeeded (exit code 0)"),
         (&["sh", "-c", "exit 3"], 3, "It ended with exit code 3"),
         (&["sh", "-c", "exit 255"], 255, "exit code 255"),
         (&["sh", "-c", "kill -TERM $$"], 143, "It was killed by signal 15 (exit code 143)"),

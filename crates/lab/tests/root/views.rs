@@ -286,7 +286,7 @@ fn what_is_shown_is_written_to_a_file_with_all_rows() {
     let (load, _out) = Load::workload(&["burn", "3", "60"], Some(&cgroup));
     let terminal = Terminal::new(80, 24);
     top(&terminal, "--filter no-such-name-anywhere");
-    terminal.wait_for("nothing has these letters");
+    terminal.wait_for("no row matches the filter");
     terminal.press("Space");
     let screen = terminal.wait_for("PAUSED");
     terminal.press("w");

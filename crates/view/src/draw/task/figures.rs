@@ -52,7 +52,7 @@ impl TaskView<'_> {
         if totals.unstamped != 0 {
             let (count, ns) = (units::count(totals.unstamped, "wait"), duration(totals.unstamped_ns));
             let words = format!(
-                "{count} of {ns} on top: taken off a CPU while going to sleep, which the kernel does not count"
+                "plus {count} of {ns} after a switch out on the way to sleep, which the kernel does not count"
             );
             lines.extend(self.fact("", &words));
         }
@@ -115,12 +115,12 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
         Some(0) => format!("{said}: the same"),
         Some(more_ns) if more_ns <= booked_ns => {
             format!(
-                "{said}, {differ} more: of waits that are not over it has booked what was before a migration"
+                "{said}, {differ} more: the part of unfinished waits before a migration is counted already"
             )
         }
-        Some(_) => format!("{said}, {differ} more: waits that were not seen, or are not over"),
+        Some(_) => format!("{said}, {differ} more: waits that were not seen, or have not ended"),
         None => {
-            format!("{said}, {differ} less: of waits that began before the interval it had booked that much")
+            format!("{said}, {differ} less: the part before the interval was counted earlier")
         }
     }
 }

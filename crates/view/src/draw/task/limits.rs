@@ -32,7 +32,7 @@ impl<'a> TaskView<'a> {
         // A limit that was not read may still exist, so "none" is shown only if all of them were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
         if lines.is_empty() && all_read && at != 0 {
-            lines.extend(self.fact("quota", "none, neither of its cgroup nor above"));
+            lines.extend(self.fact("quota", "none for its cgroup and ancestors"));
         }
         lines.extend(self.ranked("throttled", "by the quota of", &self.throttled_by(node)));
         lines
