@@ -28,13 +28,16 @@ impl Request {
                 "--list" => request.list = true,
                 "--all" => request.all = true,
                 "--script" => {
-                    let file =
-                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
+                    let file = words.next().ok_or_else(|| {
+                        Failure::Usage("`--script` needs a file: `cargo xtask lab --script FILE`".to_owned())
+                    })?;
                     request.script = Some(file.clone());
                 }
                 "--" => break,
                 kernel => request.kernels.push(Series::parse(kernel).ok_or_else(|| {
-                    Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`"))
+                    Failure::Usage(format!(
+                        "`{kernel}` is not an option of `lab` or a kernel series such as `6.12`"
+                    ))
                 })?),
             }
         }
@@ -43,7 +46,9 @@ impl Request {
         if !request.named {
             request.kernels = kernels::DEFAULT.to_vec();
             if request.shell {
-                return Err(Failure::Usage("`lab --shell` needs to be told which kernel".to_owned()));
+                return Err(Failure::Usage(
+                    "`lab --shell` needs a kernel: `cargo xtask lab --shell 6.12`".to_owned(),
+                ));
             }
         }
         request.kernels.sort_unstable();
@@ -80,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_every_kernel_runs() {
+    fn without_arguments_tests_run_on_every_kernel() {
         let request = parse("").expect("it is right");
         assert_eq!(request.kernels, kernels::DEFAULT);
         assert!(request.has("truth::a") && !request.all);
