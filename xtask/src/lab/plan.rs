@@ -10,7 +10,7 @@ const OLDEST_SUPPORTED: Series = Series(5, 17);
 const HOST_ONLY: [(&str, &[&str]); 27] = [
     (
         "needs two readings at one moment, and emulation is too slow for that",
-        &["coarse::the_sums_are_those_of_the_exact_mode"],
+        &["coarse::the_sums_equal_those_of_the_exact_mode"],
     ),
     (
         "asserts times, which are meaningless under emulation",
