@@ -24,7 +24,7 @@ pub const PAUSE: Duration = Duration::from_millis(15);
 /// # Errors
 /// The host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Run at the highest priority: answers delayed by other programs would change the load. Children and threads inherit the priority.
+    // Run at the highest priority: answers delayed by other programs would change the load. Children and threads inherit it.
     // SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());

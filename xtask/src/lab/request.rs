@@ -3,7 +3,7 @@ use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
 /// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
-const PART: [&str; 3] = ["truth::two_busy", "ledger::everything", "shared::"];
+const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {

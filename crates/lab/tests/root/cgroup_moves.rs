@@ -254,8 +254,8 @@ fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel does not name threads other than the main thread. The hook finds them when they switch in. Two
-/// threads on each CPU switch all the time.
+/// When a process moves, the kernel does not name threads other than the main thread. The hook finds these threads when they switch
+/// in. Two threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));

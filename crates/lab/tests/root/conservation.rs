@@ -43,8 +43,8 @@ fn measure_to_the_end(
     (whole, kernel)
 }
 
-/// Sometimes the storage of a task cannot be created, because a task was preempted while it created one. This is rare and counted.
-/// The sum still includes the waits.
+/// Sometimes the storage of a task cannot be created, because a task was preempted while it created one. This is rare. A
+/// loss counter counts it, and the sum still includes the waits.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {

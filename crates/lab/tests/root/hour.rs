@@ -218,7 +218,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` from a small process, because this process is large. Returns its duration and its maximum resident memory, bytes.
+/// Runs `cgscope` from a small process, because this process is large. Returns duration and maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");

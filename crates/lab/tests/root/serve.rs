@@ -1,4 +1,4 @@
-//! The daemon, used as its viewers use it.
+//! Tests of the daemon through its clients.
 
 mod access;
 mod container;
@@ -127,7 +127,7 @@ impl Daemon {
         let (before, after) = args.split_at(at_end);
         let mut command = cgscope();
         command.args(before).args(["--connect", &self.socket()]).args(after);
-        as_user(&mut command, uid, groups).output().expect("cgscope is executed")
+        as_user(&mut command, uid, groups).output().expect("cgscope starts")
     }
 }
 

@@ -1,4 +1,4 @@
-//! `stat` through the daemon: the figures that the viewer itself reads from `/proc`.
+//! `stat` through the daemon: figures that the viewer itself reads from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn time_on_a_cpu_is_told_as_user_space_and_kernel() {
+fn time_on_a_cpu_is_split_into_user_and_system_time() {
     let daemon = Daemon::start();
     let start = |script: &str| {
         let ids = format!("--reuid={ALICE}");

@@ -49,7 +49,7 @@ impl Prometheus {
         assert_there();
         let mut process = Background::start(&mut command);
         let line = process.wait_for("\"Listening on\"");
-        let line: Value = serde_json::from_str(&line).expect("an object a line");
+        let line: Value = serde_json::from_str(&line).expect("one object per line");
         let address = line["address"].as_str().expect("its address").to_owned();
         process.wait_for("Server is ready to receive web requests");
         let prometheus = Self { _process: process, address, _dir: dir };
@@ -62,7 +62,7 @@ impl Prometheus {
         let end = Instant::now() + patience(20_000);
         while self.vector("up{job=\"cgscope\"} == 1", unix_s()).is_empty() {
             let targets = || self.api("targets", &[]);
-            assert!(Instant::now() < end, "it scrapes nothing: {}", targets());
+            assert!(Instant::now() < end, "Prometheus scrapes nothing: {}", targets());
             thread::sleep(Duration::from_millis(100));
         }
     }
@@ -97,7 +97,7 @@ impl Prometheus {
 fn assert_there() {
     if let Err(error) = Command::new("prometheus").arg("--version").output() {
         panic!(
-            "prometheus cannot be run ({error}), so nobody scrapes the daemon: install Debian's package `prometheus`, as \
+            "cannot run prometheus: {error}; install Debian's package `prometheus`, as \
              `cargo xtask test` does"
         );
     }
