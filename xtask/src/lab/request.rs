@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn without_arguments_tests_run_on_every_kernel() {
-        let request = parse("").expect("it is right");
+        let request = parse("").expect("valid arguments");
         assert_eq!(request.kernels, kernels::DEFAULT);
         assert!(request.has("truth::a") && !request.all);
     }
 
     #[test]
     fn kernels_and_tests_can_be_chosen() {
-        let request = parse("7.2 6.1 -- truth ledger::a").expect("it is right");
+        let request = parse("7.2 6.1 -- truth ledger::a").expect("valid arguments");
         assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
         assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
     }

@@ -198,7 +198,7 @@ test ledger::d ... ";
 
     fn report() -> KernelReport {
         let mut outcomes = outcomes(LOG);
-        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("it asserts times"));
+        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("asserts times"));
         outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = told(LOG, "kernel").expect("the release").to_owned();
@@ -248,7 +248,7 @@ test ledger::d ... ";
         assert!(table.contains("| `cost` | host |") && table.contains("| `screen` | - |"), "{table}");
         let notes = notes(&report);
         assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("* host only, it asserts times: `cost::e`\n"), "{notes}");
+        assert!(notes.contains("* host only, asserts times: `cost::e`\n"), "{notes}");
         assert!(notes.contains("* not on 6.12.107, on another: `screen` (1)\n"), "{notes}");
         assert!(!report[0].has_passed());
     }

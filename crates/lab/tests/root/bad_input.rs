@@ -167,10 +167,14 @@ pub(crate) fn for_everyone() -> (Dir, PathBuf) {
 fn without_root_the_missing_capability_and_the_remedy_are_named() {
     let (_dir, path) = for_everyone();
     let bpf = ["hist", "--mode", "bpf", "1", "1"];
-    let output = Command::new(&path).args(bpf).uid(65_534).gid(65_534).output().expect("it runs");
+    let output = Command::new(&path).args(bpf).uid(65_534).gid(65_534).output().expect("the command starts");
     assert_one_sentence(&output, &["CAP_BPF and CAP_PERFMON", "sudo", "setcap"]);
-    let output =
-        Command::new(&path).args(["doctor", "--json"]).uid(65_534).gid(65_534).output().expect("it runs");
+    let output = Command::new(&path)
+        .args(["doctor", "--json"])
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .expect("the command starts");
     assert_eq!(output.status.code(), Some(1), "the coarse mode works without root");
     assert!(json_lines(&output).iter().any(|line| line["level"] == "missing"), "{}", stdout(&output));
 }
@@ -209,8 +213,12 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
 
 /// Starts `hist` for the whole host and sends these signals to it.
 fn interrupted(signals: &[i32]) -> Output {
-    let child =
-        cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let child = cgscope()
+        .arg("hist")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
     // Wait until cgscope is attached and has measured a whole interval.
     thread::sleep(patience(2_500));
     for signal in signals {
@@ -218,7 +226,7 @@ fn interrupted(signals: &[i32]) -> Output {
         unsafe { libc::kill(child.id() as i32, *signal) };
         thread::sleep(Duration::from_millis(1));
     }
-    child.wait_with_output().expect("it ends")
+    child.wait_with_output().expect("a child of ours")
 }
 
 #[test]

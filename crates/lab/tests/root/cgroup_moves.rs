@@ -150,7 +150,11 @@ fn figures_from_before_a_move_stay_with_the_old_cgroup() {
     measured.assert_as_the_kernel_says(&[&limited, &free]);
     assert!(measured.throttled_ms(&limited) > 1_000, "its quota was a fifth of a CPU");
     // A wait that began before the move may end after it.
-    assert!(measured.throttled_ms(&free) <= 100, "it has no quota: {}", measured.throttled_ms(&free));
+    assert!(
+        measured.throttled_ms(&free) <= 100,
+        "the other cgroup has no quota: {}",
+        measured.throttled_ms(&free)
+    );
     let tree = Tree::new(&measured.interval);
     let node = tree.find(&limited.cgroup.name).expect("the cgroup");
     assert_eq!(tree.nodes()[node].limited_by, Some(node));
@@ -254,12 +258,12 @@ fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel does not name threads other than the main thread. The hook finds these threads when they switch
-/// in. Two threads on each CPU switch all the time.
+/// When a process moves, the kernel reports only the main thread. The hook finds the other threads when they switch in. Two
+/// threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));
-    let threads = 2 * thread::available_parallelism().expect("it tells").get();
+    let threads = 2 * thread::available_parallelism().expect("the number of CPUs").get();
     let (load, _out) = Load::workload(&["burn", &threads.to_string(), "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
     for_ms(200);

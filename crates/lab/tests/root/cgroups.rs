@@ -151,7 +151,7 @@ fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
         let made: Vec<_> = (0..100).map(|i| parent.make(&format!("c{batch}-{i}"))).collect();
-        let mut known = names.lock().expect("nobody panicked");
+        let mut known = names.lock().expect("no thread panicked");
         known.extend(made.iter().map(|(_, id, name)| (*id, name.clone())));
         drop(known);
         for (path, id, _) in made.iter().step_by(10) {
@@ -213,7 +213,7 @@ fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_nam
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
-    let names = names.lock().expect("nobody panicked");
+    let names = names.lock().expect("no thread panicked");
     assert_eq!(names.len(), count, "the kernel reuses no id");
     for (id, name) in names.iter() {
         for path in shown.remove(id).unwrap_or_default() {
@@ -317,7 +317,7 @@ fn a_renamed_cgroup_and_its_descendants_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
-    // Long enough that the recording is running and goes on until the cgroup is removed.
+    // The recording must be running when the cgroup is removed, and continue after that.
     let seconds = if is_emulated() { "8" } else { "3" };
     let output = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));

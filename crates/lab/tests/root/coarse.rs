@@ -229,7 +229,7 @@ fn every_command_works_in_the_coarse_mode() {
         let output = run(&[args, &["--mode", "coarse"]].concat());
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
-        assert_eq!(stderr(&output), "", "{args:?}: it was asked for");
+        assert_eq!(stderr(&output), "", "{args:?}: no message if the options choose the coarse mode");
         assert_eq!(text.matches("coarse: /proc tells").count(), 2, "{args:?}:\n{text}");
         assert!(!text.contains("distribution") && !text.contains("p99.9"), "{args:?}:\n{text}");
     }

@@ -32,7 +32,7 @@ fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync
     command.args(args);
     // SAFETY: `prepare` makes only system calls.
     unsafe { command.pre_exec(prepare) };
-    command.output().expect("it runs")
+    command.output().expect("the command starts")
 }
 
 /// Runs the command without these capabilities. At `execve`, root gets only the capabilities in the bounding set.
@@ -145,8 +145,9 @@ fn without_a_needed_capability_the_coarse_mode_runs_and_names_it() {
 #[test]
 fn a_user_without_capabilities_measures_coarsely() {
     let (_dir, path) = for_everyone();
-    let as_nobody =
-        |args: &[&str]| Command::new(&path).args(args).uid(65_534).gid(65_534).output().expect("it runs");
+    let as_nobody = |args: &[&str]| {
+        Command::new(&path).args(args).uid(65_534).gid(65_534).output().expect("the command starts")
+    };
     let words =
         if is_exact_here() { "CAP_BPF and CAP_PERFMON are not held (user id 65534)" } else { "too old" };
     let output = as_nobody(&AUTO);

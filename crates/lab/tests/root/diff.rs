@@ -66,9 +66,9 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
         let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
         // The first sample is the last one of the previous piece.
         for sample in &samples[i * length..=(i + 1) * length] {
-            writer.sample(sample).expect("it fits");
+            writer.sample(sample).expect("a sample is written");
         }
-        writer.end(samples[(i + 1) * length].unix_ns, Reason::Finished).expect("it fits");
+        writer.end(samples[(i + 1) * length].unix_ns, Reason::Finished).expect("a sample is written");
         path
     };
     (0..PIECES).map(piece).collect()
@@ -116,8 +116,10 @@ fn an_increase_of_a_quota_from_50_to_60_percent_is_reported_with_its_size() {
     // With both files swapped, all changes are mirrored.
     let back = diff(&after, &before);
     assert_eq!(called(&back).len(), called(&lines).len());
-    let mirrored =
-        back.iter().find(|line| line["figure"] == "throttled" && line["path"] == path).expect("it too");
+    let mirrored = back
+        .iter()
+        .find(|line| line["figure"] == "throttled" && line["path"] == path)
+        .expect("the mirrored change");
     assert_eq!((&mirrored["before"], &mirrored["p"]), (&throttled["after"], &throttled["p"]));
 
     the_same_file_twice(&before);

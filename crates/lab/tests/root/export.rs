@@ -339,7 +339,7 @@ fn an_export_to_standard_output_has_the_same_bytes_and_may_be_closed() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("cgscope starts");
         drop(closed.stdout.take());
         let mut words = String::new();
         let said = closed.stderr.take().expect("its standard error").read_to_string(&mut words);

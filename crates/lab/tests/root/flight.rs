@@ -282,7 +282,7 @@ fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("--ring-size allows more");
-    // The recorder goes on: its ring is intact.
+    // The recorder continues, because its ring is intact.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");

@@ -23,7 +23,7 @@ fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_word
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("it starts");
+        .expect("cgscope starts");
     let begun = Instant::now();
     while !fs::exists(file).expect("a directory of ours") {
         assert!(begun.elapsed() < Duration::from_secs(30), "the recorder did not create its file");
@@ -107,7 +107,7 @@ fn time_to_begin(file: &str) -> Duration {
 fn start(file: &str) -> Child {
     let mut command = cgscope();
     command.args(["record", "-o", file, "-i", "20ms", "--mode", "coarse"]);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts")
 }
 
 #[test]

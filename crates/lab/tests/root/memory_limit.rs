@@ -52,7 +52,7 @@ fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit(
     command.args(["top", "-b", "-n", "3", "-d", "1", "--json"]);
     // SAFETY: the closure only writes to an existing file, and the child has one thread.
     let output =
-        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("it is executed");
+        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("the command starts");
     assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
     let intervals = json_lines(&output);
     let last = intervals.last().expect("an interval");

@@ -29,8 +29,8 @@ pub(crate) fn findings(page: &[u8]) -> String {
             "cannot run promtool: {error}; install Debian's package `prometheus`, as `cargo xtask test` does"
         )
     });
-    tool.stdin.take().expect("its input").write_all(page).expect("it reads the page");
-    let output = tool.wait_with_output().expect("it ends");
+    tool.stdin.take().expect("its input").write_all(page).expect("the receiver reads");
+    let output = tool.wait_with_output().expect("a child of ours");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8(said).expect("UTF-8");
     if output.status.success() { said } else { format!("{said}{}", output.status) }
@@ -56,7 +56,7 @@ fn promtool_finds_no_problem_in_a_page_with_every_metric() {
     assert_eq!(findings(&page), "");
     let broken =
         text.replacen("# TYPE cgscope_runqueue_waiting gauge", "# TYPE cgscope_runqueue_waiting counter", 1);
-    assert_ne!(findings(broken.as_bytes()), "", "it looks");
+    assert_ne!(findings(broken.as_bytes()), "", "promtool finds the wrong type");
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn writes_to_a_disk_are_blocked_on_the_disk() {
     let task = interval.tasks.iter().find(|task| &*task.reading.comm == "writer").expect("the writer");
     let time = blocked.thread(task.reading.serial).expect("known");
     let share = percent(time.get(BlockedKind::Disk), time.total());
-    assert!(time.total() > interval.duration_ns / 100, "it was blocked for {time:?}");
+    assert!(time.total() > interval.duration_ns / 100, "the task was blocked for {time:?}");
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this terminal is its controlling terminal; otherwise no signal
-    /// reports that the terminal closed.
+    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this terminal is its controlling terminal; otherwise no
+    /// signal reports that the terminal closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }

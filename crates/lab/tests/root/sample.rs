@@ -34,22 +34,22 @@ fn psn(options: &[&str]) -> Command {
 }
 
 fn walked(command: &mut Command) -> Value {
-    let output = command.output().expect("python3 is there");
+    let output = command.output().expect("python3 starts");
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
 /// Returns the threads of a process: names by thread id.
 fn threads(pid: u32) -> BTreeMap<u32, String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");
     let tids = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse().expect("a thread id"));
-    let comm = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).expect("it runs");
+    let comm = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).expect("a live process");
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
 /// Returns the kernel's figures of a thread so far: time on a CPU and time waited for one, ns.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("it runs");
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("a live process");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
     (fields.next().expect("three"), fields.next().expect("three"))
 }
@@ -282,9 +282,9 @@ fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
     fs::copy("/bin/sh", &burner).expect("a shell");
     let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
     let mut walk = psn(&["--seconds", "5", "--hz", "20", "wchan", "syscall"]);
-    let walk = walk.spawn().expect("python3 is there");
+    let walk = walk.spawn().expect("python3 starts");
     let ours = sample(&["-a", "-d", "5", "--hz", "20", "-g", "comm,state"]);
-    let walk = walk.wait_with_output().expect("it ends");
+    let walk = walk.wait_with_output().expect("a child of ours");
     let theirs: Value = serde_json::from_slice(&walk.stdout).expect("an object");
     let rounds = theirs["rounds"].as_f64().expect("a count");
     for (name, letters, states) in [
@@ -377,11 +377,12 @@ fn a_command_is_sampled_to_its_end_and_an_interrupt_prints_the_result() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let is_running = |line: &str| line.contains("| sh ") && line.contains("| Running (on CPU)");
     assert!(stdout(&output).lines().any(is_running), "{}", stdout(&output));
-    let child = cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let child =
+        cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("the command starts");
     thread::sleep(patience(1_500));
     // SAFETY: our child, not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains("samples: "), "{}", stdout(&output));
 }
@@ -393,10 +394,10 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     let pid = load.pid().to_string();
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("it starts");
+    let child = command.spawn().expect("the command starts");
     thread::sleep(patience(1_500));
     load.kill();
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
     assert!(stdout(&output).contains("Running (on CPU)"), "{}", stdout(&output));

@@ -62,7 +62,7 @@ fn press(app: &mut App, key: &str) {
 
 /// Returns the CPU time of a process, all threads, in clock ticks.
 fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
     let after_name = stat.rsplit_once(") ").expect("its name").1;
     let fields: Vec<&str> = after_name.split(' ').collect();
     // Fields 14 and 15 of proc_pid_stat(5): `fields` begins with field 3.

@@ -114,7 +114,7 @@ impl Parent {
     /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it finds the
     /// grandchild, and returns the grandchild's id.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
-        self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
+        self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the receiver reads");
         let word = Instant::now();
         while word.elapsed() < later {
             std::hint::spin_loop();

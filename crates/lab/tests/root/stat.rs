@@ -311,7 +311,7 @@ fn stat_ends_with_averages_at_ctrl_c_and_when_its_output_is_closed() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("cgscope starts");
     let mut out = BufReader::new(stat.stdout.take().expect("a pipe to the child"));
     let mut text = String::new();
     while text.matches("%CPU").count() < 3 {

@@ -177,7 +177,7 @@ fn without_privileges_the_command_runs_coarsely_without_a_cgroup_and_the_summary
         .uid(65_534)
         .gid(65_534)
         .output();
-    let output = output.expect("it runs");
+    let output = output.expect("cgscope starts");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(4), "65534\n"), "{}", stderr(&output));
     let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["going on coarse", "No cgroup can be made in", "run it as root", "It ended with exit code 4"]
@@ -200,7 +200,7 @@ fn impossible_options_are_refused_before_the_command_runs() {
         assert_eq!(stderr(&output).lines().count(), 1, "{args:?}: {}", stderr(&output));
         assert!(!Path::new(&ran).exists(), "{args:?}");
     }
-    assert_eq!(fs::read_to_string(&letter).expect("it is there"), "dear all");
+    assert_eq!(fs::read_to_string(&letter).expect("the file still exists"), "dear all");
 }
 
 /// If the disk is full, the summary is not lost.

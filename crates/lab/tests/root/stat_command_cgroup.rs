@@ -110,7 +110,7 @@ fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
     run(&["stat", "--", "true"]);
     assert!(left[0].exists(), "the cgroup is not empty, so it still exists");
     kill(pid, libc::SIGKILL);
-    wait_until("it ends", || !is_alive(pid));
+    wait_until("the command exits", || !is_alive(pid));
     run(&["stat", "--", "true"]);
     assert!(!left[0].exists());
 }

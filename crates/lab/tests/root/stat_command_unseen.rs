@@ -30,8 +30,12 @@ fn cgscope_returns_the_exit_code_of_the_command() {
     ] {
         let mut args = vec!["stat", "--"];
         args.extend(command);
-        let child =
-            cgscope().args(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let child = cgscope()
+            .args(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
         let pid = child.id();
         let output = child.wait_with_output().expect("a child of ours");
         assert_eq!(output.status.code(), Some(code), "{command:?}: {}", stderr(&output));
@@ -50,7 +54,7 @@ fn input_and_output_of_the_command_are_not_changed() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it runs");
+        .expect("cgscope starts");
     let mut stdin = child.stdin.take().expect("its input is ours");
     let sent = bytes.clone();
     let writer = thread::spawn(move || stdin.write_all(&sent).expect("the command reads all input"));
@@ -165,7 +169,7 @@ fn the_terminal_belongs_to_the_command_and_the_job_stops_and_continues_as_one() 
     let job = terminal_job(shell.trim());
     assert!(job.len() >= 2 && job.iter().all(|(_, state)| *state == 'T'), "{job:?}");
     terminal.line("fg");
-    wait_until("it goes on", || terminal_job(shell.trim()).iter().all(|(_, state)| *state != 'T'));
+    wait_until("the continued job", || terminal_job(shell.trim()).iter().all(|(_, state)| *state != 'T'));
     terminal.line("gold");
     terminal.wait_for("it is gold");
     terminal.wait_for("It ended with exit code 9");

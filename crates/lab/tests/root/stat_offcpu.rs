@@ -92,7 +92,7 @@ fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     let lines = folded(&file);
     assert_near(sum(&lines), all(&summary["threads_time"]["blocked"]));
     let slept = lines.iter().find(|(stack, _)| stack.starts_with("sleep;[timer, sleeping];"));
-    let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("nobody slept: {lines:?}"));
+    let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("no stack of a sleep: {lines:?}"));
     assert!(stack.contains("nanosleep"), "{stack}");
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
 }

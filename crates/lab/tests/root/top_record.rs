@@ -46,7 +46,7 @@ fn an_existing_file_is_kept_and_the_end_of_the_command_ends_the_recording() {
     let said = stderr(&output);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
     assert!(said.contains("it is kept as") && said.contains(&format!("`cgscope replay {file}`")), "{said}");
-    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("it is there"), "yesterday");
+    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("the older file"), "yesterday");
     assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::CommandExited(3)));
 }
 

@@ -227,8 +227,10 @@ fn a_viewer_reports_reduced_and_unsupported_requests() {
         assert!(stderr(&output).contains("sudo"), "{args:?}: {}", stderr(&output));
     }
     let nobody = Dir::new("no-daemon");
-    let output =
-        cgscope().args(["hist", "1", "1", "--connect", &nobody.file("x.sock")]).output().expect("it runs");
+    let output = cgscope()
+        .args(["hist", "1", "1", "--connect", &nobody.file("x.sock")])
+        .output()
+        .expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("no daemon serves"), "{}", stderr(&output));
 }

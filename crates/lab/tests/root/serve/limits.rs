@@ -47,7 +47,7 @@ for uid in range(1, 7):
         os.setresuid(uid, uid, uid)
         s = socket.socket(socket.AF_UNIX); s.connect(path)
         try: s.sendall(request)
-        except OSError: pass # refused already: the word is there to be read
+        except OSError: pass # The daemon already refused; its answer can still be read.
         data = b''
         while len(data) < 4096 and b'refused' not in data:
             got = s.recv(4096)

@@ -116,7 +116,8 @@ fn a_recording_ends_when_the_daemon_is_restarted_and_keeps_its_samples() {
 #[test]
 fn a_second_daemon_is_refused_and_a_file_that_is_not_a_socket_stays() {
     let daemon = Daemon::start();
-    let output = cgscope().args(["serve", "--config", &daemon.config()]).output().expect("it runs");
+    let output =
+        cgscope().args(["serve", "--config", &daemon.config()]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
     let says = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(says.contains("another daemon serves"), "{says}");
@@ -126,7 +127,7 @@ fn a_second_daemon_is_refused_and_a_file_that_is_not_a_socket_stays() {
     let config = dir.file("c.toml");
     std::fs::write(&config, format!("[socket]\npath = \"{}\"\ngroup = 0\n", dir.file("kept")))
         .expect("a file");
-    let output = cgscope().args(["serve", "--config", &config]).output().expect("it runs");
+    let output = cgscope().args(["serve", "--config", &config]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(std::fs::read_to_string(dir.file("kept")).expect("the file still exists"), "precious");
 }
@@ -135,8 +136,10 @@ fn a_second_daemon_is_refused_and_a_file_that_is_not_a_socket_stays() {
 fn a_configuration_is_checked_and_reloaded() {
     let mut daemon = Daemon::start();
     let check = |daemon: &Daemon| {
-        let output =
-            cgscope().args(["serve", "--check", "--config", &daemon.config()]).output().expect("it runs");
+        let output = cgscope()
+            .args(["serve", "--check", "--config", &daemon.config()])
+            .output()
+            .expect("the command starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     assert_eq!(check(&daemon).0, Some(0));
@@ -158,12 +161,12 @@ fn a_configuration_is_checked_and_reloaded() {
 /// Returns the first line of the metrics server's answer to a request without a password.
 fn status(daemon: &Daemon) -> String {
     let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("a listening server");
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .expect("the server reads requests");
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("it answers");
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
     line
 }
 

@@ -43,9 +43,9 @@ impl Scrape {
         );
         let begun = Instant::now();
         let mut socket = TcpStream::connect(address).expect("the daemon");
-        socket.write_all(request.as_bytes()).expect("it reads");
+        socket.write_all(request.as_bytes()).expect("the receiver reads");
         let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).expect("it answers");
+        socket.read_to_end(&mut answer).expect("an answer");
         let took = begun.elapsed();
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
         let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();

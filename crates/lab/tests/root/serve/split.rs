@@ -22,7 +22,7 @@ fn time_on_a_cpu_is_split_into_user_and_system_time() {
     for interval in &intervals {
         let share = |load: &Load, of: &str| {
             let tasks = interval["tasks"].as_array().expect("tasks");
-            let task = tasks.iter().find(|task| task["tgid"] == load.pid()).expect("it runs");
+            let task = tasks.iter().find(|task| task["tgid"] == load.pid()).expect("the task of the load");
             let [user, system, ran] =
                 ["user_ns", "system_ns", "on_cpu_ns"].map(|name| task[name].as_u64().expect("a time"));
             assert!((user + system).abs_diff(ran) <= 1, "{task}");

@@ -109,9 +109,9 @@ pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
     stream.set_read_timeout(Some(patience(20_000))).expect("a time");
     // HTTP 1.0 has no chunked encoding.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
+    stream.write_all(request.as_bytes()).expect("the receiver reads");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert_eq!(head.split(' ').nth(1), Some("200"), "{path}: {answer}");
     body.to_owned()
