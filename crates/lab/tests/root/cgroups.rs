@@ -164,7 +164,7 @@ fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
 }
 
 #[test]
-#[ignore = "alone: makes so many cgroups that other tests fail"]
+#[ignore = "alone: makes thousands of cgroups, which disturb other tests"]
 fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_name() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("many");
@@ -261,7 +261,7 @@ fn a_name_longer_than_an_event_is_found_by_a_walk_of_the_cgroup_tree() {
 }
 
 #[test]
-#[ignore = "alone: makes so many cgroups that other tests fail"]
+#[ignore = "alone: makes thousands of cgroups, which disturb other tests"]
 fn if_more_cgroups_appear_than_the_buffer_holds_live_ones_are_found_and_removed_ones_freed() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("flood");
