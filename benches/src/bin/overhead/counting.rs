@@ -12,7 +12,7 @@ use aya::{
 ///
 /// The kernel also disables them if this process is killed.
 pub fn start() -> Result<OwnedFd> {
-    enable_stats(Stats::RunTime).context("the kernel cannot be told to count; root is needed")
+    enable_stats(Stats::RunTime).context("cannot enable the kernel's BPF statistics; run as root")
 }
 
 /// Ids of all loaded programs.

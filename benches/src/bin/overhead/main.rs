@@ -1,8 +1,9 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
 //! The load is `perf bench sched pipe` on one CPU. In each round it runs under every subject in turn, so that changes of the
-//! machine's speed affect all subjects. It runs twice under each subject. In one run the kernel counts the time of BPF programs
-//! (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of the load.
+//! machine's speed affect all subjects. The load runs twice under each subject. In one run the kernel counts the time of BPF
+//! programs (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of
+//! the load.
 
 mod counting;
 mod sleepers;
@@ -20,7 +21,7 @@ use crate::{
     table::{SubjectResults, print},
 };
 
-/// Measures what cgscope costs, side by side with an empty hook and with runqlat.
+/// Compares the cost of cgscope with that of an empty hook and of runqlat.
 #[derive(Parser)]
 struct Options {
     /// Rounds: each runs the load twice under every subject
@@ -45,7 +46,7 @@ fn main() -> Result<()> {
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
     if setting.trim() == "1" {
-        println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
+        println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
     let subjects =
         Subject::ALL.into_iter().filter(|subject| *subject != Subject::Before || options.before.is_some());
@@ -76,7 +77,7 @@ fn pipe(loops: u64) -> Result<f64> {
     let output = Command::new("taskset")
         .args(["-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
         .output()
-        .context("taskset and perf are needed; cargo xtask overhead installs them")?;
+        .context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.trim().parse() {
         Ok(seconds) if output.status.success() => Ok(seconds),
@@ -84,7 +85,7 @@ fn pipe(loops: u64) -> Result<f64> {
     }
 }
 
-/// Waits until a process that just started or ended has settled.
+/// Waits until a process has finished its start or its exit.
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }

@@ -70,7 +70,7 @@ pub fn print(rows: &[SubjectResults]) -> Result<()> {
         println!("{:<24} {cost} {:>9.3}x", row.subject.name(), row.slowdown(nothing));
     }
     println!(
-        "all/switch: time of all programs of the tool for each switch; net: less an empty program at each place"
+        "all/switch: time of all BPF programs of the tool per switch; net: without the time of empty programs at the same hooks"
     );
     println!(
         "\ncgscope against the empty hook, gross: {:.2} x (at most 2)",
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_measured_makes_the_table() {
+    fn the_table_needs_results_of_every_subject() {
         assert!(print(&Subject::ALL.map(SubjectResults::new)).is_ok());
         assert!(print(&[SubjectResults::new(Subject::Nothing)]).is_err());
     }
