@@ -233,8 +233,8 @@ fn cannot_be_sent(error: &WriteError) -> Word {
     Word::refused(
         Refusal::Failed,
         format!(
-            "the daemon cannot send this view ({error}) and has ended it; other viewers go on. cgscope connects again by itself; \
-             report the fault if it stays"
+            "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by itself; \
+             report the fault if it persists"
         ),
     )
 }

@@ -83,7 +83,7 @@ fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
     viewer.wait_for("has gone; it is looked for until it is back");
     load.kill();
     daemon.begin();
-    viewer.wait_for("the daemon refuses: ");
+    viewer.wait_for("the daemon refused: ");
     let (code, words) = viewer.wait();
     assert_eq!(code, Some(1), "{words}");
 }
@@ -152,7 +152,7 @@ fn a_configuration_is_checked_and_read_again() {
     daemon.process().wait_for("was read again");
     let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
+    assert!(words.contains("the interval is 500 ms, the shortest"), "{words}");
 }
 
 /// Returns the first line of the metrics server's answer to a request without a password.
