@@ -144,7 +144,7 @@ fn json<T: DeserializeOwned>(payload: &[u8]) -> io::Result<T> {
 }
 
 fn no_sense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what came makes no sense")
+    io::Error::new(io::ErrorKind::InvalidData, "the received data is invalid")
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_comes_in() {
+    fn sent_messages_are_received() {
         let header = Header { hostname: "node7".into(), ..Header::default() };
         let mut bytes = Outgoing::opening(&header).unwrap();
         let mut out = Outgoing::new().unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_and_so_is_what_makes_no_sense() {
+    fn a_refusal_is_returned_and_invalid_data_is_an_error() {
         let refusal = Outgoing::refusal(&"too many").unwrap();
         assert_eq!(Incoming::open::<String>(refusal.as_slice()).unwrap().unwrap_err(), "too many");
         assert!(matches!(Incoming::open::<String>(&b"HTTP/1.1 400"[..]), Err(ReadError::Foreign)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_later_reads_from_a_key_frame_on() {
+    fn a_later_reader_starts_at_a_key_frame() {
         let mut out = Outgoing::new().unwrap();
         let _ = out.sample(&samples()[0]).unwrap();
         out.start_anew();

@@ -111,7 +111,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     assert!(screen.contains("begins here: "), "{screen}");
     terminal.press("End");
     at(count);
-    terminal.wait_for("the end: the recording ended because the time asked for was over");
+    terminal.wait_for("the end: the recording ended because the requested time was over");
     terminal.line(":1s");
     let ends = intervals.iter().scan(0, |end, interval| {
         *end += interval["duration_ns"].as_u64().expect("a length");
@@ -211,7 +211,7 @@ fn what_is_torn_or_has_no_end_is_replayed_and_said() {
     terminal.cgscope(&format!("replay {growing} --paused"));
     terminal.wait_for("INCOMPLETE");
     terminal.press("End");
-    terminal.wait_for("the end: the recording has no end: cgscope was killed, or still records");
+    terminal.wait_for("the end: the recording has no end: cgscope was killed, or is still recording");
     terminal.press("q");
     terminal.wait_for("left with 1");
     recorder.end();
