@@ -325,14 +325,14 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
         Err(Failure::new(format!("there is no {what} under {}", tree.mount.display()), "", remedy))
     };
     if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
-        return missing(format!("cgroup {path}"), "give the path as under that mount");
+        return missing(format!("cgroup {path}"), "give the path below that mount");
     }
     let is_there =
         |unit: &str| all_paths(&tree.mount).values().any(|path| cgroup_of_unit(path, unit).is_some());
     if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
         return missing(
             format!("cgroup of unit {unit}"),
-            "`systemctl list-units` names the units; select a slice with --cgroup",
+            "`systemctl list-units` lists the units; select a slice with --cgroup",
         );
     }
     Ok(())

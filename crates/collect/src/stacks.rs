@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_adds_to_what_was_counted_there() {
+    fn a_current_stack_adds_to_the_counted_stack() {
         let mut key = StackKey { tid: 7, state: BlockedState::Iowait as u32, stack: [0; 62] };
         key.stack[..2].copy_from_slice(&[5, 9]);
         let count = StackCount {
@@ -99,7 +99,7 @@ mod tests {
             merged.iter().map(|stack| (stack.state, stack.ns, stack.count)).collect()
         };
         assert_eq!(told(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
-        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "it was counted after it was read");
+        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "the stack was counted after the task was read");
         assert_eq!(counted(&StackKey { state: 99, ..key }, &count), None);
     }
 }

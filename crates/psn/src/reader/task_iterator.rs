@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_whatever_pieces_they_come_in() {
+    fn records_are_found_in_pieces_of_any_length() {
         let bytes = stream(1000);
         for piece in [1, 7, RECORD, 4096, 1 << 20] {
             let mut seen = Vec::new();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_says_so() {
+    fn a_cut_stream_is_reported() {
         let bytes = stream(10);
         for length in 0..bytes.len() {
             let looked_at =
