@@ -135,7 +135,7 @@ impl Collector {
         self.placement.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
-        // Read after everything that can refer to a cgroup: the event of such a cgroup is then already there, if it was not lost.
+        // Read cgroup events after all figures: then every cgroup in a figure has its event, unless the event was lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.tell_of_cgroups(tree, now);

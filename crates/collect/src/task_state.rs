@@ -9,7 +9,7 @@ use cgscope_model::TaskState;
 /// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how the task can be woken.
 ///
 /// There are two differences from the kernel. `exit_state` is not read; the last bit that a task sets stands for it. A frozen
-/// task is D, as until 6.0 and since 6.14 (R in between: f718faf3940e).
+/// task is D, as in Linux until 6.0 and since 6.14. In between it is R (f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
     const HIGHEST_FIRST: [(u32, TaskState); 9] = [
         (DEAD, TaskState::Dead),

@@ -42,7 +42,7 @@ impl Outgoing {
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
         let kind = self.0.append_frame(sample, &mut out);
-        // There may be many encoders with as many rows, of which only one encodes at a time.
+        // Many encoders with many rows may exist, but only one of them encodes at a time.
         self.0.release();
         Ok((out, kind? == kind::KEY))
     }

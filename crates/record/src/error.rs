@@ -131,7 +131,7 @@ pub enum Damage {
 /// A damaged part of the file, up to the next key frame.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the recording is damaged at byte {at} ({damage}); {lost_bytes} bytes are skipped, and at least {} with them",
+    "the recording is damaged at byte {at} ({damage}); {lost_bytes} bytes and at least {} are skipped",
     count(*samples, "sample")
 )]
 pub struct Gap {

@@ -38,7 +38,7 @@ pub struct Writer<W> {
 /// Reserves disk space for the output: an offset, and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Bytes kept free after a sample for the end frame. That takes about a hundred bytes, or up to a thousand with a trigger's text.
+/// Bytes kept free after a sample for the end frame. An end frame has about 100 bytes, or up to 1000 with a trigger's text.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {

@@ -169,7 +169,7 @@ impl Runtime {
 
     fn back(&self) -> String {
         let socket = self.sockets.first().map(|path| path.display().to_string()).unwrap_or_default();
-        format!("the container runtime at {socket} answers: metrics have the labels pod, namespace and container")
+        format!("the container runtime at {socket} answers: metrics now name pods and containers")
     }
 }
 

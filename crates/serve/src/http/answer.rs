@@ -80,7 +80,7 @@ impl<P: Pages> Answers<P> {
         match path {
             "/" => Answer::of(Page::text(200, FRONT)),
             "/metrics" => self.metrics(headers).await,
-            _ => Answer::refused(404, HttpRefusal::Path, "No such page; there are only /metrics and /-/healthy.\n"),
+            _ => Answer::refused(404, HttpRefusal::Path, "No such page; / lists the pages.\n"),
         }
     }
 
@@ -89,7 +89,7 @@ impl<P: Pages> Answers<P> {
         let users = self.http.rules().users?;
         let refusal = self.login.check(&users, headers, peer).await.err()?;
         Some(match refusal {
-            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; try again in 10 s.\n")
+            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; wait 10 s.\n")
                 .with(header::RETRY_AFTER, "10"),
             _ => Answer::refused(401, refusal, "A user name and a password are required.\n")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""),

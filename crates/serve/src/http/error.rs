@@ -48,7 +48,7 @@ pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, E
     let no_certificate = || {
         Error::new(
             format!("{} contains no PEM certificate", certificate.display()),
-            "set `tls_certificate` in [http] to a file that contains a line `BEGIN CERTIFICATE`",
+            "set `tls_certificate` in [http] to a file that contains `BEGIN CERTIFICATE`",
         )
     };
     let chain = read_file("tls_certificate", certificate)?;
@@ -57,7 +57,7 @@ pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, E
     let secret = PrivateKeyDer::from_pem_slice(&read_file("tls_key", key)?).map_err(|_| {
         Error::new(
             format!("{} contains no PEM private key", key.display()),
-            "set `tls_key` in [http] to a file that contains a line `BEGIN PRIVATE KEY` and has no passphrase",
+            "set `tls_key` in [http] to a file that contains `BEGIN PRIVATE KEY` and has no passphrase",
         )
     })?;
     let unusable = |error: rustls::Error| {

@@ -180,7 +180,7 @@ impl Connection {
         if sender != Some(self.peer.uid) {
             return Err(Word::refused(
                 Refusal::OtherUser,
-                "a different user than the one who connected sent this request: open a connection of your own",
+                "this request came from a different user than the one who connected: open your own connection",
             ));
         }
         self.asked_at = Instant::now();

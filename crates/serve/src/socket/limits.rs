@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(users.admit(admin, &fewer, now), Ok(()));
         assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
         users.leave(admin);
-        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "the last place is reserved for an admin");
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "reserved");
         (0..2).for_each(|_| users.leave(user(1)));
         assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
         assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients));
@@ -322,6 +322,6 @@ mod tests_of_followers {
         assert_eq!(taken, all - FOR_ADMINS);
         let admins = (0..100).filter(|_| followers.take(ADMIN).is_ok()).count();
         assert_eq!(admins, FOR_ADMINS);
-        assert!(followers.take(user(0)).unwrap_err().sentence.contains("viewers that follow processes is reached"));
+        assert!(followers.take(user(0)).unwrap_err().sentence.contains("limit of viewers that follow"));
     }
 }

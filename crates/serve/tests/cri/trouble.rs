@@ -92,7 +92,7 @@ async fn a_runtime_that_stops_and_restarts_is_reported_twice_and_keeps_its_names
     );
     let fake = Fake::start(socket.clone(), one("first"));
     let back = runtime.refresh().await.unwrap();
-    assert!(back.contains("answers: metrics have the labels pod"), "{back}");
+    assert!(back.contains("answers: metrics now name pods and containers"), "{back}");
     fake.stop().await;
     let gone = runtime.refresh().await.unwrap();
     assert!(gone.contains("could not be reached (Connection refused"), "{gone}");

@@ -77,7 +77,7 @@ async fn a_former_admin_is_disconnected_and_must_reconnect_as_a_user() {
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind.view), Some(View::ALL));
     let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100), STAYS).await;
     assert_eq!(word, None, "her view is unchanged");
-    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("she is no longer an admin");
+    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("no admin");
     assert_eq!(word.refused, Some(Refusal::Ending), "{word:?}");
     assert!(word.sentence.contains("what you may see"), "{word:?}");
 }
