@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(incoming.header().hostname, "node7");
         for sample in samples() {
             let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else {
-                panic!("a Sample")
+                panic!("a sample")
             };
             assert_eq!(*got, sample);
         }
@@ -206,7 +206,7 @@ mod tests {
         assert!(is_key);
         let bytes = [Outgoing::opening(&Header::default()).unwrap(), frame].concat();
         let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
-        let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else { panic!("a Sample") };
+        let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else { panic!("a sample") };
         assert_eq!(*got, samples()[1]);
     }
 }

@@ -221,15 +221,15 @@ mod tests {
     async fn samples_are_taken_at_the_requested_interval_and_immediately() {
         let collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
         let mut latest = collection.latest.clone();
-        let first = next(&mut latest).await.unwrap().expect("a Sample");
+        let first = next(&mut latest).await.unwrap().expect("a sample");
         assert_eq!((first.number, first.is_on_grid), (1, false));
         collection.pace.ask(20_000_000);
-        let second = next(&mut latest).await.unwrap().expect("a Sample");
+        let second = next(&mut latest).await.unwrap().expect("a sample");
         assert!(second.is_on_grid && second.at_ns.is_multiple_of(20_000_000));
         collection.pace.ask_no_longer(20_000_000);
         collection.pace.now();
         loop {
-            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            let taken = next(&mut latest).await.unwrap().expect("a sample");
             if !taken.is_on_grid {
                 break;
             }
@@ -244,7 +244,7 @@ mod tests {
         let number = collection.follow(follower, vec![1, 2]);
         loop {
             collection.pace.now();
-            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            let taken = next(&mut latest).await.unwrap().expect("a sample");
             assert_eq!(taken.reading.sample.unix_ns, if taken.changes >= number { 2 } else { 0 });
             if taken.changes >= number {
                 break;

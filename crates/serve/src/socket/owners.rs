@@ -219,6 +219,6 @@ mod tests {
             host.look(&mut owners, &whole, now + round * Duration::from_millis(500));
         }
         let looks = host.looks.get();
-        assert!((10_000..10_020).contains(&looks), "{looks} in 100 Samples");
+        assert!((10_000..10_020).contains(&looks), "{looks} in 100 samples");
     }
 }

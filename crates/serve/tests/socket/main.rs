@@ -134,7 +134,7 @@ fn many_similar_intervals_do_not_cause_more_samples() {
     thread::sleep(Duration::from_secs(2));
     let taken = u128::from(rounds.load(Ordering::Relaxed) - before);
     let elapsed = begun.elapsed();
-    assert!(taken <= elapsed.as_millis() / 100 + 2, "{taken} Samples in {elapsed:?}, 100 ms or more apart");
+    assert!(taken <= elapsed.as_millis() / 100 + 2, "{taken} samples in {elapsed:?}, 100 ms or more apart");
     drop(viewers);
 }
 
