@@ -116,7 +116,7 @@ fn only_the_group_of_the_socket_may_connect_and_others_go_on_coarse() {
     assert_eq!(output.status.code(), Some(2));
     let says = stderr(&output);
     assert!(says.contains(&format!("no permission to connect to {}", daemon.socket())), "{says}");
-    assert!(says.contains("put you into the group"), "{says}");
+    assert!(says.contains("add you to the socket's group"), "{says}");
 }
 
 /// Sends raw request lines and returns the answer. The wording of both is fixed, because clients in other languages depend on it.
