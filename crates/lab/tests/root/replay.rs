@@ -268,7 +268,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (dir.file("missing"), "No such file"),
         (dir.file("empty"), "is empty"),
         (dir.file("foreign"), "is not a cgscope recording"),
-        (dir.file("head"), "ends before its header does"),
+        (dir.file("head"), "ends within its header"),
         (dir.file("single"), "holds 1 Sample, and an interval lies between two"),
         (format!("{good} --at 5m"), "that is not in the recording"),
         (format!("{good} --at soon"), "a time is one of day in UTC"),
