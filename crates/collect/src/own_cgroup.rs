@@ -218,7 +218,7 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
         Some(controller) => Err(failure(
             format!(
-                "{} enables the {controller} controller for its children, so a cgroup for the command would change the \
+                "{} enables the {controller} controller for its children, and a cgroup for the command would change the \
                  command's share",
                 parent.display()
             ),
@@ -244,8 +244,8 @@ fn remove_stale(parent: &Path) {
 
 fn refused(parent: &Path, error: &io::Error) -> Failure {
     let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => "run it as root, or in a cgroup that is delegated to you",
-        io::ErrorKind::ReadOnlyFilesystem => "remount it writable",
+        io::ErrorKind::PermissionDenied => "run cgscope as root, or in a cgroup that is delegated to you",
+        io::ErrorKind::ReadOnlyFilesystem => "remount the cgroup file system writable",
         _ => "",
     };
     failure(format!("cannot create a cgroup in {} ({error})", parent.display()), remedy)

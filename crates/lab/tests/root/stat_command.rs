@@ -180,7 +180,7 @@ fn without_privilege_it_runs_coarsely_and_without_a_cgroup_and_says_both() {
     let output = output.expect("it runs");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(4), "65534\n"), "{}", stderr(&output));
     let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["going on coarse", "create a cgroup in", "run it as root", "It ended with exit code 4"]
+    for part in ["going on coarse", "create a cgroup in", "run cgscope as root", "It ended with exit code 4"]
     {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
