@@ -24,7 +24,7 @@ struct Asked {
     step: u64,
     /// Number of requests for each interval (ns).
     intervals: BTreeMap<u64, u32>,
-    /// A sample outside the grids is requested.
+    /// Whether a sample outside the grids is requested.
     now: bool,
     /// When the sample that is being taken now was begun.
     busy_since: Option<Instant>,

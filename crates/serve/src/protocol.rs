@@ -104,10 +104,11 @@ pub struct Word {
     /// Why the daemon sends nothing more; `None` if it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Number of samples that follow and only serve to decode later ones: they are too old, or were taken for another viewer.
+    /// Number of following samples that the viewer must skip: they are too old, or were taken for another viewer. They are
+    /// sent because later samples need them for decoding.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// The request is accepted, and shows everything (`true`) or only the viewer's own processes (`false`).
+    /// Set if the request is accepted: whether the viewer sees everything, or only their own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
     /// A sentence for people; can be empty.
