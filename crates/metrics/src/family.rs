@@ -127,7 +127,7 @@ families! {
     CLIENTS: "cgscope_clients" Gauge None, [],
         "Clients connected to the socket.";
     CLIENT_REQUESTS: "cgscope_client_requests" Counter None, [],
-        "Requests of clients that the daemon answered.";
+        "Requests on the socket, except malformed requests and requests above the rate limit.";
     CLIENTS_REFUSED: "cgscope_clients_refused" Counter None, ["reason"],
         "Connections that the daemon refused or ended.";
     HTTP_CONNECTIONS: "cgscope_http_connections" Gauge None, [],

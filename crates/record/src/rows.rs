@@ -153,7 +153,7 @@ pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
     let is_odd = !hists.all(|hist| hist.is_valid());
     out_of_order(sample)
-        .or_else(|| is_odd.then_some("a histogram in it has buckets that do not exist, or out of order"))
+        .or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
 }
 
 impl Keyed for Whole {
@@ -316,7 +316,7 @@ mod tests {
     use crate::cells::NONE;
 
     #[test]
-    fn a_state_that_a_later_version_has_added_is_not_known() {
+    fn a_state_of_a_later_version_is_unknown() {
         let mut columns = Columns::default();
         <Option<TaskState>>::columns(&mut columns);
         assert_eq!(columns.columns.len(), 1);

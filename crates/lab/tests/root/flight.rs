@@ -72,7 +72,7 @@ fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let report = run(&["report", &file]);
     assert!(matches!(report.status.code(), Some(0 | 1)), "{}", stderr(&report));
     let text = stdout(&report);
-    assert!(text.contains("a trigger froze this part") && text.contains(&trigger), "{text}");
+    assert!(text.contains("a trigger saved this part") && text.contains(&trigger), "{text}");
     let findings = text.split("finding").nth(1).expect("a finding");
     assert!(findings.contains(&cgroup.name) && findings.contains("throttled"), "{text}");
 
@@ -248,7 +248,7 @@ fn a_kill_leaves_readable_segments_and_the_next_run_keeps_them() {
     }
     assert_eq!(read(&segments[segments.len() - 1]).1, Ending::Killed);
     let report = run(&["report", &segments[0].display().to_string()]);
-    assert!(stdout(&report).contains("it goes on in the next file"), "{}", stdout(&report));
+    assert!(stdout(&report).contains("it continues in the next file"), "{}", stdout(&report));
 
     let again = run(&[&["record"], &args[..], &["-d", "1"]].concat());
     let said = stderr(&again);

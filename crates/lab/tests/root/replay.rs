@@ -111,7 +111,7 @@ fn keys_step_through_a_recording_and_its_findings() {
     assert!(screen.contains("begins here: "), "{screen}");
     terminal.press("End");
     at(count);
-    terminal.wait_for("the end: the recording ended because the time asked for was over");
+    terminal.wait_for("the end: the recording ended because the requested time was over");
     terminal.line(":1s");
     let ends = intervals.iter().scan(0, |end, interval| {
         *end += interval["duration_ns"].as_u64().expect("a length");
@@ -211,7 +211,7 @@ fn truncated_and_unfinished_recordings_are_replayed_and_reported_as_such() {
     terminal.cgscope(&format!("replay {growing} --paused"));
     terminal.wait_for("INCOMPLETE");
     terminal.press("End");
-    terminal.wait_for("the end: the recording has no end: cgscope was killed, or still records");
+    terminal.wait_for("the end: the recording has no end: cgscope was killed, or is still recording");
     terminal.press("q");
     terminal.wait_for("left with 1");
     recorder.end();
@@ -268,7 +268,7 @@ fn files_that_cannot_be_replayed_are_refused_in_one_sentence() {
         (dir.file("missing"), "No such file"),
         (dir.file("empty"), "is empty"),
         (dir.file("foreign"), "is not a cgscope recording"),
-        (dir.file("head"), "ends before its header does"),
+        (dir.file("head"), "ends within its header"),
         (dir.file("single"), "holds 1 sample, but an interval needs two"),
         (format!("{good} --at 5m"), "this time is not in the recording"),
         (format!("{good} --at soon"), "a time must be a time of day in UTC"),

@@ -137,7 +137,7 @@ fn without_its_own_cgroup_a_command_is_followed_by_its_forks_and_the_summary_say
     assert_eq!((&summary["own_cgroup"], &summary["cpu"]["of"]), (&Value::Null, &Value::from("waited_for")));
     let remark = summary["remarks"][0].as_str().expect("a remark");
     assert!(
-        remark.contains("Read-only file system") && remark.contains("followed by their forks alone"),
+        remark.contains("Read-only file system") && remark.contains("found only by their forks"),
         "{remark}"
     );
     assert!(ns(&summary, "/threads_time/on_cpu_ns") > 50 * MS, "{summary}");

@@ -85,7 +85,7 @@ fn a_user_sees_only_their_own_processes_in_every_command() {
     for option in ["-p", "-t"] {
         let output = alice(&["hist", "--json", option, &his_pid, "0.3", "1"]);
         let says = stderr(&output);
-        let is_hidden = says.contains(&format!("there is no process {his_pid} that you may see"));
+        let is_hidden = says.contains(&format!("process {his_pid} does not exist, or you may not see it"));
         let is_empty = pids_of(&json_lines(&output)).is_empty();
         assert!(if option == "-p" { is_hidden } else { is_empty }, "{option}: {says}");
     }
@@ -115,8 +115,8 @@ fn only_the_group_of_the_socket_may_connect_and_others_measure_coarsely() {
     let output = daemon.as_user(ALICE, &[], &["hist", "0.3", "1"]);
     assert_eq!(output.status.code(), Some(2));
     let says = stderr(&output);
-    assert!(says.contains(&format!("you may not connect to {}", daemon.socket())), "{says}");
-    assert!(says.contains("put you into the group"), "{says}");
+    assert!(says.contains(&format!("no permission to connect to {}", daemon.socket())), "{says}");
+    assert!(says.contains("add you to the socket's group"), "{says}");
 }
 
 /// Sends raw request lines and returns the answer. The wording of both is fixed, because clients in other languages depend on it.
@@ -232,7 +232,7 @@ fn a_viewer_reports_reduced_and_unsupported_requests() {
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no daemon serves"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no daemon listens"), "{}", stderr(&output));
 }
 
 #[test]

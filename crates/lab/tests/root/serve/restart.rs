@@ -83,7 +83,7 @@ fn a_viewer_ends_with_a_message_if_its_process_exited_while_the_daemon_was_down(
     viewer.wait_for("has gone; cgscope tries to reconnect");
     load.kill();
     daemon.begin();
-    viewer.wait_for("the daemon refuses: ");
+    viewer.wait_for("the daemon refused: ");
     let (code, words) = viewer.wait();
     assert_eq!(code, Some(1), "{words}");
 }
@@ -155,7 +155,7 @@ fn a_configuration_is_checked_and_reloaded() {
     daemon.process().wait_for("was read again");
     let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
+    assert!(words.contains("the interval is 500 ms, the shortest"), "{words}");
 }
 
 /// Returns the first line of the metrics server's answer to a request without a password.
