@@ -43,7 +43,9 @@ pub enum Missing {
 pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
-    #[error("{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH")]
+    #[error(
+        "{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH"
+    )]
     Start { program: String, why: io::Error },
     /// The compiler has reported the reason on standard error.
     #[error(

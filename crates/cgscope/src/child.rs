@@ -127,8 +127,8 @@ impl Held {
 impl Running {
     pub async fn wait(&mut self) -> io::Result<Ended> {
         let outcome = (&mut self.outcome).await;
-        let ended =
-            outcome.unwrap_or_else(|_| Err(io::Error::other("the thread that waits for the command has ended")))?;
+        let ended = outcome
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that waits for the command has ended")))?;
         Ok(Ended { lived: ended.at.saturating_duration_since(self.released), ..ended })
     }
 

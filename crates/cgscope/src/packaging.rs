@@ -23,10 +23,7 @@ const MANUAL: &str = "cgscope";
 /// The exit codes, listed at the end of every page.
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Done."),
-    (
-        "1",
-        "Done but incomplete: something was lost that the output should show, or the target exited.",
-    ),
+    ("1", "Done but incomplete: something was lost that the output should show, or the target exited."),
     ("2", "Could not run. Standard error says what is missing, what that prevents and what to do."),
 ];
 

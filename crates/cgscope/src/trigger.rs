@@ -53,7 +53,8 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
         None => (left.trim(), None),
         Some((name, rest)) => {
             let cgroup = rest.strip_suffix(')').map(str::trim).filter(|cgroup| cgroup.starts_with('/'));
-            let cgroup = cgroup.ok_or_else(|| format!("a cgroup must be given as FIGURE(/PATH); {EXAMPLES}"))?;
+            let cgroup =
+                cgroup.ok_or_else(|| format!("a cgroup must be given as FIGURE(/PATH); {EXAMPLES}"))?;
             (name.trim(), Some(normal_path(cgroup)))
         }
     };
@@ -177,7 +178,10 @@ impl Seen {
         let did = cause.map_or("waiting", Cause::name);
         Some((
             share,
-            format!("tasks were {did} for {share:.1}% of the {} in which they were runnable", duration(able_ns)),
+            format!(
+                "tasks were {did} for {share:.1}% of the {} in which they were runnable",
+                duration(able_ns)
+            ),
         ))
     }
 }

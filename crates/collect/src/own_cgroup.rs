@@ -115,11 +115,7 @@ impl OwnCgroup {
         let stays = format!("the cgroup {} could not be removed", self.directory.display());
         std::mem::forget(self);
         removed.map_err(|error| {
-            Failure::new(
-                format!("{stays} ({error})"),
-                "",
-                "remove it with rmdir when it is empty",
-            )
+            Failure::new(format!("{stays} ({error})"), "", "remove it with rmdir when it is empty")
         })
     }
 

@@ -78,7 +78,8 @@ fn read(path: &str) -> Result<Table, Failure> {
         .into_usable(path)
 }
 
-const EFFECT: &str = "kernel functions have no names: stacks, wait channels and reasons for blocking are not available";
+const EFFECT: &str =
+    "kernel functions have no names: stacks, wait channels and reasons for blocking are not available";
 
 fn unreadable(path: &str, error: &io::Error) -> Failure {
     let remedy = match error.kind() {

@@ -152,8 +152,7 @@ pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
     let is_odd = !hists.all(|hist| hist.is_valid());
-    out_of_order(sample)
-        .or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
+    out_of_order(sample).or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
 }
 
 impl Keyed for Whole {

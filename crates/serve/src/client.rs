@@ -149,8 +149,7 @@ impl<R: Read> Connection<R> {
                 }
                 Ok(message) => return message,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    let sentence =
-                        "cannot decode what the daemon sent: install the same version of cgscope on both sides";
+                    let sentence = "cannot decode what the daemon sent: install the same version of cgscope on both sides";
                     return Some(Message::Word(Word::refused(Refusal::Failed, sentence)));
                 }
                 Err(_) => return None,

@@ -73,8 +73,7 @@ impl File {
         if self.samples == 0 {
             return Error::could_not_run(failure.to_string());
         }
-        let no_end =
-            " (its end record could not be written: reports will say that cgscope was killed)";
+        let no_end = " (its end record could not be written: reports will say that cgscope was killed)";
         Error::incomplete(format!(
             "{failure}; the {} before the failure {} in {}{}",
             units::count(self.samples, "sample"),
@@ -145,7 +144,11 @@ pub fn keep_old(path: &Path) -> Result<()> {
     let name = Path::new(there.file_name().unwrap_or_default());
     let old = names::move_to_free(place.directory(), name, names::olds(name))
         .map_err(|error| cannot_write(path, &error))?;
-    say!("cgscope: {} already existed; it is kept as {}", there.display(), there.with_file_name(old).display());
+    say!(
+        "cgscope: {} already existed; it is kept as {}",
+        there.display(),
+        there.with_file_name(old).display()
+    );
     Ok(())
 }
 
@@ -160,7 +163,9 @@ pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(
             path,
-            &io::Error::other("it is not a regular file, and several files with similar names must be written"),
+            &io::Error::other(
+                "it is not a regular file, and several files with similar names must be written",
+            ),
         )),
         _ => Ok(()),
     }

@@ -186,9 +186,9 @@ impl<'a> Flight<'a> {
     /// Reports the result of a finished copy. With `wait`, waits for the copy first.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
-        let done = copy.join().unwrap_or_else(|_| {
-            Err(Error::incomplete("the copy to a file panicked; the message is above"))
-        });
+        let done = copy
+            .join()
+            .unwrap_or_else(|_| Err(Error::incomplete("the copy to a file panicked; the message is above")));
         match done {
             Ok(frozen) => {
                 say!("cgscope: {}", frozen.words);

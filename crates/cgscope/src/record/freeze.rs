@@ -76,9 +76,7 @@ impl Freeze {
         for mut segment in self.segments {
             for sample in segment.by_ref() {
                 let sample = sample.map_err(|error| {
-                    Error::incomplete(format!(
-                        "the part cannot be saved: a segment of the ring {error}"
-                    ))
+                    Error::incomplete(format!("the part cannot be saved: a segment of the ring {error}"))
                 })?;
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(Error::incomplete("the part was not saved, because cgscope ended early"));

@@ -182,8 +182,7 @@ pub fn header_of_host(interval: Duration) -> Header {
 }
 
 /// The error after a restart of the daemon, which ends a recording.
-const RESTARTED: &str =
-    "the daemon was restarted and its counters begin at 0 again, so the recording ended: start another recording";
+const RESTARTED: &str = "the daemon was restarted and its counters begin at 0 again, so the recording ended: start another recording";
 
 struct Recorder<'a> {
     session: Session,

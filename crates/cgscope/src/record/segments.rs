@@ -211,7 +211,9 @@ impl Segments {
     pub fn open(&self) -> Result<Vec<FileReader>> {
         let opened: std::result::Result<_, _> =
             self.complete.iter().map(|segment| open(&segment.made.path)).collect();
-        opened.map_err(|error| Error::incomplete(format!("the part cannot be saved, because the ring cannot be read: {error}")))
+        opened.map_err(|error| {
+            Error::incomplete(format!("the part cannot be saved, because the ring cannot be read: {error}"))
+        })
     }
 
     /// How far the segments reach back from the last sample, ns.

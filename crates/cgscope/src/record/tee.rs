@@ -62,7 +62,8 @@ impl Tee {
     pub fn end(&mut self, reason: Reason) {
         let Some(mut file) = self.file.take() else { return };
         let (samples, path) = (units::count(file.samples, "sample"), file.path().display());
-        let words = format!("{samples}, {}; to play the recording, run `cgscope replay {path}`", file.words());
+        let words =
+            format!("{samples}, {}; to play the recording, run `cgscope replay {path}`", file.words());
         match file.end(reason) {
             Ok(()) => self.say(words),
             Err(failure) => {

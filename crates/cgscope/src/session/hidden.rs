@@ -42,7 +42,9 @@ mod tests {
         let (own, no_one) = (std::process::id(), u32::MAX);
         let said = of(vec![no_one, own], Vec::new()).unwrap();
         assert!(
-            said.starts_with(&format!("process {own} exists but is not visible to BPF: this kernel hides it")),
+            said.starts_with(&format!(
+                "process {own} exists but is not visible to BPF: this kernel hides it"
+            )),
             "{said}"
         );
         assert!(of(Vec::new(), vec![own]).unwrap().starts_with(&format!("thread {own} exists but is not")));

@@ -154,10 +154,7 @@ fn an_invalid_file_is_reported_and_not_changed() {
         let (store, settings, warnings) = home.open();
         assert_eq!(settings, Settings::default());
         let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-        assert!(
-            warning.contains("settings.toml") && warning.contains("nothing is saved until"),
-            "{warning}"
-        );
+        assert!(warning.contains("settings.toml") && warning.contains("nothing is saved until"), "{warning}");
         let error = store.save(&heatmap(&settings)).unwrap_err();
         assert!(error.starts_with("the settings are not saved: /"), "{error}");
         assert_eq!(fs::read(home.file()).unwrap(), bytes);

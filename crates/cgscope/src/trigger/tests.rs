@@ -181,7 +181,11 @@ fn a_lasting_condition_is_saved_once_and_again_after_it_ended() {
     assert_eq!(watch.fires(&[true, false], 20), [0]);
     watch.froze(50);
     assert_eq!(watch.fires(&[true, true], 30), [0usize; 0], "in the cool-down");
-    assert_eq!(watch.fires(&[true, true], 50), [1], "only the second trigger: the first one never fell below its limit");
+    assert_eq!(
+        watch.fires(&[true, true], 50),
+        [1],
+        "only the second trigger: the first one never fell below its limit"
+    );
     watch.froze(60);
     assert_eq!(watch.fires(&[false, true], 70), [0usize; 0]);
     assert_eq!(watch.fires(&[true, true], 80), [0]);

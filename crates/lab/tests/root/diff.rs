@@ -156,7 +156,11 @@ fn torn_and_empty(dir: &Dir, good: &str) {
         stdout(&torn)
     );
     assert_eq!(short.status.code(), Some(1));
-    assert!(stderr(&short).contains("too few intervals to distinguish changes from noise"), "{}", stderr(&short));
+    assert!(
+        stderr(&short).contains("too few intervals to distinguish changes from noise"),
+        "{}",
+        stderr(&short)
+    );
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("empty") && stdout(&empty).is_empty(), "{}", stderr(&empty));
 }

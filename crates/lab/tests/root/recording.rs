@@ -160,7 +160,10 @@ fn assert_a_full_disk_ends_the_recording(kib: u32) {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full"), "{said}");
     let (samples, ending) = read(Path::new(&file));
-    assert!(said.contains(&format!("the {} samples before the failure are in {file}", samples.len())), "{said}");
+    assert!(
+        said.contains(&format!("the {} samples before the failure are in {file}", samples.len())),
+        "{said}"
+    );
     assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{kib} KiB: {ending}");
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(1), "a Sample is missing: {}", stderr(&report));

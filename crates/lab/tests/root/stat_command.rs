@@ -180,8 +180,12 @@ fn without_privileges_the_command_runs_coarsely_without_a_cgroup_and_the_summary
     let output = output.expect("cgscope starts");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(4), "65534\n"), "{}", stderr(&output));
     let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["continuing in the coarse mode", "create a cgroup in", "run cgscope as root", "It ended with exit code 4"]
-    {
+    for part in [
+        "continuing in the coarse mode",
+        "create a cgroup in",
+        "run cgscope as root",
+        "It ended with exit code 4",
+    ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
 }

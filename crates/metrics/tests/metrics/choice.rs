@@ -140,7 +140,11 @@ fn deep_and_excluded_cgroups_are_counted_but_not_exported() {
     assert_eq!(exported(&metrics), ["/", "/a", "/a/b", "/d"]);
     assert_eq!(states(&metrics), [4.0, 0.0, 1.0, 3.0]);
     let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
-    assert_eq!(waits[&("/a/b".into(), "wakeup".into())], 2.0, "waits of a cgroup that is too deep count for its ancestor");
+    assert_eq!(
+        waits[&("/a/b".into(), "wakeup".into())],
+        2.0,
+        "waits of a cgroup that is too deep count for its ancestor"
+    );
 
     metrics.set_config(Config { depth: 1, exclude: None, ..config });
     assert_eq!(

@@ -190,10 +190,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_any_password() {
         let users = parse(&line("a", "one")).unwrap();
-        assert!(
-            !users.verify(&says("b", "one")),
-            "an unknown name is checked against the hash of `a`"
-        );
+        assert!(!users.verify(&says("b", "one")), "an unknown name is checked against the hash of `a`");
     }
 
     #[test]

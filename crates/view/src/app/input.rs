@@ -122,8 +122,7 @@ impl App {
             Command::Redraw => return Effect::Redraw,
             Command::Mouse => {
                 let mouse = !self.settings.mouse;
-                let does =
-                    if mouse { "selects rows and views" } else { "selects text in the terminal" };
+                let does = if mouse { "selects rows and views" } else { "selects text in the terminal" };
                 self.settings.mouse = mouse;
                 self.notice = Some(format!("the mouse {does}"));
                 return Effect::Mouse(mouse);

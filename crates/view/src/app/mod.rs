@@ -160,9 +160,7 @@ impl App {
             let kind = self.kind();
             match Column::by_title(&title, kind.columns()) {
                 Some(column) => self.sort_now = Some((kind, column)),
-                None => {
-                    self.notice = Some(format!("this list has no column {title}: s shows its columns"))
-                }
+                None => self.notice = Some(format!("this list has no column {title}: s shows its columns")),
             }
         }
         self.refresh();

@@ -358,7 +358,11 @@ fn command_lines_are_requested_if_shown_and_found_by_the_filter() {
     type_in(&mut app, "/nginx: w");
     assert_eq!(tids(&app), [20]);
     again(&mut app, &[(1, 5)]);
-    assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "command lines of exited processes are dropped");
+    assert_eq!(
+        app.command_lines.keys().copied().collect::<Vec<_>>(),
+        [0],
+        "command lines of exited processes are dropped"
+    );
 }
 
 #[test]

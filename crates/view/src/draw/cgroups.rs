@@ -186,9 +186,7 @@ impl CgroupPane<'_> {
             return Some(format!("{own}: it has no siblings"));
         }
         let (share, others) = (percent(own, all)?, units::count(others, "sibling"));
-        Some(format!(
-            "{own} of {all} with {others}: {share:.1}% of their parent's share, if all want to run"
-        ))
+        Some(format!("{own} of {all} with {others}: {share:.1}% of their parent's share, if all want to run"))
     }
 
     fn burst(&self) -> Option<String> {

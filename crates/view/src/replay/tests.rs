@@ -210,7 +210,10 @@ fn a_typed_time_is_the_new_position_or_is_refused_with_a_reason() {
         "{refused}"
     );
     press(&mut app, KeyCode::Left);
-    assert!(!screen(&mut app, 120, 26).contains("this time is not"), "the notice is shown until the next key");
+    assert!(
+        !screen(&mut app, 120, 26).contains("this time is not"),
+        "the notice is shown until the next key"
+    );
 }
 
 #[test]
@@ -249,7 +252,11 @@ fn slow_reading_is_shown_after_a_delay() {
     app.on_key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     app.tick(start + Duration::from_millis(100));
     assert!(!screen(&mut app, 120, 26).contains("reading"));
-    assert_eq!(replay(&mut app).due_in(), Some(Duration::from_millis(200)), "the screen is drawn again after this time");
+    assert_eq!(
+        replay(&mut app).due_in(),
+        Some(Duration::from_millis(200)),
+        "the screen is drawn again after this time"
+    );
     app.tick(start + Duration::from_millis(300));
     assert!(screen(&mut app, 120, 26).contains("reading"));
     read(&mut app);

@@ -32,7 +32,8 @@ impl FromStr for When {
         let text = text.trim();
         let when = if text.contains(':') { time(text).map(Self::TimeOfDay) } else { after(text) };
         when.ok_or_else(|| {
-            "a time must be a time of day in UTC (14:03, 14:03:20) or a time after the start (90s, 5m, 2m05s)".into()
+            "a time must be a time of day in UTC (14:03, 14:03:20) or a time after the start (90s, 5m, 2m05s)"
+                .into()
         })
     }
 }

@@ -263,8 +263,9 @@ impl Reader<'_> {
         for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
             let name = command.name();
             if *command != Command::Quit && !is_given.contains(command) {
-                self.warnings
-                    .push(format!("{name} has no key left: give it one, or write {name} = [] to leave it without"));
+                self.warnings.push(format!(
+                    "{name} has no key left: give it one, or write {name} = [] to leave it without"
+                ));
             }
         }
         if keymap.keys(Command::Quit).is_empty() {

@@ -217,7 +217,10 @@ fn unknown_keys_and_commands_are_reported() {
 #[test]
 fn a_command_without_keys_is_reported_unless_that_is_intended() {
     let (_, warnings) = parsed("[keys]\npause = [\"w\"]\n");
-    assert_eq!(warnings, ["snapshot has no key left: give it one, or write snapshot = [] to leave it without"]);
+    assert_eq!(
+        warnings,
+        ["snapshot has no key left: give it one, or write snapshot = [] to leave it without"]
+    );
     assert!(parsed("[keys]\npause = [\"w\"]\nsnapshot = []\n").1.is_empty());
 }
 

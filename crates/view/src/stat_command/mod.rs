@@ -194,7 +194,10 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     writeln!(out)?;
     sentence(
         out,
-        &format!("{it} still ran when the command ended; {their} time up to its end is counted: {}", names(&run.outlived)),
+        &format!(
+            "{it} still ran when the command ended; {their} time up to its end is counted: {}",
+            names(&run.outlived)
+        ),
     )
 }
 

@@ -94,7 +94,10 @@ fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
     let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
     let threads = threads.map_or(String::new(), |ns| {
-        format!("; the command's threads waited {} for the quota, each thread counted separately", duration(ns))
+        format!(
+            "; the command's threads waited {} for the quota, each thread counted separately",
+            duration(ns)
+        )
     });
     Some(format!("it was throttled for {}, each CPU counted separately{over}{times}{threads}", duration(ns)))
 }
@@ -125,8 +128,9 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
         return Some(threads);
     }
     let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
-    let advice =
-        format!(": raise the limit ({QUOTA_FILE}), or start only as many threads as it allows CPUs ({enough})");
+    let advice = format!(
+        ": raise the limit ({QUOTA_FILE}), or start only as many threads as it allows CPUs ({enough})"
+    );
     Some(format!("{threads}{}", if is_short { &advice } else { "" }))
 }
 

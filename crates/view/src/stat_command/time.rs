@@ -98,8 +98,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
             if places.len() > QUOTAS {
                 named.push("more");
             }
-            (!named.is_empty())
-                .then(|| format!("its own threads and other tasks in {}", named.join(", ")))
+            (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
         }
         Cause::OtherCgroup => culprits_line(&others(run, false)),
         Cause::Kernel => culprits_line(&others(run, true)),

@@ -75,7 +75,11 @@ fn the_last_sample_is_marked() {
     assert_eq!(after(&mut following, end(), Wanted::Last), given(&["1300 ms last"], Then::Stop));
     let mut following = super::tests::following(None);
     assert!(following.release(Wanted::Samples).is_some());
-    assert_eq!(after(&mut following, end(), Wanted::Last), given(&[], Then::Stop), "there is no sample to mark");
+    assert_eq!(
+        after(&mut following, end(), Wanted::Last),
+        given(&[], Then::Stop),
+        "there is no sample to mark"
+    );
 }
 
 #[test]
@@ -104,7 +108,11 @@ fn a_lost_daemon_is_reconnected_while_samples_are_wanted() {
     assert_eq!(after(&mut waits, None, Wanted::Nothing), given(&[], Then::Stop));
     for wanted in [Wanted::Samples, Wanted::Last, Wanted::Nothing] {
         let step = after(&mut waits, refused(Refusal::NoSuchProcess), wanted);
-        assert_eq!(step, given(&["error: the daemon sends no more samples: it is broken"], Then::Stop), "for good");
+        assert_eq!(
+            step,
+            given(&["error: the daemon sends no more samples: it is broken"], Then::Stop),
+            "for good"
+        );
     }
 }
 
