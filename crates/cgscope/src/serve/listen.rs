@@ -82,7 +82,7 @@ impl Listening {
 
     fn make_ready(&self) -> Result<(), String> {
         let done = note_senders(&self.listener).and_then(|()| self.listener.set_nonblocking(true));
-        done.map_err(|error| format!("{} cannot be listened on ({error})", self.place))
+        done.map_err(|error| format!("cgscope cannot listen on {} ({error})", self.place))
     }
 }
 

@@ -132,7 +132,7 @@ pub fn figures() -> Vec<Figure> {
     };
     let periods =
         share("throttled_periods", "periods out of quota", Measure::ThrottledPeriods, Measure::Periods);
-    let stood = wall("stood_throttled", "CPUs out of quota", Measure::Stood);
+    let stood = wall("stood_throttled", "stood out of quota", Measure::Stood);
     let remote = share("remote_share", "memory on other nodes", Measure::Remote, Measure::RemoteOf);
     let behind = wall("behind", "waiting", Measure::Behind);
     let hook = wall("hook", "time in the hook", Measure::Hook);

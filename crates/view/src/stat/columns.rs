@@ -62,7 +62,7 @@ columns! {
     Periods = "%THROT", 8, "percentage of the periods that passed in which its own quota ran out (`nr_throttled` / `nr_periods` of `cpu.stat`)";
     ThrottledTime = "throttled", 10, "increase of `throttled_usec` in `cpu.stat`; each throttled CPU counts once, however many tasks wait there";
     Threads = "thr", 6, "threads at the end of the interval";
-    LimitedBy = "limited-by", 0, "the cgroup whose quota ran out most while its tasks waited: itself, an ancestor or a descendant. If no quota ran out, the cgroup with the tightest quota that applies. Shown as `itself` or as a path";
+    LimitedBy = "limited-by", 0, "the cgroup whose quota throttled its tasks longest: `itself`, or the path of an ancestor or descendant. If no quota ran out: the cgroup with the tightest quota that applies";
     Cgroup = "cgroup", 0, "the path of a cgroup. With `--by cgroup`: the cgroup of the line, which includes all cgroups below it. With `--with-cgroup`: the cgroup of the task, with blanks printed as `\\x20`";
     Command = "Command", 0, "name of the thread, or of the main thread";
 }

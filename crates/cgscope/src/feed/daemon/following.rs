@@ -96,7 +96,7 @@ impl Following {
     fn on_loss(&self, word: Option<Word>, wanted: Wanted) -> Step {
         match wanted {
             Wanted::Nothing => (None, Then::Stop),
-            Wanted::Last => failed("the daemon has gone without sending the last sample"),
+            Wanted::Last => failed("the daemon ended before it sent the last sample"),
             Wanted::Samples => (Some(Ok(Event::Message(self.why_lost(word)))), Then::Reconnect),
         }
     }
@@ -104,7 +104,7 @@ impl Following {
     fn why_lost(&self, word: Option<Word>) -> String {
         let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
         failure.map_or_else(
-            || format!("the daemon at {} has gone; cgscope tries to reconnect", self.socket.display()),
+            || format!("the daemon at {} has ended; cgscope tries to reconnect", self.socket.display()),
             |word| word.sentence,
         )
     }

@@ -54,7 +54,7 @@ fn a_killed_daemon_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_a_new_o
     std::thread::sleep(patience(1_500));
 
     daemon.kill();
-    viewer.wait_for("has gone; cgscope tries to reconnect");
+    viewer.wait_for("has ended; cgscope tries to reconnect");
     assert_nothing_new(&before);
     assert!(std::path::Path::new(&daemon.socket()).exists(), "a killed daemon leaves its socket");
     daemon.begin();
@@ -80,7 +80,7 @@ fn a_viewer_ends_with_a_message_if_its_process_exited_while_the_daemon_was_down(
         Background::start(cgscope().args(["hist", "--connect", &daemon.socket(), "0.3", "-p", &pid]));
     std::thread::sleep(patience(1_000));
     daemon.kill();
-    viewer.wait_for("has gone; cgscope tries to reconnect");
+    viewer.wait_for("has ended; cgscope tries to reconnect");
     load.kill();
     daemon.begin();
     viewer.wait_for("the daemon refused: ");
@@ -104,7 +104,7 @@ fn a_recording_ends_when_the_daemon_is_restarted_and_keeps_its_samples() {
     ]));
     std::thread::sleep(patience(1_500));
     daemon.kill();
-    recording.wait_for("has gone");
+    recording.wait_for("has ended");
     daemon.begin();
     recording.wait_for("the daemon was restarted");
     assert_eq!(recording.wait().0, Some(1));
@@ -205,7 +205,7 @@ fn a_user_who_loses_admin_rights_reconnects_as_an_ordinary_user() {
     viewer.signal(libc::SIGINT);
     let (_, words) = viewer.wait();
     assert_eq!(
-        words.matches("has gone").count(),
+        words.matches("has ended").count(),
         1,
         "only the changed configuration disconnects viewers: {words}"
     );
