@@ -34,7 +34,7 @@ const HOST_ONLY: [(&str, &[&str]); 27] = [
     ("needs Python; the files are the same on every kernel", &["fleet::"]),
     ("installs into a Debian root, which needs the archive; the kernel does not matter", &["packages::"]),
     ("ffmpeg and its libraries are 250 MB", &["field_case_2::"]),
-    ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses"]),
+    ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses", "kill::a_kill_with_bpf"]),
     (
         "ends its load at a fixed time after the start, and emulation is too slow for that",
         &["bad_input::a_target_that_exits"],

@@ -95,7 +95,7 @@ fn only_messages_for_users_are_passed_on() {
 
 #[test]
 fn a_lost_daemon_is_reconnected_while_samples_are_wanted() {
-    let gone = "message: the daemon at /run/it has gone; cgscope tries to reconnect";
+    let gone = "message: the daemon at /run/it has ended; cgscope tries to reconnect";
     for (message, words) in
         [(None, gone), (refused(Refusal::Ending), gone), (refused(Refusal::Failed), "message: it is broken")]
     {
@@ -103,7 +103,7 @@ fn a_lost_daemon_is_reconnected_while_samples_are_wanted() {
         assert_eq!(after(&mut following, message, Wanted::Samples), given(&[words], Then::Reconnect));
     }
     let mut waits = following(Some(SECOND));
-    let error = "error: the daemon has gone without sending the last sample";
+    let error = "error: the daemon ended before it sent the last sample";
     assert_eq!(after(&mut waits, None, Wanted::Last), given(&[error], Then::Stop));
     assert_eq!(after(&mut waits, None, Wanted::Nothing), given(&[], Then::Stop));
     for wanted in [Wanted::Samples, Wanted::Last, Wanted::Nothing] {
