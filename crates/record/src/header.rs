@@ -117,7 +117,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Finished => write!(f, "the requested time was over"),
+            Self::Finished => write!(f, "the time asked for was over"),
             Self::Interrupted => write!(f, "it was interrupted"),
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
             Self::Other => write!(f, "of a reason that only a later cgscope knows"),

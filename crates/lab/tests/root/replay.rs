@@ -111,7 +111,7 @@ fn keys_step_through_a_recording_and_its_findings() {
     assert!(screen.contains("begins here: "), "{screen}");
     terminal.press("End");
     at(count);
-    terminal.wait_for("the end: the recording ended because the requested time was over");
+    terminal.wait_for("the end: the recording ended because the time asked for was over");
     terminal.line(":1s");
     let ends = intervals.iter().scan(0, |end, interval| {
         *end += interval["duration_ns"].as_u64().expect("a length");
