@@ -154,8 +154,8 @@ pub async fn panicked() {
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // First: in the background the kernel stops us here, before we write to another job's screen. Disable before enable: a shell
-    // may have changed the modes that crossterm believes are set.
+    // Do this first: if cgscope is in the background, the kernel stops it here, before it writes to another job's screen.
+    // Disable before enable: a shell may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;

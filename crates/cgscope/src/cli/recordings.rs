@@ -61,9 +61,9 @@ pub struct Record {
 
     /// Keep only the last TIME, until a trigger saves it
     ///
-    /// SIGUSR1 also saves it. The directory FILE.ring holds the data in segments; each segment is a recording. The directory is
-    /// removed at the end, but remains if cgscope is killed. A saved file is named after the time of its trigger in UTC,
-    /// FILE-20261121T101500.000Z.rec, unless --triggers is 1.
+    /// SIGUSR1 also saves the recording. The directory FILE.ring holds the data in segments; each segment is a recording. The
+    /// directory is removed at the end, but remains if cgscope is killed. A saved file is named after the time of its trigger in
+    /// UTC, FILE-20261121T101500.000Z.rec, unless --triggers is 1.
     #[arg(long, value_name = "TIME", value_parser = long_time, conflicts_with = "rotation", help_heading = FLIGHT)]
     pub keep: Option<Duration>,
 
@@ -83,7 +83,7 @@ pub struct Record {
     #[arg(long, value_name = "EXPR", value_parser = trigger, requires = "keep", help_heading = FLIGHT)]
     pub trigger: Vec<Trigger>,
 
-    /// Record for this time after a trigger before saving
+    /// Record for this time after a trigger, then save
     ///
     /// Default: a fifth of --keep.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]

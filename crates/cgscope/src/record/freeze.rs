@@ -82,7 +82,7 @@ impl Freeze {
                     return Err(Error::incomplete("the part was not saved, because cgscope ended early"));
                 }
                 if Some(sample.mono_ns) <= last_ns {
-                    // The previous segment ends with the same sample.
+                    // The previous segment ended with this sample.
                     continue;
                 }
                 last_ns = Some(sample.mono_ns);

@@ -74,7 +74,7 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nWho waited behind whom (share: the part of all the victim's waiting behind others):")?;
+    writeln!(out, "\nWho waited behind whom (share: part of the time that the victim waited behind others):")?;
     writeln!(out, "    waited share  victim  <-  who ran")?;
     for pair in pairs.iter().take(PAIRS) {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
@@ -144,7 +144,7 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
         let times = throttled_ns as f64 / used.max(1) as f64;
         writeln!(
             out,
-            "  stopped  {} out of quota, summed over CPUs: {times:.1} times as long as it ran",
+            "  stopped  {} because the quota ran out (summed over CPUs), {times:.1} times as long as it ran",
             duration(throttled_ns)
         )?;
     }

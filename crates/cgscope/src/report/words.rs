@@ -158,20 +158,20 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {
-        ", the same to the nanosecond".into()
+        ", equal to the nanosecond".into()
     } else {
         format!(
             "; the difference of {} is from waits that had not ended at the first or the last sample",
             duration(kernel.abs_diff(waited))
         )
     };
-    format!("The kernel's own sum is {}{same}.", duration(kernel))
+    format!("The kernel's own sum of these waits is {}{same}.", duration(kernel))
 }
 
 fn unstamped(total: &Group) -> Option<String> {
     (total.totals.unstamped != 0).then(|| {
         format!(
-            "Neither sum includes {} of tasks that were preempted on their way to sleep, {} in total.",
+            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
             units::count(total.totals.unstamped, "wait"),
             duration(total.totals.unstamped_ns)
         )
