@@ -24,7 +24,7 @@ use crate::{
 
 /// Width of the time column, in cells.
 const TIME: usize = 12;
-/// Maximum cells of a path or name; a longer one is cut.
+/// Maximum width of a path or name, in cells; a longer one is cut.
 const LONGEST: usize = 200;
 
 /// Which rows to print, and in which order.

@@ -73,7 +73,7 @@ pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
     let sign = |value: f64| {
         let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-        // A known value draws at least one eighth.
+        // A known value is at least one eighth of a cell high.
         EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
     };
     let blank = std::iter::repeat_n(' ', cells - latest.len());

@@ -13,9 +13,9 @@ use words::{ran_out, throttled, verdict};
 
 /// A used share of a quota at or above this value is shown as an alarm.
 const NEARLY_ALL: f64 = 0.95;
-/// Maximum cells of bars in the chain of quotas.
+/// Maximum width of bars in the chain of quotas, in cells.
 const BAR: usize = 30;
-/// Cells of a line of the chain, without the path and the bar.
+/// Width of a line of the chain without the path and the bar, in cells.
 const FIGURES: usize = 51;
 /// Maximum number of siblings shown.
 const SIBLINGS: usize = 12;
@@ -92,7 +92,7 @@ impl CgroupPane<'_> {
         Section { short: lines(down.iter().copied().filter(has_quota).collect()), long: lines(down) }
     }
 
-    /// Cells of the path and of the bar in the chain.
+    /// Widths of the path and of the bar in the chain, in cells.
     fn chain_cells(&self) -> (usize, usize) {
         let rest = self.cells.saturating_sub(FIGURES);
         let bar = (rest / 3).clamp(4, BAR);
@@ -194,7 +194,7 @@ impl CgroupPane<'_> {
         let allowed = micros(limits.burst_us.filter(|us| *us != 0)?);
         let periods = units::count(limits.nr_bursts?, "period");
         let used = limits.burst_ns.map(|ns| format!(", {} above the quota", duration(ns)));
-        Some(format!("may save up {allowed}; used in {periods}{}", used.unwrap_or_default()))
+        Some(format!("may save {allowed} of unused quota; used it in {periods}{}", used.unwrap_or_default()))
     }
 
     fn siblings(&self) -> Lines {

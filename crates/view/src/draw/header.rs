@@ -10,7 +10,7 @@ use crate::{
     nodes,
 };
 
-/// Cells of a sparkline on a narrow and on a wide screen.
+/// Width of a sparkline on a narrow and on a wide screen, in cells.
 const SPARKLINE: (usize, usize) = (8, 30);
 /// Minimum height of the screen for a line about NUMA nodes.
 const ROOMY: u16 = 30;

@@ -6,13 +6,13 @@ use cgscope_model::{ByCause, Wait, units::time_of_day};
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
-/// Cells before the map, for the wait lengths.
+/// Width of the wait lengths before the map, in cells.
 const LABEL: usize = 8;
 /// Minimum height for explanations.
 const TALL: usize = 12;
 /// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
-/// Cells of `HH:MM:SS` and its mark.
+/// Width of `HH:MM:SS` and its mark, in cells.
 const TICK: usize = 9;
 /// Minimum columns from one time to the next.
 const STEP: usize = 20;

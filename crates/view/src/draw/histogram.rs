@@ -12,12 +12,12 @@ const WIDE: usize = 150;
 const TALL: usize = 12;
 /// Minimum height of the heatmap below.
 const ROOM_FOR_MAP: usize = 16;
-/// Cells of the share of waits up to a row, and of the quantile marks, including blanks.
+/// Widths of the share of waits up to a row and of the quantile marks, in cells, including blanks.
 const SHARE: usize = 7;
 const MARK: usize = 9;
 /// Minimum width of a histogram for the share.
 const ROOMY: usize = 38;
-/// Cells between histograms.
+/// Distance between histograms, in cells.
 const GAP: usize = 2;
 
 /// The histograms, and the heatmap below them if there is enough space.
@@ -223,7 +223,7 @@ impl<'a> Histograms<'a> {
         Line::styled(text.trim_end().to_owned(), self.app.theme.quiet())
     }
 
-    /// Cells of the longest bar.
+    /// Width of the longest bar, in cells.
     fn bar(&self) -> usize {
         let share = if self.has_share { SHARE } else { 0 };
         self.cells.saturating_sub(self.count + share + MARK).max(1)

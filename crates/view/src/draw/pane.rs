@@ -7,9 +7,9 @@ use crate::{settings::Span as Time, text::micros};
 
 /// Minimum lines of a histogram below other lines.
 const HISTOGRAM: usize = 6;
-/// Cells before the bar of a row: `32768 -> 65535  1234567 `.
+/// Width of a row before its bar, in cells: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
-/// Minimum cells of a title.
+/// Minimum width of a title, in cells.
 pub const TITLE: usize = 12;
 
 pub fn lines(app: &App, area: Rect) -> Lines {

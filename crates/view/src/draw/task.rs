@@ -11,9 +11,9 @@ use super::{histogram, prelude::*};
 
 /// Minimum width for two columns.
 const WIDE: usize = 120;
-/// Cells between the columns.
+/// Distance between the columns, in cells.
 const GAP: usize = 2;
-/// Cells of the label of a fact.
+/// Width of the label of a fact, in cells.
 const LABEL: usize = 10;
 /// Maximum lines of the histogram: one for each doubling, its heading and its legend.
 const HISTOGRAM: usize = 32;

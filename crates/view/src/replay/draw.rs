@@ -10,7 +10,7 @@ use crate::{
 
 /// Number of replay lines on a tall screen.
 pub const HEIGHT: u16 = 2;
-/// Minimum cells of the timeline; a shorter one shows nothing useful.
+/// Minimum width of the timeline, in cells; a shorter timeline shows nothing useful.
 const SHORTEST_BAR: usize = 8;
 /// Maximum number of findings named. More of them would hide the rest of the line.
 const MOST_NAMED: usize = 2;

@@ -16,7 +16,7 @@ use crate::{
 /// The first line of a new file.
 const HEADING: &str =
     "# Settings that `cgscope top` and `cgscope replay` save. Comments and other lines are kept.\n";
-/// Maximum cells of a warning about a wrong value.
+/// Maximum width of a warning about a wrong value, in cells.
 const SENTENCE: usize = 220;
 /// The key that quits if the file leaves none. Users must always be able to quit.
 const ALWAYS_QUITS: &str = "ctrl-c";
@@ -31,7 +31,7 @@ fn place(table: &Table, name: &str) -> usize {
 }
 
 impl Settings {
-    /// Parses the settings file. Returns a warning with the line for each wrong entry, which keeps its default.
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. Wrong entries keep their defaults.
     ///
     /// # Errors
     /// The text is not TOML: the reason, with the line.

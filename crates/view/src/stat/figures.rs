@@ -33,11 +33,11 @@ pub struct Figures {
 pub struct Split {
     /// The whole time; the kernel adds it to `run_delay`.
     pub total_ns: u64,
-    /// The cgroup or an ancestor was out of quota.
+    /// Time in which the cgroup or an ancestor was out of quota.
     pub throttled_ns: u64,
-    /// Other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
+    /// Time in which other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
     pub queue_ns: u64,
-    /// Nobody ran: idle exit, rescheduling interrupt, switch. In coarse mode it is part of `queue_ns`, and this is `None`.
+    /// Time in which nobody ran: idle exit, rescheduling interrupt, switch. `None` in coarse mode, where `queue_ns` includes it.
     pub wake_ns: Option<u64>,
 }
 

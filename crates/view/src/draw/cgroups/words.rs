@@ -6,7 +6,7 @@ use crate::draw::prelude::*;
 
 /// Maximum number of quotas named in a sentence.
 const NAMED: usize = 3;
-/// Cells of a path within a sentence.
+/// Width of a path within a sentence, in cells.
 const NAME: usize = 40;
 
 /// Periods in which the quota ran out, all periods, and the share in percent.

@@ -6,19 +6,19 @@ use cgscope_model::{Blame, culprits::Culprit};
 
 use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 
-/// Cells of a duration.
+/// Width of a duration, in cells.
 pub const FIGURE: usize = 7;
-/// Minimum cells of a column: a shade and a duration. The blank after the column takes one more cell.
+/// Minimum width of a column, in cells: a shade and a duration. The blank after the column takes one more cell.
 const NARROW: usize = FIGURE + 1;
-/// Maximum cells of a column.
+/// Maximum width of a column, in cells.
 const WIDE: usize = 20;
-/// Blanks between the list and the matrix.
+/// Number of blanks between the list and the matrix.
 const GAP: usize = 2;
-/// Minimum cells of a column for a name after its letter.
+/// Minimum width of a column for a name after its letter, in cells.
 const NAMED: usize = 13;
 /// Maximum number of columns: one for each letter.
 const MOST: usize = 26;
-/// Maximum cells of a shade.
+/// Maximum width of a shade, in cells.
 const SHADE: usize = 3;
 
 /// Identifies a culprit: its cgroup, and its task if tasks are recorded separately.

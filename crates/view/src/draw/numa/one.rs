@@ -5,9 +5,9 @@ use cgscope_model::nodes::CpuInterval;
 use super::{FULL, exactly, memory, of_whom, share_bar};
 use crate::draw::{pane::a_second, prelude::*};
 
-/// Maximum cells of the bar of a CPU.
+/// Maximum width of the bar of a CPU, in cells.
 const BAR: usize = 30;
-/// Cells of a CPU: with a bar and its waits, with a bar, or with a figure alone.
+/// Width of a CPU in cells: with a bar and its waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
 pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
