@@ -175,7 +175,7 @@ impl Hist {
         hdr
     }
 
-    /// Rows as runqlat prints them: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), up to the last row with a count.
+    /// Rows as runqlat prints them, up to the last row with a count. `unit_ns`: 1,000 for us, 1,000,000 for ms.
     ///
     /// Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {

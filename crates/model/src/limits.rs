@@ -21,7 +21,7 @@ pub struct CgroupReading {
     pub quota_us: Option<u64>,
     /// Length of a period, µs, also without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
-    /// CPU time that the cgroup may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    /// Unused CPU time that the cgroup may save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,
     /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
     ///

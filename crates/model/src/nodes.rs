@@ -25,7 +25,7 @@ pub struct CpuInterval {
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
     pub wait: Option<Wait>,
-    /// Tasks that moved here from another node, by that node; `None` as for `wait`.
+    /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
     pub came_from: Option<ByNode>,
 }
 

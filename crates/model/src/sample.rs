@@ -148,7 +148,7 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to these.
+    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to real-time tasks.
     pub fn realtime(self) -> Option<&'static str> {
         match self.policy {
             1 => Some("SCHED_FIFO"),

@@ -13,7 +13,7 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Paths with few names, so that many are nested. Some paths appear twice, and some do not begin at the root.
+/// Paths made of few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }

@@ -87,7 +87,7 @@ fn contention_is_named_from_a_fifth_of_the_wanted_time() {
 fn a_class_with_three_fifths_of_the_needed_time_is_named_alone() {
     assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
     assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
-    // Waiting for work does not count as needed time.
+    // Time that a task waits for work is not time that the work needs.
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
         ["I/O-bound"]

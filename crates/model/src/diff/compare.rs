@@ -127,7 +127,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         true
     }
 
-    /// Adds a change. `tested`: its series, and the changes in the bootstrap draws.
+    /// Adds a change of a figure. `tested`: the series of the figure, and its changes in the bootstrap draws.
     fn add(
         &mut self,
         pair: &SubjectPair,

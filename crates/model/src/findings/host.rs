@@ -15,7 +15,7 @@ const CPUS_BUSY_PERCENT: u64 = 90;
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
-/// Unattributed waiting is reported from this share, percent, and this total, ns.
+/// Minimum share of all waiting, percent, and minimum total, ns, at which unattributed waiting is reported.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
@@ -24,7 +24,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// Reports more running and waiting tasks than the CPUs can serve. `None` for a selection.
+/// Reports that more tasks run and wait than the CPUs can serve. `None` for a selection.
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
