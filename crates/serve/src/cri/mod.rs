@@ -202,7 +202,7 @@ pub struct ContainerNames {
 #[derive(Default)]
 struct RuntimeNames {
     by_container: HashMap<String, ContainerNames>,
-    /// Names by the pod's uid, without the container's name.
+    /// The names of each pod, by the pod's uid; without a container's name.
     by_pod: HashMap<Arc<str>, ContainerNames>,
     /// Number of containers that were dropped, because there were too many or their fields were too long.
     left_out: u64,

@@ -53,7 +53,8 @@ async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue(
 const STAYS: Duration = Duration::from_millis(300);
 const GOES: Duration = Duration::from_secs(20);
 
-/// Serves a viewer across a change of limits. Returns the word with which the viewer was disconnected, if it was.
+/// Serves a viewer across a change of limits. Returns the last word to the viewer if the server
+/// disconnected the viewer.
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
