@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn turn() -> impl Strategy<Value = (Charges, Option<u64>)> {
-        // Victims are never removed here, because their sums would end with them.
+        // Victims are never removed here, because that would also remove their sums.
         (vec((1..4u64, 10..200u64, 1..1_000u64), 0..150), proptest::option::of(10..200u64))
     }
 

@@ -157,7 +157,7 @@ impl Table {
             let remedy = "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0";
             (format!("the kernel hides the addresses in {path}"), remedy)
         } else {
-            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc";
+            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its procfs at /proc";
             (format!("{path} contains no function"), remedy)
         };
         Err(Failure::of_host(what, EFFECT, remedy))

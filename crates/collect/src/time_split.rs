@@ -1,4 +1,4 @@
-//! User and system time from `/proc`, for samples of this host that the daemon took.
+//! User and system time from `/proc`, for samples that the daemon took on this host.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
