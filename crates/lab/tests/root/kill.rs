@@ -15,7 +15,8 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the missing time; `None` for all.
+/// Kills a recorder when the time `lived` has passed since it created its file, and checks the file. Returns how much time is
+/// missing at the end of the recording; `None` if the recording has no interval.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()

@@ -82,7 +82,7 @@ fn a_task_is_owned_by_a_user_if_all_its_ids_are_those_of_the_user() {
     let me = std::process::id();
     assert_eq!(access[&me].owner, Some(0));
     drop(collector);
-    // A collector without the option reports no owners.
+    // A collector without the option `shared` reports no owners.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.access().is_empty());

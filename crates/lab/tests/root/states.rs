@@ -118,7 +118,7 @@ fn the_coarse_mode_has_the_same_states() {
     assert_follows(follow_coarsely);
 }
 
-/// Compares all tasks that do not run during the reading, including kernel threads.
+/// Compares the state of each task that does not run during the reading, kernel threads included, with the kernel's letter.
 #[test]
 fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     let mut collector = follow(&[]);
