@@ -147,7 +147,8 @@ keyed! {
         or "the memory of its processes is not in the order of their ids"
 }
 
-/// The rule that `sample` breaks, in words. A sample that breaks one is neither written nor read: the model relies on them.
+/// The rule that `sample` breaks, in words. The model relies on these rules, so a sample that breaks a rule is neither written
+/// nor read.
 pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
