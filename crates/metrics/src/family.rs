@@ -113,11 +113,11 @@ families! {
     NODE_MIGRATIONS_OUT: "cgscope_node_migrations_out" Counter None, ["node"],
         "Moves of tasks from the node to a CPU of another node.";
     CGROUPS: "cgscope_cgroups" Gauge None, ["state"],
-        "Cgroups with tasks in them or below them, by whether this page exports them or why not.";
+        "Cgroups that have tasks in them or below them. The label state says if this page exports them, and if not, why.";
     LOSSES: "cgscope_losses" Counter None, ["loss"],
         "Number of losses by kind; docs/limits.md explains each kind.";
     HOOK_TIME: "cgscope_hook_seconds" Counter SECONDS, [],
-        "CPU time of the hook that runs at each task switch, estimated from the last measured time of a run.";
+        "Estimated CPU time of the hook that runs at each task switch: number of runs times the last measured length of a run.";
     HOOK_RUNS: "cgscope_hook_runs" Counter None, [],
         "Number of times that the hook ran, which is the number of task switches of the host.";
     COLLECTIONS: "cgscope_collections" Counter None, [],
