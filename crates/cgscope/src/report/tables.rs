@@ -74,7 +74,10 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nWho waited behind whom (share: part of the time that the victim waited behind others):")?;
+    writeln!(
+        out,
+        "\nWho waited behind whom (share: part of the time that the victim waited behind others):"
+    )?;
     writeln!(out, "    waited share  victim  <-  who ran")?;
     for pair in pairs.iter().take(PAIRS) {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
