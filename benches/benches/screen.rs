@@ -42,8 +42,7 @@ fn frames(c: &mut Criterion) {
         let mut app = app(20, size);
         for view in View::ALL {
             press(&mut app, view.command());
-            let mut terminal =
-                Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal that is none");
+            let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal in memory");
             group.bench_function(format!("{} {}x{}", view.name(), size.0, size.1), |b| {
                 b.iter(|| {
                     // Redraw every cell, as if the whole screen had changed.

@@ -132,7 +132,8 @@ pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
         return;
     }
-    let queued_ns = task.last_queued_ns();
+    // A task that sleeps may have a stamp: see `Loss::MovedAsleep`.
+    let queued_ns = if task.state() == 0 { task.last_queued_ns() } else { 0 };
     let until_ns = if queued_ns == 0 { now_ns(task) } else { queued_ns };
     let ns = until_ns.saturating_sub(before_ns);
     // Always in bounds, but the verifier requires the check.

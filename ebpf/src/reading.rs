@@ -189,7 +189,7 @@ fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, 
 fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
-    if !task.on_rq() {
+    if !task.on_rq() || task.sleeps_on_queue() {
         return;
     }
     if !task.on_cpu() {

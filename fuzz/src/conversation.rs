@@ -1,4 +1,4 @@
-//! Turns a fuzz input into bytes that a client or a daemon sends, and parses these as the other side does.
+//! Turns a fuzz input into bytes that a client or a daemon sends, and parses the bytes as the receiver does.
 
 use cgscope_record::Message;
 
@@ -13,7 +13,7 @@ const REPEATED: usize = 4_096;
 
 /// The bytes that one side sends.
 pub enum Said {
-    /// From a client, in the pieces in which they arrive.
+    /// From a client, split into the pieces in which they arrive.
     ByClient(Vec<Vec<u8>>),
     /// From a daemon.
     ByDaemon(Vec<u8>),
@@ -75,7 +75,7 @@ fn hear_client(pieces: &[Vec<u8>]) {
         assert_eq!(Request::parse(&line[..line.len() - 1]).as_ref(), Ok(request));
     }
     let all = pieces.concat();
-    assert_eq!(heard, requests([all.as_slice()]), "however it is cut");
+    assert_eq!(heard, requests([all.as_slice()]), "the same requests, however the bytes are split");
     let (lines, begun) = match all.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => (all[..end].split(|byte| *byte == b'\n').collect(), all.len() - end - 1),
         None => (Vec::new(), all.len()),
@@ -125,7 +125,7 @@ fn hear_daemon(bytes: &[u8]) {
             Some(Message::Sample(_) | Message::End(_)) => {}
         }
     }
-    panic!("it never ends");
+    panic!("the connection never ends");
 }
 
 fn assert_printable(text: &str) {

@@ -1,4 +1,4 @@
-//! Builds frames with correct checksums. Without these, the fuzzer would hardly ever pass the checksum test.
+//! Builds frames with correct checksums. With random checksums, hardly any fuzz input would pass the checksum test.
 
 use cgscope_record::{Header, Outgoing};
 
@@ -10,7 +10,7 @@ const DELTA: u8 = 5;
 /// For each frame, `input` has the kind, the length (u16) and the payload. A sample's payload is uncompressed, without its fixed
 /// part.
 pub fn framed(input: &[u8]) -> Vec<u8> {
-    let mut bytes = Outgoing::opening(&Header::default()).expect("memory takes it");
+    let mut bytes = Outgoing::opening(&Header::default()).expect("writing to memory succeeds");
     let mut rest = input;
     while let [kind, low, high, after @ ..] = rest {
         let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());

@@ -53,5 +53,5 @@ pub fn bounded(bytes: usize, act: impl FnOnce()) {
     begin();
     act();
     let most = most();
-    assert!(most <= AT_LEAST + FOR_A_BYTE * bytes, "{most} bytes for {bytes}");
+    assert!(most <= AT_LEAST + FOR_A_BYTE * bytes, "{most} bytes of memory for an input of {bytes}");
 }

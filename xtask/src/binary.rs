@@ -23,7 +23,7 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     // Copy only if the content differs: otherwise the binary would become newer than its packages.
     if built != place && fs::read(&built).ok() != fs::read(&place).ok() {
         put(&built, &place)?;
-        eprintln!("build: cargo was told to build elsewhere; {} is copied to {PLACE}", built.display());
+        eprintln!("build: cargo's target directory is elsewhere; copied {} to {PLACE}", built.display());
     }
     Ok(place)
 }
@@ -34,9 +34,7 @@ pub(crate) fn built() -> Result<PathBuf, Failure> {
     if place.is_file() {
         return Ok(place);
     }
-    Err(Failure::Host(format!(
-        "{PLACE} is not there, so there is nothing to take; `cargo xtask build` makes it"
-    )))
+    Err(Failure::Host(format!("{PLACE} does not exist; build it with `cargo xtask build`")))
 }
 
 /// Runs a cargo build and returns the paths of all executables.
@@ -45,7 +43,7 @@ pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> 
     let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;
     if !output.status.success() {
         return Err(Failure::Step(format!(
-            "build: cargo failed ({}), so there is nothing new to run; what it said is above",
+            "build: cargo failed ({}); see its messages above",
             output.status
         )));
     }
@@ -61,7 +59,7 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
     };
     executables.iter().find(is_it).cloned().ok_or_else(|| {
         Failure::Step(format!(
-            "build: cargo named no executable `{name}`, so it is unknown where it is; run `cargo build`"
+            "build: cargo did not report the path of the executable `{name}`; run `cargo build`"
         ))
     })
 }
@@ -69,7 +67,7 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
 /// Builds the binary, then replaces this process with it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let binary = build()?;
-    let as_root = AsRoot::become_root("cgscope", &format!("have root run {}", binary.display()))?;
+    let as_root = AsRoot::become_root("cgscope", &format!("run {} as root", binary.display()))?;
     let mut command = as_root.command(&binary.display().to_string());
     match arguments {
         [] => command.arg("top"),
@@ -102,9 +100,7 @@ fn put(from: &Path, to: &Path) -> Result<(), Failure> {
         .and_then(|_| fs::rename(&beside, to))
         .map_err(|why| {
             let (from, to) = (from.display(), to.display());
-            Failure::Step(format!(
-                "build: {from} was built but cannot be put at {to} ({why}); see that it is yours"
-            ))
+            Failure::Step(format!("build: cannot copy {from} to {to}: {why}; check that you own {to}"))
         })
 }
 

@@ -26,12 +26,12 @@ impl TestRun {
                 "--root" => root = true,
                 "--long" => long = true,
                 "--" => break,
-                other => return Err(Failure::Usage(format!("`test` knows no `{other}`"))),
+                other => return Err(Failure::Usage(format!("unknown argument `{other}` of `test`"))),
             }
         }
         if unit && (root || long) {
             return Err(Failure::Usage(
-                "`--unit` leaves nothing of `--root` and `--long`; give one of them, or none".to_owned(),
+                "`--unit` excludes `--root` and `--long`; give only one of the three".to_owned(),
             ));
         }
         let for_binaries = words.cloned().collect();
@@ -42,7 +42,7 @@ impl TestRun {
 pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
     let mut steps = Steps::new("test");
     // Become root first, so that a failure does not come after minutes of tests.
-    let otherwise = "run it as root, or without those tests: `cargo xtask test --unit`";
+    let otherwise = "run this as root, or leave those tests out: `cargo xtask test --unit`";
     let as_root =
         tests.with_root.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
     let mut extra = Vec::new();
@@ -119,24 +119,24 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_every_test_runs() {
-        let all = parse("").expect("it is right");
+    fn without_arguments_every_test_runs() {
+        let all = parse("").expect("valid arguments");
         assert!(all.without_root && all.with_root && all.for_binaries.is_empty());
     }
 
     #[test]
-    fn one_part_can_be_chosen_and_words_handed_to_the_binaries() {
-        let unit = parse("--unit").expect("it is right");
+    fn one_part_can_be_chosen_and_arguments_passed_to_the_binaries() {
+        let unit = parse("--unit").expect("valid arguments");
         assert!(unit.without_root && !unit.with_root);
-        let root = parse("--root -- throttled --nocapture").expect("it is right");
+        let root = parse("--root -- throttled --nocapture").expect("valid arguments");
         assert!(!root.without_root && root.with_root);
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
-        let long = parse("--long").expect("it is right");
+        let long = parse("--long").expect("valid arguments");
         assert!(!long.without_root && long.with_root && long.with_long);
     }
 
     #[test]
-    fn what_is_not_known_or_leaves_no_test_is_refused() {
+    fn unknown_arguments_and_options_that_leave_no_test_are_rejected() {
         assert_eq!(parse("--all"), None);
         assert_eq!(parse("throttled"), None);
         assert_eq!(parse("--unit --root"), None);

@@ -26,7 +26,7 @@ mod tests {
     const TESTS: &str = include_str!("../../deploy/prometheus/cgscope.test.yml");
     const DASHBOARD: &str = include_str!("../../deploy/grafana/cgscope.json");
 
-    /// The names of the daemon's metrics, as the metrics page has them.
+    /// The names of the daemon's metrics, as on the metrics page.
     fn metrics() -> Vec<String> {
         cgscope_metrics::family::ALL.iter().map(|family| family.sample_name()).collect()
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_use_metrics_that_there_are() {
+    fn the_rules_use_only_existing_metrics() {
         let used = metrics_in(&rules());
         assert!(used.len() > 20, "{used:?}");
         let unknown: Vec<_> = used.iter().filter(|name| !is_known(name)).collect();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dashboard_uses_metrics_that_there_are() {
+    fn the_dashboard_uses_only_existing_metrics() {
         let dashboard = dashboard();
         let expressions = expressions(&dashboard);
         assert!(expressions.len() > 40, "{}", expressions.len());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_leave_figures_whole_alert_nobody() {
+    fn losses_that_leave_figures_complete_cause_no_alert() {
         let losses = include_str!("../../crates/layout/src/loss.rs");
         let whole = losses
             .split("leaves_result_whole")
@@ -159,13 +159,16 @@ mod tests {
         };
         let quiet: BTreeSet<_> =
             whole.split("Self::").skip(1).filter_map(|word| name(word.split_whitespace().next()?)).collect();
-        let regex =
-            RULES.split("loss!~\"").nth(1).and_then(|rest| rest.split('"').next()).expect("losses left out");
+        let regex = RULES
+            .split("loss!~\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .expect("losses that the rule leaves out");
         assert_eq!(regex.split('|').collect::<BTreeSet<_>>(), quiet);
     }
 
     #[test]
-    fn panels_of_the_dashboard_lie_beside_each_other() {
+    fn panels_of_the_dashboard_do_not_overlap() {
         let dashboard = dashboard();
         let panels = dashboard["panels"].as_array().expect("panels");
         assert!(panels.len() > 20, "{}", panels.len());
@@ -173,13 +176,16 @@ mod tests {
         let mut cells = BTreeSet::new();
         for panel in panels {
             let title = panel["title"].as_str().expect("a title");
-            assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is taken");
+            assert!(
+                ids.insert(panel["id"].as_u64().expect("an id")),
+                "{title}: another panel has the same id"
+            );
             let at = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
             assert!(at("x") + at("w") <= 24, "{title} is too wide");
             for (x, y) in
                 (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
             {
-                assert!(cells.insert((x, y)), "{title} covers another");
+                assert!(cells.insert((x, y)), "{title} overlaps another panel");
             }
             if panel["type"] != "row" {
                 assert!(panel["description"].as_str().is_some_and(|words| !words.is_empty()), "{title}");

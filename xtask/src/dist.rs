@@ -32,7 +32,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         [] => binary::build()?,
         [built] if built == "--built" => binary::built()?,
         [word, ..] => {
-            return Err(Failure::Usage(format!("`dist` takes `--built` or nothing, so not `{word}`")));
+            return Err(Failure::Usage(format!(
+                "unknown argument `{word}` of `dist`, which takes only `--built`"
+            )));
         }
     };
     make(&binary)
@@ -159,7 +161,7 @@ fn said(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
     if !output.status.success() {
         return Err(Failure::Step(format!(
-            "dist: `{command:?}` failed ({}), so there is no package: {}",
+            "dist: `{command:?}` failed ({}), so no package was made: {}",
             output.status,
             String::from_utf8_lossy(&output.stderr).trim()
         )));
@@ -168,9 +170,9 @@ fn said(command: &mut Command) -> Result<String, Failure> {
 }
 
 fn cannot_write(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: {} cannot be written ({why}), so there is no package", path.display()))
+    Failure::Host(format!("dist: cannot write {}: {why}; no package was made", path.display()))
 }
 
 fn cannot_read(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: {} cannot be read ({why}), so there is no package", path.display()))
+    Failure::Host(format!("dist: cannot read {}: {why}; no package was made", path.display()))
 }

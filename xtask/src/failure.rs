@@ -1,7 +1,7 @@
 //! The error type of all commands.
 use std::fmt;
 
-/// An error. Its sentence says what is missing or failed, what that prevents, and what to do.
+/// An error. Its message says what is missing or failed, what that prevents, and what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line is invalid.

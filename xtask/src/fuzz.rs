@@ -57,7 +57,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             "-verbosity=0",
             "-print_final_stats=1",
         ]);
-        let step = format!("{runs} {} made up", target.inputs);
+        let step = format!("{runs} generated {}", target.inputs);
         steps.step(&step, fuzz.args(request.flags))?;
     }
     Ok(())
@@ -85,12 +85,12 @@ impl<'a> FuzzRequest<'a> {
             [other] => {
                 let names = TARGETS.each_ref().map(|target| target.name).join("` or `");
                 return Err(Failure::Usage(format!(
-                    "`fuzz` takes `{names}`, and a number of runs; `{other}` is neither"
+                    "`fuzz` takes `{names}`, and a number of runs; `{other}` is neither of these"
                 )));
             }
             _ => {
                 return Err(Failure::Usage(
-                    "`fuzz` takes a target, a number of runs, and flags behind `--`".to_owned(),
+                    "`fuzz` takes one target, one number of runs, and flags after `--`".to_owned(),
                 ));
             }
         };
@@ -102,7 +102,7 @@ impl<'a> FuzzRequest<'a> {
 fn corpora(built: &Path, target: &FuzzTarget) -> Result<[PathBuf; 2], Failure> {
     let found = built.join("corpus").join(target.name);
     fs::create_dir_all(&found)
-        .map_err(|why| Failure::Host(format!("{} cannot be made ({why})", found.display())))?;
+        .map_err(|why| Failure::Host(format!("cannot create {}: {why}", found.display())))?;
     Ok([found, steps::workspace().join(FUZZ).join("corpus").join(target.name)])
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_a_number_and_flags_may_be_left_out() {
+    fn target_number_and_flags_are_optional() {
         let both = || vec!["reader", "protocol"];
         assert_eq!(asked(""), Ok((both(), None, 0)));
         assert_eq!(asked("7 -- -seed=1 -jobs=2"), Ok((both(), Some(7), 2)));

@@ -13,7 +13,7 @@ use crate::quiet;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// Tests in modules with this name take minutes and are in no lane.
+/// Tests in modules with this name take minutes, so neither lane runs them.
 pub(crate) const LONG: &str = "long::";
 /// These tests wait most of the time, so four can run at once.
 const SOME_AT_A_TIME: &str = "--test-threads=4";
@@ -45,8 +45,8 @@ impl Lanes<'_> {
         }
         let again = if failed.is_empty() { Results::new() } else { self.again(&failed)? };
         eprint!("{}", slowest(&company, &alone));
-        say("passed when they were tried once more", &passed(&again));
-        say("NOT DECIDED, since they failed and need a quiet machine, which this one was not", &undecided);
+        say("failed at first, and passed when repeated", &passed(&again));
+        say("NOT DECIDED: failed, but need a quiet machine, and this machine was busy", &undecided);
         let failed = self::failed(&again);
         if failed.is_empty() {
             return Ok(());
@@ -70,7 +70,7 @@ impl Lanes<'_> {
         let mut again = self.results(
             &[&[ONE_BY_ONE, "--include-ignored", "--exact"][..], &names.collect::<Vec<_>>()].concat(),
         )?;
-        // A test that did not end has failed, too.
+        // A test that did not end also counts as failed.
         for name in failed {
             again.entry(name.clone()).or_insert((false, 0.0));
         }
@@ -100,11 +100,12 @@ impl Lanes<'_> {
         command.args(words).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
         let said = follow(&mut child)?;
-        let status =
-            child.wait().map_err(|why| Failure::Step(format!("they cannot be waited for ({why})")))?;
+        let status = child
+            .wait()
+            .map_err(|why| Failure::Step(format!("cannot wait for the end of the tests: {why}")))?;
         let results = parse(&said);
         if !said.contains("\ntest result: ") || (status.success() != failed(&results).is_empty()) {
-            return Err(Failure::Step(format!("the tests did not come to their end ({status})")));
+            return Err(Failure::Step(format!("the test binary ended before its last test ({status})")));
         }
         Ok(results)
     }
@@ -125,7 +126,7 @@ fn follow(child: &mut Child) -> Result<String, Failure> {
                 let _ = child.kill();
                 let last = String::from_utf8_lossy(&said);
                 return Err(Failure::Step(format!(
-                    "no test came to its end for {} s; the last words: {}",
+                    "no output for {} s, so the tests were killed; the last line: {}",
                     SILENCE.as_secs(),
                     last.lines().last().unwrap_or_default()
                 )));
@@ -178,7 +179,7 @@ fn slowest(company: &Results, alone: &Results) -> String {
     let of = |results: &Results| (results.len(), results.values().map(|(_, seconds)| seconds).sum::<f64>());
     let ((some, some_s), (ones, ones_s)) = (of(company), of(alone));
     let heading = format!(
-        "test: {some} tests of {some_s:.0} s some at a time, {ones} of {ones_s:.0} s one by one; the slowest:\n"
+        "test: {some} tests in parallel (sum: {some_s:.0} s), {ones} tests one by one ({ones_s:.0} s); the slowest:\n"
     );
     all.iter()
         .take(SLOWEST)
@@ -190,7 +191,7 @@ mod tests {
     use super::{Results, failed, parse, slowest};
 
     #[test]
-    fn outcomes_and_times_are_read_also_behind_what_children_write() {
+    fn outcomes_and_times_are_parsed_after_output_of_children() {
         let said = "running 3 tests\ntest a::b ... ok <1.250s>\ntest a::c ... a child\nspeaks FAILED <0.500s>\n\
                     test a::d ... ignored, alone: shares\ntest result: FAILED. 1 passed; finished in 2.00s\n";
         let results = parse(said);

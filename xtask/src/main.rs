@@ -23,33 +23,36 @@ use failure::Failure;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  setup              install what cgscope is built with; says so before, and does nothing where all is there
-  build              setup, then the optimised, static binary at target/release/cgscope
-  run [ARGS...]      build, then cgscope ARGS as root; without ARGS: top
-  dist [--built]     build, then packages in target/dist: a tarball and a Debian package; --built: of the binary that is there
+  setup              install missing build tools; lists them first
+  build              setup, then build the optimised, static binary target/release/cgscope
+  run [ARGS...]      build, then run cgscope ARGS as root; without ARGS: top
+  dist [--built]     build, then make a tarball and a Debian package in target/dist; --built: do not build, package the
+                     existing binary
   test [--unit|--root|--long] [-- ARGS...]
-                     setup and the tools for tests, then format, lints, unit tests, tests as root;
-                     --unit: without those as root; --root: only those; --long: those that take minutes, which are
-                     in no other run; ARGS go to the test binaries
+                     setup, install the tools for tests, then check format and lints, run unit tests and tests as root;
+                     --unit: no tests as root; --root: only tests as root; --long: only tests that take minutes, which
+                     no other run includes; ARGS go to the test binaries
   lab [KERNEL...] [--all] [-- FILTER...]
-                     the tests as root on other kernels, each in a virtual machine, as a table; without KERNEL (6.12):
-                     all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;
-                     --script FILE: a shell script in place of the tests
-  readers            install the programs that read exports, for the tests
+                     run the tests as root on other kernels, each in a virtual machine, and print a table; KERNEL is a
+                     series such as 6.12 (default: all); --all: every test on each kernel; --list: list the kernels;
+                     --shell KERNEL: open a shell in the machine; --script FILE: run a shell script, not the tests
+  readers            install the programs that read exports in the tests
   fuzz [reader | protocol] [RUNS] [-- FLAGS...]
-                     hears RUNS recordings, and as many clients and daemons, that libFuzzer makes up (without RUNS: as
-                     `test --long` does); FLAGS go to libFuzzer
-  pictures [--check] draws the screens of docs/pictures; --check: says whether they are what is drawn now
-  overhead [ARGS...] what cgscope costs, side by side with other tools, as root
-  help               this text
+                     test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
+                     as many as `test --long`); FLAGS go to libFuzzer
+  pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
+  overhead [ARGS...] compare the cost of cgscope with other tools, as root
+  help               print this text
 
-Exit: 0 done, 1 a step failed, 2 could not run.
+Exit status: 0 success, 1 a step failed, 2 the command could not run.
 ";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = match env::args_os().skip(1).map(|word| word.into_string()).collect() {
         Ok(arguments) => arguments,
-        Err(word) => return failed(&Failure::Usage(format!("{} is not text", word.display()))),
+        Err(word) => {
+            return failed(&Failure::Usage(format!("the argument {} is not valid UTF-8", word.display())));
+        }
     };
     match dispatch(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,13 +88,13 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "fuzz" => fuzz::run(rest),
         "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),
-        other => Err(Failure::Usage(format!("`{other}` is not a command"))),
+        other => Err(Failure::Usage(format!("unknown command `{other}`"))),
     }
 }
 
 fn nothing_else(command: &str, rest: &[String]) -> Result<(), Failure> {
     match rest.first() {
         None => Ok(()),
-        Some(word) => Err(Failure::Usage(format!("`{command}` takes no arguments, so not `{word}`"))),
+        Some(word) => Err(Failure::Usage(format!("`{command}` takes no arguments; remove `{word}`"))),
     }
 }

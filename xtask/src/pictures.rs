@@ -9,12 +9,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         [] => draw(),
         [check] if check == "--check" => for_checks(),
         [word, ..] => {
-            return Err(Failure::Usage(format!("`pictures` takes `--check` or nothing, so not `{word}`")));
+            return Err(Failure::Usage(format!(
+                "unknown argument `{word}` of `pictures`, which takes only `--check`"
+            )));
         }
     };
     let status = steps::status(&mut command)?;
     if !status.success() {
-        return Err(Failure::Step(format!("pictures: it failed ({status}); what it said is above")));
+        return Err(Failure::Step(format!("pictures: failed ({status}); see the messages above")));
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 pub(crate) fn run() -> Result<(), Failure> {
     let place = cache("readers", "readers")?;
     ensure_in(&place)?;
-    eprintln!("readers: all are there, in {}", place.display());
+    eprintln!("readers: all programs are installed in {}", place.display());
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn for_tests() -> Vec<(&'static str, PathBuf)> {
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
     if let Err(failure) = place.and_then(|place| ensure_in(&place)) {
         eprintln!(
-            "{failure}; exports that need what is missing are read by cgscope's own libraries alone ({WITHOUT}=1)"
+            "{failure}; the tests use only cgscope's own libraries for exports that need a missing program ({WITHOUT}=1)"
         );
         variables.push((WITHOUT, "1".into()));
     }
@@ -108,14 +108,14 @@ fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Step(format!(
-        "readers: {what} could not be installed ({} ended with {status}); what it said is above",
+        "readers: cannot install {what} ({} ended with {status}); see its messages above",
         command.get_program().display()
     )))
 }
 
 fn cannot_write(path: &Path, why: &io::Error) -> Failure {
     Failure::Host(format!(
-        "readers: {} cannot be written ({why}), so the readers of exports have no place",
+        "readers: cannot write {} ({why}), so the programs that read exports cannot be installed",
         path.display()
     ))
 }
@@ -128,7 +128,7 @@ mod tests {
     use super::installed;
 
     #[test]
-    fn what_is_there_as_wanted_is_not_installed_again() {
+    fn an_installed_version_is_not_installed_again() {
         let dir = std::env::temp_dir().join(format!("xtask-readers-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory of ours");
         let path = dir.join("reader.jar");
@@ -144,12 +144,12 @@ mod tests {
         }
         fs::remove_file(&path).expect("a file of ours");
         assert!(installed(&path, "2", install).is_ok());
-        assert_eq!(times.get(), 3, "it was gone");
+        assert_eq!(times.get(), 3, "the file was missing");
         let _ = fs::remove_dir_all(&dir);
     }
 
     #[test]
-    fn what_could_not_be_installed_is_tried_again() {
+    fn a_failed_installation_is_tried_again() {
         let dir = std::env::temp_dir().join(format!("xtask-readers-failed-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory of ours");
         let failed = || Err(super::Failure::Step("no network".to_owned()));

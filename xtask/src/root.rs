@@ -18,14 +18,12 @@ impl AsRoot {
         }
         if !is_on_path("sudo") {
             return Err(Failure::Host(format!(
-                "{what} needs root, this is not root and sudo is not here, so it cannot be done; {otherwise}"
+                "{what} needs root, but this process is not root and sudo is not installed; {otherwise}"
             )));
         }
         match Command::new("sudo").arg("-v").status() {
             Ok(status) if status.success() => Ok(Self(&["sudo"])),
-            _ => Err(Failure::Host(format!(
-                "{what} needs root and sudo did not allow it, so it cannot be done; {otherwise}"
-            ))),
+            _ => Err(Failure::Host(format!("{what} needs root, but sudo refused; {otherwise}"))),
         }
     }
 

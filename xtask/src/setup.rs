@@ -50,16 +50,16 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
         }
         announce(&plan, facts.apt.is_some());
         if facts.apt.is_none() || plan.steps.is_empty() {
-            let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
+            let what = if plan.steps.is_empty() { "install them" } else { "run the commands above" };
             return Err(Failure::Host(format!(
-                "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
+                "cannot install the missing tools automatically, so cgscope cannot be built or tested; \
                  {what}, then run this again"
             )));
         }
         if done.as_ref() == Some(&plan) {
             return Err(Failure::Host(
-                "the commands above were run and what they install is still missing, so cgscope cannot be built; \
-                 run them by hand and see what they say"
+                "the commands above ran, but the tools are still missing, so cgscope cannot be built; \
+                 run the commands by hand and read their messages"
                     .to_owned(),
             ));
         }
@@ -75,14 +75,14 @@ fn announce(plan: &Plan, is_ours: bool) {
         eprintln!("setup: {sentence}");
     }
     if !plan.steps.is_empty() {
-        let who = if is_ours { "this will be run" } else { "run this" };
-        eprintln!("setup: some of what cgscope is built or tested with is missing; {who}:");
+        let who = if is_ours { "running" } else { "run" };
+        eprintln!("setup: tools to build or test cgscope are missing; {who}:");
     }
     for step in &plan.steps {
         eprintln!("setup:   {}", in_words(step));
     }
     if let Some(then) = plan.then {
-        eprintln!("setup: and then: {then}");
+        eprintln!("setup: then: {then}");
     }
 }
 
@@ -106,7 +106,7 @@ fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Step(format!(
-        "`{}` failed, so cgscope cannot be built or tested; what it said is above",
+        "`{}` failed, so cgscope cannot be built or tested; see its messages above",
         in_words(step)
     )))
 }
@@ -116,7 +116,7 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
     let words = step.words();
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
     let mut command = if step.needs_root() {
-        let by_hand = format!("have root run `{}`", in_words(step));
+        let by_hand = format!("run `{}` as root", in_words(step));
         let as_root = AsRoot::become_root("installing packages", &by_hand)?;
         let mut command = as_root.command("env");
         command.args(["DEBIAN_FRONTEND=noninteractive", program.as_str()]);
@@ -194,7 +194,7 @@ fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
 /// The directory `name` in the user's cache of cgscope. `what` names its contents in the error message.
 pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
     linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
-        Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
+        Failure::Host(format!("{name}: HOME is not set, so there is no directory for {what}; set HOME"))
     })
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_without_a_candidate_is_not_on_offer() {
+    fn a_package_without_a_candidate_is_not_available() {
         let policy = "\
 tmux:
   Installed: (none)

@@ -66,7 +66,7 @@ pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
 
 pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {
     let program = command.get_program().display();
-    Failure::Host(format!("{program} did not start ({why}), so this cannot be done; see that it is on PATH"))
+    Failure::Host(format!("{program} did not start ({why}); check that it is installed and on PATH"))
 }
 
 /// Steps under one heading, with a one-line summary at the end.
@@ -101,7 +101,7 @@ impl Steps {
     fn failed(&self, name: &str, how: &str) -> Failure {
         let Self { heading, passed, .. } = self;
         Failure::Step(format!(
-            "{heading}: step `{name}` failed ({how}); {passed} before it passed, those after it did not run"
+            "{heading}: step `{name}` failed ({how}); steps passed before: {passed}; later steps did not run"
         ))
     }
 
@@ -122,17 +122,21 @@ mod tests {
     use super::Steps;
 
     #[test]
-    fn the_first_step_that_fails_ends_it_and_is_named() {
+    fn the_first_failed_step_ends_the_run_and_is_named() {
         let mut steps = Steps::new("test");
         assert!(steps.step("first", &mut Command::new("true")).is_ok());
-        let failure = steps.step("second", &mut Command::new("false")).expect_err("it fails").to_string();
-        assert!(failure.contains("step `second` failed (exit status: 1); 1 before it passed"), "{failure}");
+        let failure =
+            steps.step("second", &mut Command::new("false")).expect_err("the step fails").to_string();
+        assert!(
+            failure.contains("step `second` failed (exit status: 1); steps passed before: 1"),
+            "{failure}"
+        );
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named() {
         let mut steps = Steps::new("test");
-        let failure = steps.step("first", &mut Command::new("no-such-program")).expect_err("it is not there");
+        let failure = steps.step("first", &mut Command::new("no-such-program")).expect_err("no such program");
         assert!(failure.to_string().contains("no-such-program did not start"), "{failure}");
     }
 }

@@ -94,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn in_an_unknown_layout_nothing_is_shared() {
+    fn an_unknown_layout_has_no_shared_directory() {
         let out = Path::new("/elsewhere/out");
         assert_eq!(shared_dir(out, Path::new("x86_64-unknown-linux-gnu")), out.join("bpf"));
     }
 
     #[test]
-    fn what_was_compiled_in_place_is_no_source() {
+    fn a_target_directory_is_not_a_source() {
         let root = directory("sources");
         for dir in ["ebpf/src", "ebpf/target"] {
             fs::create_dir_all(root.join(dir)).expect("the temporary directory can be written to");
         }
-        let sources = sources(&root).expect("ebpf/ is there");
+        let sources = sources(&root).expect("ebpf/ exists");
         assert!(sources.contains(&root.join("ebpf/src")));
         assert!(!sources.contains(&root.join("ebpf/target")));
-        fs::remove_dir_all(root).expect("it is ours");
+        fs::remove_dir_all(root).expect("the directory belongs to this test");
     }
 }

@@ -156,7 +156,7 @@ mod tests {
     use super::{is_from_cargo, is_nightly, llvm_of};
 
     #[test]
-    fn a_nightly_of_a_certain_day_is_not_the_nightly() {
+    fn a_dated_nightly_is_not_the_current_nightly() {
         assert!(is_nightly("nightly-x86_64-unknown-linux-gnu (active)"));
         assert!(!is_nightly("nightly-2026-05-20-x86_64-unknown-linux-gnu"));
         assert!(!is_nightly("stable-x86_64-unknown-linux-gnu"));
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_that_does_not_tell_its_llvm_has_none() {
+    fn a_compiler_without_an_llvm_version_is_not_used() {
         assert_eq!(llvm_of("rustc 1.96.0\nLLVM version: unknown\n"), None);
         assert_eq!(llvm_of(""), None);
     }
 
     #[test]
-    fn the_compiler_the_flags_and_the_wrapper_of_the_outer_cargo_are_not_handed_on() {
+    fn compiler_settings_of_the_outer_cargo_are_removed() {
         for name in ["RUSTC", "RUSTC_WORKSPACE_WRAPPER", "CARGO", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS"] {
             assert!(is_from_cargo(name), "{name}");
         }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn where_cargo_fetches_from_and_its_job_server_are_handed_on() {
+    fn network_settings_and_the_job_server_of_cargo_are_kept() {
         for name in ["CARGO_HOME", "CARGO_HTTP_PROXY", "CARGO_REGISTRIES_MINE_TOKEN", "CARGO_MAKEFLAGS"] {
             assert!(!is_from_cargo(name), "{name}");
         }

@@ -26,12 +26,12 @@ pub const TARGET: &str = "bpfel-unknown-none";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error(
-        "neither rustup's nightly with rust-src nor a rustc with `core` for bpfel-unknown-none is here, \
+        "this machine has neither rustup's nightly with rust-src nor a rustc with `core` for bpfel-unknown-none, \
          so the kernel side cannot be compiled; `cargo xtask setup` installs one"
     )]
     Compiler,
     #[error(
-        "no bpf-linker {} for LLVM {llvm} starts here, so the kernel side cannot be linked; \
+        "this machine has no working bpf-linker {} for LLVM {llvm}, so the kernel side cannot be linked; \
          `cargo xtask setup` builds it",
         linker::VERSION
     )]
@@ -43,22 +43,24 @@ pub enum Missing {
 pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
-    #[error("{program} did not start ({why}), so the kernel side cannot be compiled; see that it is on PATH")]
+    #[error(
+        "{program} did not start ({why}), so the kernel side cannot be compiled; check that it is on PATH"
+    )]
     Start { program: String, why: io::Error },
     /// The compiler has reported the reason on standard error.
     #[error(
         "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
-         what the compiler said is shown with this"
+         the compiler's errors are shown with this one"
     )]
     Refused { toolchain: String },
     #[error(
-        "{} cannot be used ({why}), so the compiled kernel side cannot be put in place; \
-         see that it exists and is yours",
+        "cannot access {} ({why}), so the compiled kernel side cannot be copied; \
+         check that it exists and belongs to you",
         path.display()
     )]
     File { path: PathBuf, why: io::Error },
     #[error(
-        "{variable} is not set, so it is unknown where the objects belong; call this from a build script"
+        "{variable} is not set, so the directory for the objects is unknown; call this from a build script"
     )]
     NoBuildScript { variable: &'static str },
 }
@@ -68,7 +70,7 @@ mod tests {
     use super::{Error, Missing};
 
     #[test]
-    fn what_is_missing_is_one_line_that_ends_in_what_to_do() {
+    fn an_error_about_a_missing_program_is_one_line_and_ends_with_the_remedy() {
         for missing in [Missing::Compiler, Missing::Linker { llvm: 22 }] {
             let words = Error::from(missing).to_string();
             assert!(words.contains("so the kernel side cannot be"), "{words}");

@@ -58,14 +58,14 @@ mod tests {
     use super::is_new_enough;
 
     #[test]
-    fn a_linker_of_our_release_or_a_later_one_will_do() {
+    fn a_linker_of_our_release_or_a_later_one_is_used() {
         assert!(is_new_enough("bpf-linker 0.13.0\n"));
         assert!(is_new_enough("bpf-linker 0.13.4"));
         assert!(is_new_enough("bpf-linker 1.0.0"));
     }
 
     #[test]
-    fn an_older_linker_or_one_that_does_not_tell_will_not_do() {
+    fn a_linker_with_an_older_or_unknown_release_is_not_used() {
         assert!(!is_new_enough("bpf-linker 0.9.15"));
         assert!(!is_new_enough("bpf-linker"));
         assert!(!is_new_enough("bpf-linker dev"));

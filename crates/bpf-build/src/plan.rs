@@ -140,7 +140,7 @@ pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
     wanted.plan(apt)
 }
 
-/// Wishes that are not yet compared with what apt offers.
+/// The wanted packages, before they are compared with what apt offers.
 #[derive(Default)]
 struct Wanted {
     packages: Vec<String>,
@@ -193,8 +193,8 @@ impl Wanted {
         }
         if !absent.is_empty() {
             self.out_of_reach.push(format!(
-                "apt offers no {}, which cgscope is built or tested with, so this cannot be done; \
-                 add the distribution's repository that has it",
+                "apt offers no {}, which cgscope needs for builds or tests; \
+                 add the repository of the distribution that has the package",
                 absent.join(", no ")
             ));
         }
@@ -213,7 +213,7 @@ fn by_hand(facts: &Facts) -> Plan {
     if !facts.c_compiler || !facts.static_libc {
         plan.out_of_reach.push(
             "a C compiler with a static C library (libc.a) is missing, so cgscope cannot be linked; \
-             install gcc and the package with glibc's static library (glibc-static, say)"
+             install gcc and the package with glibc's static library (for example glibc-static)"
                 .to_owned(),
         );
     }
@@ -224,7 +224,7 @@ fn by_hand(facts: &Facts) -> Plan {
         Some((llvm, root)) => {
             plan.out_of_reach.push(format!(
                 "bpf-linker for LLVM {llvm} is missing, so the kernel side cannot be linked; \
-                 put bpf-linker {} on PATH, or LLVM {llvm} with its headers and then build it",
+                 put bpf-linker {} on PATH, or install LLVM {llvm} with its headers and build bpf-linker",
                 linker::VERSION
             ));
             plan.steps.push(Step::Linker { llvm: *llvm, root: root.clone() });
@@ -243,13 +243,13 @@ fn no_way(compilers: &[u32]) -> String {
     let (low, high) = linker::LLVMS.into_inner();
     match compilers.first() {
         None => {
-            "no compiler for the kernel side is here and none can be installed, so it cannot be compiled; \
+            "no compiler for the kernel side is installed or can be installed, so the kernel side cannot be compiled; \
                  install rustup and then nightly with rust-src"
                 .to_owned()
         }
         Some(llvm) => format!(
-            "the compiler for the kernel side has LLVM {llvm}, and there is no way to build bpf-linker for it \
-             here (it needs a home directory, and llvm-{llvm}-dev with a release from {low} to {high}), so the \
+            "the compiler for the kernel side has LLVM {llvm}, and bpf-linker cannot be built for it on \
+             this machine (the build needs a home directory, and llvm-{llvm}-dev with a release from {low} to {high}), so the \
              kernel side cannot be linked; put bpf-linker {version} or later on PATH"
         ),
     }

@@ -69,12 +69,12 @@ mod tests {
     use crate::{Compiler, Missing};
 
     #[test]
-    fn without_a_compiler_the_compiler_is_what_is_missing() {
+    fn without_a_compiler_the_error_names_the_compiler() {
         assert_eq!(choose(std::iter::empty(), |_| None), Err(Missing::Compiler));
     }
 
     #[test]
-    fn without_any_linker_the_one_for_the_preferred_compiler_is_missing() {
+    fn without_any_linker_the_error_names_the_linker_of_the_preferred_compiler() {
         let with_core = Compiler { rustc: Some("/usr/bin/rustc".into()), llvm: 22 };
         let compilers = [Compiler { rustc: None, llvm: 23 }, with_core];
         assert_eq!(choose(compilers.into_iter(), |_| None), Err(Missing::Linker { llvm: 23 }));

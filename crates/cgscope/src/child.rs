@@ -95,7 +95,7 @@ impl Held {
                 libc::close(our_end);
                 (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
                 match (&go_reader).read(&mut [0])? {
-                    0 => Err(io::Error::other("cgscope could not start to follow it")),
+                    0 => Err(io::Error::other("cgscope could not start to measure it")),
                     _ => Ok(()),
                 }
             });
@@ -107,7 +107,7 @@ impl Held {
                 let pid = u32::from_ne_bytes(pid);
                 Ok(Self { pid, has_session: user.is_some(), go, outcome, remains })
             }
-            Err(_) => Err(failed(io::Error::other("no new process could be made"))),
+            Err(_) => Err(failed(io::Error::other("no new process could be created"))),
         }
     }
 
@@ -127,8 +127,8 @@ impl Held {
 impl Running {
     pub async fn wait(&mut self) -> io::Result<Ended> {
         let outcome = (&mut self.outcome).await;
-        let ended =
-            outcome.unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))?;
+        let ended = outcome
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that waits for the command has ended")))?;
         Ok(Ended { lived: ended.at.saturating_duration_since(self.released), ..ended })
     }
 

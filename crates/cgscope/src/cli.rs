@@ -24,8 +24,8 @@ pub use stat::{Stat, StatBy};
 
 /// Shows why a task, process, container or service is not on a CPU although it could run
 ///
-/// cgscope records every wait of every task for a CPU, from one hook in the kernel's scheduler. The waits add up to the kernel's own
-/// figure, to the nanosecond.
+/// cgscope records every wait of every task for a CPU, from one hook in the kernel's scheduler. The sum of the waits equals the
+/// kernel's own sum, to the nanosecond.
 #[derive(Debug, Parser)]
 #[command(name = "cgscope", version, max_term_width = 110)]
 pub struct Cli {
@@ -45,7 +45,7 @@ Examples:
     Top(Top),
     /// Print histograms of waits, like runqlat, with each bar split by cause
     ///
-    /// The letters in a bar show what its waits were spent on: T throttled (quota used up), o behind tasks of the same cgroup,
+    /// The letters in a bar show the causes of its waits: T throttled (quota used up), o behind tasks of the same cgroup,
     /// # behind other cgroups, k behind kernel threads, . wakeup (no task ran), ? unattributed. The lines below a histogram list the
     /// causes with their figures, the cgroups whose quota was used up, and the tasks that ran during the waits.
     #[command(after_long_help = "\
@@ -66,9 +66,9 @@ Examples:
     Stat(Stat),
     /// Count the states of threads, like psn: on a CPU, runnable, throttled, blocked
     ///
-    /// Reads the state of all threads many times, at random moments, and counts. samples: how often a thread of the group was
-    /// seen. avg_threads: their average number. Columns: comm (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu,
-    /// username, exe, cmdline.
+    /// Reads the states of all threads many times, at random moments, and counts them by group. The column samples shows how
+    /// often a thread of the group was seen, avg_threads the average number of threads in the group. Columns for -g and -G: comm
+    /// (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu, username, exe, cmdline.
     #[command(after_long_help = "\
 Examples:
   sudo cgscope sample                     five seconds, by command name and state
@@ -98,9 +98,10 @@ Examples:
     Replay(Replay),
     /// Compare two recordings and show which changes are more than noise
     ///
-    /// Prints each figure of both recordings and its change, the largest change first. A change is more than noise if it is large
-    /// enough to matter and chance rarely makes one: the blocks of time of both recordings are dealt to two sides at random many times,
-    /// and in fewer than 1% of these deals does any figure of the table change as clearly. See docs/diff.md.
+    /// Prints each figure of both recordings and its change, the largest change first. To find out what chance can do, cgscope
+    /// splits both recordings into blocks of time and assigns these to two sides at random, many times. A change is more than
+    /// noise if it is large enough to matter and if, in fewer than 1% of these assignments, any figure of the table changes as
+    /// clearly. See docs/diff.md.
     #[command(after_long_help = "\
 Examples:
   cgscope diff before.rec after.rec       the largest changes
@@ -140,8 +141,9 @@ pub struct Select {
 
     /// Also show on which NUMA nodes the memory of the selected processes lies
     ///
-    /// Reads the 16 processes with the most CPU time, at most once a second. The kernel walks their page tables, which takes a few
-    /// milliseconds per GiB of 4 KiB pages; the process cannot map memory during the walk. Readings take at most 1 % of the time.
+    /// Reads the 16 processes with the most CPU time, at most once a second. The kernel walks the page tables of each process,
+    /// which takes a few milliseconds per GiB of 4 KiB pages. The process cannot map memory during the walk. All walks together
+    /// take at most 1 % of the time.
     #[arg(long, hide_short_help = true, help_heading = selectors::HEADING)]
     pub memory: bool,
 
@@ -163,19 +165,19 @@ pub struct Select {
     #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,
 
-    /// Start this command, measure it and its children, and end with it
+    /// Start this command, measure it and its children until it exits
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"], hide_short_help = true)]
     pub command: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ModeChoice {
-    /// Exact if this host supports it, else coarse with the reason
+    /// Exact if this host supports it; else coarse, and the reason is printed
     #[default]
     Auto,
     /// Exact, from the hook in the kernel; an error if this host does not support it
     Bpf,
-    /// From /proc and cgroup files: sums of waits without histograms; the only cause is a quota; needs no privileges
+    /// From /proc and cgroup files, without privileges: sums of waits, no histograms, and throttling as the only cause
     Coarse,
 }
 
@@ -194,7 +196,7 @@ pub struct Top {
 
     /// Also record what is shown, for `cgscope replay`
     ///
-    /// An existing file is kept as FILE.old.
+    /// An existing file is renamed to FILE.old.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
@@ -240,7 +242,7 @@ impl Top {
             Error::could_not_run(if titles.is_empty() {
                 format!("--sort {title:?}: the list of {name} has no columns to sort by; choose another view with --view")
             } else {
-                format!("--sort {title:?} is no column of {name}; it has {titles}")
+                format!("--sort: the list of {name} has no column {title:?}; its columns are {titles}")
             })
         })
     }
@@ -249,7 +251,7 @@ impl Top {
 fn view(text: &str) -> Result<View, String> {
     View::by_name(text).ok_or_else(|| {
         let names: Vec<&str> = View::ALL.iter().map(|view| view.name()).collect();
-        format!("a view is one of {}", names.join(", "))
+        format!("the views are {}", names.join(", "))
     })
 }
 
@@ -356,7 +358,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
 }
 
-/// Parses a time like [`interval`], but also days, for commands that run for long.
+/// Parses a time like [`interval`], but also in days, for commands that run for long.
 fn long_time(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST * 365, "a duration looks like 30s, 5m, 1h or 7d", "365d")
 }
@@ -364,7 +366,7 @@ fn long_time(text: &str) -> Result<Duration, String> {
 fn bounded(text: &str, longest: Duration, looks: &str, longest_words: &str) -> Result<Duration, String> {
     let seconds = seconds(text).ok_or_else(|| format!("{looks}; a plain number is seconds"))?;
     if !seconds.is_finite() || seconds < SHORTEST.as_secs_f64() || seconds > longest.as_secs_f64() {
-        return Err(format!("a duration lies between 10ms and {longest_words}"));
+        return Err(format!("a duration must be between 10ms and {longest_words}"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_in_the_documents_are_commands() {
+    fn the_commands_in_the_documents_are_valid() {
         let text = include_str!("../../../docs/commands.md");
         let section = text.split("## Use\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
         let code = section.lines().filter_map(|line| line.strip_prefix("    "));
@@ -422,12 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_not_there_is_refused_with_those_that_are() {
-        let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("it is right");
+    fn an_unknown_column_is_refused_with_a_list_of_the_columns() {
+        let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("valid arguments");
         let Command::Top(top) = top.command else { panic!("another command") };
         for kind in ListKind::ALL.iter().copied() {
             let said = top.sort_of(kind).expect_err("there is no such column").sentence;
-            let (_, columns) = said.split_once("it has ").unwrap_or_default();
+            let (_, columns) = said.split_once("its columns are ").unwrap_or_default();
             assert_eq!(columns.is_empty(), kind.columns().is_empty(), "{said}");
             assert!(!columns.is_empty() || said.contains("states has no columns"), "{said}");
         }
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_running_takes_days() {
+    fn long_times_can_be_given_in_days() {
         assert_eq!(long_time("2d"), Ok(Duration::from_secs(2 * 86_400)));
         assert_eq!(long_time("90"), Ok(Duration::from_secs(90)));
         for text in ["", "0", "366d", "7w", "1dd", "-1d"] {

@@ -57,7 +57,7 @@ fn failed(options: &Export, output: &ExportFile, error: ExportError) -> Error {
         ExportError::Io(error) => output.failed(&error),
         ExportError::NoHistogram => Error::could_not_run(format!(
             "{file} was recorded in the coarse mode, which measures sums of waits and no histogram, so it cannot be \
-             exported as hdr: take csv, parquet, perfetto or pprof, or record with --mode bpf"
+             exported as hdr: use csv, parquet, perfetto or pprof, or record with --mode bpf"
         )),
         ExportError::Refused(why) => Error::could_not_run(format!(
             "{file} could not be exported: {why}; this is a bug of cgscope, please report it"
@@ -69,8 +69,8 @@ fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Loss
     let file = options.file.display();
     if intervals == 0 {
         say!(
-            "cgscope: {file} has {}: there is nothing to compare, so nothing but the frame of the format was written",
-            units::count(recording.samples(), "Sample")
+            "cgscope: {file} has {}, but an interval needs two samples, so the exported file has no data",
+            units::count(recording.samples(), "sample")
         );
         return;
     }
@@ -78,7 +78,7 @@ fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Loss
     if !output::is_stdout(&options.output) {
         let intervals = units::count(intervals, "interval");
         let losses = text::loss_line(&losses);
-        say!("cgscope: {intervals} of {file} in {}; {losses}", options.output.display());
+        say!("cgscope: wrote {intervals} of {file} to {}; {losses}", options.output.display());
     } else if losses != Losses::default() {
         say!("cgscope: {file}: {}", text::loss_line(&losses));
     }

@@ -150,7 +150,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn every_node_has_a_part_also_one_where_nobody_waited() {
+    fn every_node_has_a_part_even_without_waits() {
         let cpu = |cpu, node| CpuInterval { cpu, node: Some(node), ..CpuInterval::default() };
         let interval = Interval { cpus: vec![cpu(0, 0), cpu(3, 8)], ..Interval::default() };
         let Command::Hist(options) = Cli::parse_from(["cgscope", "hist", "--by", "node"]).command else {

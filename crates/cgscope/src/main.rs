@@ -47,11 +47,11 @@ use crate::{
 };
 
 /// Makes the C library return large freed blocks to the kernel at once. A sample of thousands of tasks allocates megabytes. By
-/// default the C library learns to keep such blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000 threads.
+/// default the C library soon keeps such blocks in its heap. With 5,000 threads, the fragmented heap takes 30 MiB instead of 18.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
     const LARGE_BYTES: libc::c_int = 1 << 20;
-    /// Free memory that stays in the heap, for smaller blocks: the kernel zeroes returned memory before the next allocation.
+    /// Free memory that stays in the heap for small blocks: after memory is returned, the kernel must zero the next pages.
     const KEPT_BYTES: libc::c_int = 8 << 20;
     // SAFETY: mallopt has no preconditions; if it fails, nothing changes.
     unsafe {
@@ -79,7 +79,7 @@ fn dispatch(command: Command) -> Result {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Error::could_not_run(format!("the event loop could not be started ({error})")))?;
+        .map_err(|error| Error::could_not_run(format!("cannot start the event loop: {error}")))?;
     let result = runtime.block_on(async {
         match command {
             Command::Hist(options) => hist::run(&options).await,

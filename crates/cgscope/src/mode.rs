@@ -1,4 +1,4 @@
-//! The mode of measurement: exact, or coarse where exact is not available.
+//! The mode of measurement: exact, or coarse where the exact mode is not available.
 
 use cgscope_collect::{Failure, FailureKind};
 use cgscope_model::doctor::{cause_of_failure, explain_failure};
@@ -18,12 +18,12 @@ pub struct Coarse {
 
 impl Coarse {
     pub fn say(&self) {
-        self.say_with("sums of waits from /proc, no histogram, and of the causes only quotas");
+        self.say_with("sums of waits from /proc, no histograms, and throttling as the only cause");
     }
 
     pub fn say_with(&self, what: &str) {
         if let Some(sentence) = &self.sentence {
-            say!("cgscope: {sentence}; going on coarse: {what}");
+            say!("cgscope: {sentence}; continuing in the coarse mode: {what}");
         }
     }
 }
@@ -35,7 +35,7 @@ pub fn choose<T>(
     coarse: impl FnOnce() -> std::result::Result<T, Failure>,
 ) -> Result<(T, Option<Coarse>)> {
     let because = match choice {
-        ModeChoice::Coarse => Coarse { because: "as asked for".into(), sentence: None },
+        ModeChoice::Coarse => Coarse { because: "as requested".into(), sentence: None },
         ModeChoice::Bpf | ModeChoice::Auto => match exact() {
             Ok(begun) => return Ok((begun, None)),
             Err(failure) if choice == ModeChoice::Bpf || failure.kind == FailureKind::Request => {
@@ -46,7 +46,7 @@ pub fn choose<T>(
     };
     let begun = coarse().map_err(|failure| match &because.sentence {
         Some(sentence) if failure.kind != FailureKind::Request => {
-            Error::could_not_run(format!("{sentence}; and {failure}"))
+            Error::could_not_run(format!("{sentence}; the coarse mode failed, too: {failure}"))
         }
         _ => Error::could_not_run(failure.to_string()),
     })?;

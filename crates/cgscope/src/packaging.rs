@@ -23,11 +23,8 @@ const MANUAL: &str = "cgscope";
 /// The exit codes, listed at the end of every page.
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Done."),
-    (
-        "1",
-        "Done but incomplete: something was lost that this reading should have shown, or the target vanished.",
-    ),
-    ("2", "Could not run; standard error says what is missing, what it prevents and what to do."),
+    ("1", "Done but incomplete: something was lost that the output should show, or the target exited."),
+    ("2", "Could not run. Standard error says what is missing, what that prevents and what to do."),
 ];
 
 /// Creates a directory: `man/` holds a page for each command, `completions/` a file for each shell.
@@ -35,8 +32,8 @@ pub fn run(options: &Packaging) -> Result {
     write_all(&options.directory).map_err(|error| {
         let directory = options.directory.display();
         Error::could_not_run(format!(
-            "manual pages and completions could not be written to {directory} ({error}); name a directory that is not there \
-             yet, in one where you may write"
+            "manual pages and completions could not be written to {directory} ({error}); name a directory that does not \
+             exist yet, in a directory where you can write"
         ))
     })?;
     Ok(Exit::Done)
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_that_help_shows_has_a_page_and_the_first_names_them() {
+    fn every_visible_command_has_a_page_and_the_first_page_lists_them() {
         let pages = pages().unwrap();
         assert_eq!(pages[0].0, "cgscope.1");
         let first = text(&pages[0].1);
@@ -137,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fills_a_directory_of_its_own_and_no_other() {
+    fn only_a_new_directory_is_filled() {
         let directory = std::env::temp_dir().join(format!("cgscope-packaging-{}", std::process::id()));
         let options = Packaging { directory: directory.clone() };
         assert_eq!(run(&options).unwrap(), Exit::Done);
@@ -148,7 +145,7 @@ mod tests {
             assert!(script.contains("iterations"), "{file}");
         }
         let error = run(&options).unwrap_err();
-        assert!(error.sentence.contains("name a directory that is not there yet"), "{error}");
+        assert!(error.sentence.contains("name a directory that does not exist yet"), "{error}");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -56,8 +56,8 @@ impl Recording {
     }
 
     /// Makes intervals longer, so that there are at most this many. A long recording is then read much faster, with the same
-    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node): that needs every
-    /// sample. So does the coarse mode, which splits throttled time from one sample to the next.
+    /// sums. Has no effect if the selection is by a property that changes with time (cgroup, name, CPU, node), or in the coarse
+    /// mode, which splits throttled time from one sample to the next: both need every sample.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
         if !self.header().selection.is_by_id_alone() {
             return Ok(());
@@ -97,7 +97,7 @@ impl Recording {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.samples += 1;
-            // Keep new tasks that are older than their first reading: they count only from that reading on.
+            // Keep new tasks that are older than their first reading, because they count only from that reading on.
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
@@ -160,7 +160,7 @@ impl Recording {
 
     pub fn skipped_words(&self) -> String {
         let frames = units::count(self.skipped(), "frame");
-        format!("{frames} of kinds that this version does not know were left out of {}", self.file)
+        format!("{}: {frames} of kinds that this version does not know were skipped", self.file)
     }
 
     /// The first three gaps so far, in words, and the number of further gaps.
@@ -169,7 +169,7 @@ impl Recording {
         let gaps = self.reader.gaps();
         let mut words: Vec<String> = gaps.iter().take(FEW).map(ToString::to_string).collect();
         let more = gaps.len().saturating_sub(FEW) as u64;
-        words.extend((more != 0).then(|| format!("and so in {}", units::count(more, "more place"))));
+        words.extend((more != 0).then(|| format!("and gaps in {}", units::count(more, "more place"))));
         words
     }
 
@@ -239,7 +239,8 @@ mod tests {
         }
     }
 
-    /// Samples once a second. A life is start, length, and time before the first reading, in seconds. A task waits once a second.
+    /// Samples once a second. A life is the start of a task, its length, and the time before its first reading, in seconds. Every
+    /// task waits once a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
@@ -313,7 +314,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
-        fn few_intervals_have_the_sums_of_all(
+        fn a_few_long_intervals_have_the_same_sums_as_all_intervals(
             lives in prop::collection::vec((0u64..40, 1u64..50, 0u64..3), 0..12),
             seconds in 2u64..60,
             at_most in 1u64..8,
@@ -327,7 +328,7 @@ mod tests {
             prop_assert_eq!(&whole.pairs, &exact.pairs);
             prop_assert_eq!(whole.duration_ns, exact.duration_ns);
             let sums = |interval: &Interval| {
-                // Only the single intervals may list an exited task that did nothing.
+                // Only intervals between two consecutive samples may list an exited task that did nothing.
                 let by = interval.by_cgroup().into_iter().filter(|(_, group)| group.totals.waits != 0);
                 let by = by.map(|(path, group)| (path, group.totals, group.wait.hist));
                 let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();

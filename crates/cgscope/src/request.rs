@@ -33,7 +33,7 @@ impl Target {
         let selection = select.selectors.selection().map_err(Error::could_not_run)?;
         if select.memory && selection.follows_all() && select.command.is_empty() {
             return Err(Error::could_not_run(
-                "--memory looks at chosen processes: name them with --pid or --tid, or start a command",
+                "--memory reads only chosen processes: select them with --pid or --tid, or start a command",
             ));
         }
         Ok(Self {
@@ -74,9 +74,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_of_chosen_processes_only() {
+    fn memory_is_read_only_of_chosen_processes() {
         let refused = parsed(&["--memory"]).unwrap_err().to_string();
-        assert!(refused.starts_with("--memory looks at chosen processes"), "{refused}");
+        assert!(refused.starts_with("--memory reads only chosen processes"), "{refused}");
         assert!(parsed(&["--memory", "-p", "1"]).unwrap().memory);
     }
 }

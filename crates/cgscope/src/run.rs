@@ -85,7 +85,7 @@ async fn measure(
     ended
 }
 
-/// Whether the interval is a short rest (under a tenth of the requested length) that an interrupt cut off.
+/// Whether the interval is shorter than a tenth of the requested length because of an interrupt.
 fn is_leftover(session: &Session, interval: &Interval, end: Option<&End>) -> bool {
     let asked_ns = session.pace.interval.as_nanos() as u64;
     matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10

@@ -17,16 +17,18 @@ use crate::{
 };
 
 /// What readings without BPF lack.
-const COARSE: &str = "the kernel's letters from /proc, which do not tell a thread on a CPU from one that waits for it or is out of \
-                      quota, nor who waits for a device";
+const COARSE: &str = "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
+                      throttled (R), or that wait for a device (D)";
 
 pub async fn run(options: &Sample) -> Result {
     if options.select.memory {
-        return Err(Error::could_not_run("--memory is not for `sample`, which reads of threads alone"));
+        return Err(Error::could_not_run(
+            "--memory is not available in `sample`, which reads only threads: use `cgscope top --memory`",
+        ));
     }
     if options.select.connect.is_some() {
         return Err(Error::could_not_run(
-            "--connect is not for `sample`, which looks at threads between the daemon's Samples: run it with privileges (sudo)",
+            "--connect is not available in `sample`, which reads the threads by itself: run it with privileges (sudo)",
         ));
     }
     let target = Target::new(&options.select)?;
@@ -48,7 +50,7 @@ pub async fn run(options: &Sample) -> Result {
     }
     reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.verbose {
-        say!("cgscope: looking at the threads of the {}", target.words());
+        say!("cgscope: sampling the threads of the {}", target.words());
     }
     let mut child = held.map(|held| held.release().0);
     let schedule = Schedule::new(options.hz, options.duration, child.is_some());
@@ -83,7 +85,7 @@ async fn take(
             (is_done.await, end)
         }
     };
-    let taken = taken.map_err(|_| Error::incomplete("the thread that looks is gone"))?;
+    let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;
     let rounds = taken.map_err(|failure| Error::incomplete(failure.to_string()))?;
     if let Some(words) = rounds.skipped_words() {
         say!("cgscope: {words}");
@@ -119,7 +121,7 @@ fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Resu
     written.map_err(|error| Error::output(&error))?;
     let mut exit = session::exit(end);
     if *end == End::TargetGone {
-        say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(end));
+        say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));
     }
     // Without -a, or with other selectors, a target may only have been asleep or elsewhere.
     let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();

@@ -97,7 +97,8 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // /proc only shows changes between two readings. So the first reading precedes the command, and the last its reaping.
+        // /proc only shows changes between two readings. So the first reading must be before the command starts, and the last
+        // one before it is reaped.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
@@ -191,7 +192,7 @@ impl Session {
                 }
                 () = self.signals.any() => {
                     if self.ending.is_some() {
-                        return Err(Error::incomplete("interrupted twice: the last interval was given up"));
+                        return Err(Error::incomplete("interrupted twice: the last interval is not measured"));
                     }
                     self.end(End::Interrupted);
                 }
@@ -199,7 +200,8 @@ impl Session {
         }
     }
 
-    /// The next sample, whether it must not be compared with earlier ones, and why it is the last, if it is. Prints messages.
+    /// Returns the next sample, then true if it must not be compared with earlier ones, then the reason if it is the last one.
+    /// Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {
@@ -260,7 +262,7 @@ impl Session {
         }
     }
 
-    /// Why a sample is the last one, if it is. `end` is the reason that the feed reports.
+    /// The reason why a sample is the last one; `None` if it is not. `end` is the reason that the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
             return end.map(|end| self.ending.clone().unwrap_or(end));
@@ -312,7 +314,7 @@ impl Session {
         }
         match end {
             End::TargetGone => {
-                say!("cgscope: {}: {}; figures are up to that moment", self.title, words(end));
+                say!("cgscope: {}: {}; the figures end at that moment", self.title, words(end));
             }
             End::CommandEnded(status) if !status.success() => say!("cgscope: {}", words(end)),
             _ => {}
@@ -320,7 +322,7 @@ impl Session {
         exit(end)
     }
 
-    /// The end of a recording after an error. Exit code 0 means that nobody reads the output any more.
+    /// The end of a recording after an error. Exit code 0 means that the reader of the output closed the pipe.
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }

@@ -1,4 +1,4 @@
-//! The settings file: read when a screen starts, written when it ends if a key has changed a setting.
+//! The settings file: read when a screen starts, and written when the screen ends if a key changed a setting.
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +60,7 @@ impl Store {
     pub fn notice(&self) -> Option<String> {
         let first = self.warnings.first()?;
         let more = self.warnings.len() - 1;
-        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, said at the end)") })
+        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, printed at the end)") })
     }
 
     /// Saves what has changed, after the screen has closed, and prints what is wrong.
@@ -83,16 +83,16 @@ impl Store {
             return Ok(());
         }
         let saved = self.replace(place, now);
-        saved.map_err(|why| format!("what was chosen is not remembered: {}: {why}", place.file.display()))
+        saved.map_err(|why| format!("the settings are not saved: {}: {why}", place.file.display()))
     }
 
     fn replace(&self, place: &Place, now: &Settings) -> Result<(), String> {
         let target = Target::open(place, self.user).map_err(|error| error.to_string())?;
         let Some(target) = target else { return Ok(()) };
-        // Read again, as another cgscope or an editor may have written the file since the start.
+        // Read again, because another cgscope or an editor may have written the file since the start.
         let before = target.before.as_ref().map_or("", |(text, _)| text);
         let text = Settings::save_into(before, &self.begun, now)
-            .map_err(|why| format!("{why}; mend the file, or remove it"))?;
+            .map_err(|why| format!("{why}; correct the file, or remove it"))?;
         if text == before {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Place {
         let failed = |why: String| {
             // The reason comes first, so that a narrow screen shows it.
             let says = format!(
-                "{NAME}, {why}; the defaults hold, and nothing is remembered until {} is mended",
+                "{NAME}, {why}; the defaults are used, and nothing is saved until {} is corrected",
                 self.file.display()
             );
             (Settings::default(), vec![says])
@@ -186,7 +186,7 @@ impl Target {
             Err(error) if !is_absent(&error) => return Err(error),
             Err(_) if fs::symlink_metadata(&place.file).is_ok() => {
                 return Err(io::Error::other(
-                    "it is a link to a file that is not there: make that, or remove the link",
+                    "it is a link to a file that does not exist: create that file, or remove the link",
                 ));
             }
             Err(_) if verdict(user, owner, None) == Verdict::Leave => return Ok(None),
@@ -262,13 +262,13 @@ fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::R
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if metadata.len() > LONGEST_BYTES {
         return Err(io::Error::other("it is longer than a mebibyte"));
     }
     let mut bytes = Vec::new();
     file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
-    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is no text in UTF-8"))?;
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))?;
     Ok((text, metadata))
 }

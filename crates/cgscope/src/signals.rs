@@ -13,7 +13,7 @@ use crate::{
     terminal::{Screen, give_back, in_foreground},
 };
 
-/// How long we wait for an ending signal before we stop again: a shell that ends a stopped job also continues it.
+/// How long we wait for an ending signal before we stop again, because a shell that ends a stopped job also continues the job.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The ending signals. While this value lives, they do not end the process by themselves.

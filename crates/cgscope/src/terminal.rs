@@ -38,9 +38,11 @@ pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Reports presses, the wheel and drags, with coordinates of any size. Omits other moves: unused, and they flood a slow line.
+/// Reports presses, the wheel and drags, with coordinates of any size. Omits other moves, because nothing uses them and they
+/// would fill a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// Whether the terminal is ours. Locked during writes, so that it is given back between sequences, and not drawn on later.
+/// Whether the terminal is ours. Locked during writes, so that the terminal is given back only between sequences, and nothing is
+/// drawn on it later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 
@@ -77,7 +79,7 @@ impl Screen {
         screen.map_err(|error| {
             give_back();
             Error::could_not_run(format!(
-                "the terminal cannot be taken over ({error}): use `{instead}` for text"
+                "the terminal cannot be set up for a screen ({error}): use `{instead}` for text"
             ))
         })
     }
@@ -152,8 +154,8 @@ pub async fn panicked() {
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // First: in the background the kernel stops us here, before we write to another job's screen. Disable before enable: a shell
-    // may have changed the modes that crossterm believes are set.
+    // Do this first: if cgscope is in the background, the kernel stops it here, before it writes to another job's screen.
+    // Disable before enable: a shell may have changed the modes that crossterm believes are set.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;

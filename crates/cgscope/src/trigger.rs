@@ -53,13 +53,14 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
         None => (left.trim(), None),
         Some((name, rest)) => {
             let cgroup = rest.strip_suffix(')').map(str::trim).filter(|cgroup| cgroup.starts_with('/'));
-            let cgroup = cgroup.ok_or_else(|| format!("a cgroup is named as FIGURE(/PATH); {EXAMPLES}"))?;
+            let cgroup =
+                cgroup.ok_or_else(|| format!("a cgroup must be given as FIGURE(/PATH); {EXAMPLES}"))?;
             (name.trim(), Some(normal_path(cgroup)))
         }
     };
     let Some((name, figure)) = FIGURES.into_iter().find(|(known, _)| *known == name) else {
         let known = FIGURES.map(|(known, _)| known).join(", ");
-        return Err(format!("{name:?} is none of the figures {known}; {EXAMPLES}"));
+        return Err(format!("{name:?} is not a figure: use one of {known}; {EXAMPLES}"));
     };
     let limit = limit(figure, right.trim()).ok_or_else(|| {
         let wanted = match figure {
@@ -67,7 +68,7 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
             Figure::Quantile(_) => "a time below 8m with its unit: us, ms, s or m",
             _ => "a time with its unit: us, ms, s, m or h",
         };
-        format!("{:?} is no limit for {name}, which is compared with {wanted}; {EXAMPLES}", right.trim())
+        format!("{:?} is not a valid limit for {name}: the limit must be {wanted}; {EXAMPLES}", right.trim())
     })?;
     let of = cgroup.as_ref().map_or(String::new(), |cgroup| format!("({cgroup})"));
     let text = format!("{name}{of}>{}", right.trim());
@@ -109,7 +110,7 @@ impl Trigger {
             }
             Figure::Pending => {
                 let ns = seen.pending_ns;
-                (ns as f64, format!("a task had been waiting for {} and still was", duration(ns)))
+                (ns as f64, format!("a task has been waiting for {} so far", duration(ns)))
             }
             Figure::Share(cause) => seen.share(cause, interval.duration_ns)?,
         };
@@ -144,7 +145,7 @@ impl Seen {
 
     fn add(&mut self, wait: &Wait, on_cpu_ns: u64) {
         self.on_cpu_ns += on_cpu_ns;
-        // Saves work, as most tasks of a host sleep.
+        // Saves work, because most tasks of a host sleep.
         if wait.count != 0 || wait.total_ns != 0 {
             self.wait.add(wait);
         }
@@ -177,7 +178,10 @@ impl Seen {
         let did = cause.map_or("waiting", Cause::name);
         Some((
             share,
-            format!("{share:.1}% of the {} in which tasks could run they were {did}", duration(able_ns)),
+            format!(
+                "tasks were {did} for {share:.1}% of the {} in which they were runnable",
+                duration(able_ns)
+            ),
         ))
     }
 }
@@ -189,15 +193,15 @@ fn fewest_waits(per_mille: u16) -> u64 {
 
 #[derive(Debug)]
 pub struct Watch {
-    /// Whether each trigger may fire. It may not after firing, until the figure falls to the limit: a long episode is frozen
-    /// once.
+    /// Whether each trigger may fire. After firing, it may not fire until the figure falls to the limit, so that a long
+    /// episode is saved once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
     left: u64,
 }
 
 impl Watch {
-    /// `most` is how many times something is frozen.
+    /// `most` is the maximum number of saved parts.
     pub fn new(triggers: usize, most: u64) -> Self {
         Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
     }

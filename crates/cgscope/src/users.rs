@@ -43,7 +43,7 @@ pub fn name_of_group(gid: u32) -> String {
     parse_name_of_group(&file, gid).unwrap_or_else(|| gid.to_string())
 }
 
-/// The id of a user. `root` needs no user file, as an image with a single program may have none.
+/// The id of a user. `root` needs no user file, because an image with a single program may have none.
 pub fn user_id(name: &str) -> Result<u32, String> {
     if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_would_leave_root_as_it_is_is_none() {
+    fn the_id_that_chown_ignores_is_not_valid() {
         let passwd = "a:x:4294967295:8::/:\nb:x:7:4294967295::/:\nc:x:7:8::/:\n";
         let group = "all:x:4294967295:c\nd:x:5:c\n";
         assert!(parse_user(passwd, group, "a").is_none() && parse_user(passwd, group, "b").is_none());

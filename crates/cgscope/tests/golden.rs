@@ -62,7 +62,7 @@ impl Golden {
 }
 
 #[test]
-fn what_commands_make_of_recordings_is_what_it_was() {
+fn command_outputs_of_recordings_have_not_changed() {
     let mut golden = Golden::new("commands");
     for file in FILES {
         golden.add(&format!("report {file}"), output(&["report"], &[file]));
@@ -104,7 +104,7 @@ impl Recording {
 }
 
 #[test]
-fn tables_of_recorded_intervals_are_what_they_were() {
+fn tables_of_recorded_intervals_have_not_changed() {
     let mut golden = Golden::new("tables");
     for file in FILES {
         let recording = Recording::open(file);
@@ -138,7 +138,7 @@ fn tables_of_recorded_intervals_are_what_they_were() {
 }
 
 #[test]
-fn pages_of_metrics_of_recordings_are_what_they_were() {
+fn metric_pages_of_recordings_have_not_changed() {
     let mut golden = Golden::new("metrics");
     for file in FILES {
         let recording = Recording::open(file);

@@ -10,7 +10,7 @@ use std::{
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn no_module_uses_itself_by_way_of_others() {
+fn imports_between_modules_have_no_cycles() {
     let mut uses = Uses::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), None, &mut uses);
     assert!(uses.len() > 15 && uses["run"].contains("session"), "{uses:?}");
@@ -25,7 +25,7 @@ fn no_module_uses_itself_by_way_of_others() {
         uses.remove(&module);
         uses.values_mut().for_each(|used| used.retain(|name| *name != module));
     }
-    assert!(uses.is_empty(), "these modules use one another in a circle: {uses:#?}");
+    assert!(uses.is_empty(), "these modules import one another in a cycle: {uses:#?}");
 }
 
 /// Collects the imports of a directory. `module` is its top-level module.

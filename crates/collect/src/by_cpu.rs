@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_with_gaps_have_places_and_keep_them() {
+    fn nodes_keep_their_index_even_with_gaps() {
         let mut places = NodePlaces::new(&host(&[0, 0, 8, 252]));
         assert_eq!((places.number_of(0), places.number_of(8), places.number_of(252)), (1, 2, 3));
         assert_eq!(places.number_of(4), 0);
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn more_nodes_than_can_be_told_apart_have_none() {
+    fn too_many_nodes_have_no_index() {
         let many: Vec<u32> = (0..=NODES as u32).collect();
         assert_eq!(NodePlaces::new(&host(&many)).len(), 0);
         assert_eq!(NodePlaces::new(&host(&many[1..])).len(), NODES);
     }
 
     #[test]
-    fn time_since_a_task_came_to_its_node_is_that_nodes() {
+    fn time_since_a_task_moved_to_its_node_counts_for_that_node() {
         let places = NodePlaces::new(&host(&[3, 1]));
         let mut raw =
             wire::Placement { place: 2, since_ran_ns: 700, node_migrations: 1, ..Default::default() };

@@ -87,11 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_is_told_from_another() {
+    fn different_start_times_are_distinguished() {
         let ticks = Ticks::new(10, 1_000);
         assert_eq!((ticks.ns(7), ticks.monotonic_ns(700)), (70, 6_000));
-        assert!(ticks.is_start(700, 7_000) && ticks.is_start(700, 7_009), "never suspended by then");
-        assert!(ticks.is_start(700, 6_000), "started after it was");
+        assert!(ticks.is_start(700, 7_000) && ticks.is_start(700, 7_009), "started before the suspend");
+        assert!(ticks.is_start(700, 6_000), "started after the suspend");
         assert!(!ticks.is_start(700, 7_050) && !ticks.is_start(700, 5_900));
     }
 }

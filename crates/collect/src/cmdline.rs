@@ -61,24 +61,24 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_has_none() {
+    fn a_kernel_thread_has_no_command_line() {
         assert_eq!(parsed(b""), None);
         assert_eq!(parsed(b"\0\0"), None);
         assert_eq!(cmdline(2), None, "kthreadd");
     }
 
     #[test]
-    fn what_would_move_the_cursor_is_replaced() {
+    fn control_characters_are_replaced() {
         assert_eq!(parsed(b"a\x1b[2J\nb\xff\0").as_deref(), Some("a\u{fffd}[2J\u{fffd}b\u{fffd}"));
     }
 
     #[test]
-    fn a_character_that_was_cut_is_left_out() {
+    fn an_incomplete_character_is_omitted() {
         assert_eq!(parsed("ä€".as_bytes().split_last().unwrap().1).as_deref(), Some("ä"));
     }
 
     #[test]
-    fn a_running_process_is_read_up_to_a_bound() {
+    fn a_command_line_is_read_up_to_the_maximum_length() {
         let long = "x".repeat(10_000);
         let mut command = Command::new("sh");
         command.args(["-c", "echo; read line", &long]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -135,7 +135,7 @@ impl Collector {
         self.placement.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
-        // Read after everything that can refer to a cgroup: the event of such a cgroup is then already there, if it was not lost.
+        // Read cgroup events after all figures: then every cgroup in a figure has its event, unless the event was lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.tell_of_cgroups(tree, now);
@@ -325,14 +325,14 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
         Err(Failure::new(format!("there is no {what} under {}", tree.mount.display()), "", remedy))
     };
     if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
-        return missing(format!("cgroup {path}"), "give the path as under that mount");
+        return missing(format!("cgroup {path}"), "give the path below that mount");
     }
     let is_there =
         |unit: &str| all_paths(&tree.mount).values().any(|path| cgroup_of_unit(path, unit).is_some());
     if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
         return missing(
             format!("cgroup of unit {unit}"),
-            "`systemctl list-units` names the units; select a slice with --cgroup",
+            "`systemctl list-units` lists the units; select a slice with --cgroup",
         );
     }
     Ok(())

@@ -96,7 +96,7 @@ impl KernelSide {
             && let Err(error) = self.attach_to(&CGROUP_TRACEPOINTS, btf)
         {
             self.refused.push(format!(
-                "cgroups that come and go are not heard of ({}): one that lives between two readings has no name",
+                "created and removed cgroups are not reported ({}): a cgroup that exists only between two readings has no name",
                 reasons(&*error)
             ));
         }
@@ -104,7 +104,7 @@ impl KernelSide {
             && let Err(error) = self.attach_throttle_clock(btf)
         {
             self.refused.push(format!(
-                "no clock of throttled time can be kept ({}): `throttled` is 0, and that time is with the other causes",
+                "throttled time cannot be measured ({}): `throttled` is 0, and this time counts under other causes",
                 reasons(&*error)
             ));
         }
@@ -169,7 +169,7 @@ impl KernelSide {
     /// Frees the entries of removed cgroups in the map of exited tasks. No task may be counted in them any more, because the
     /// kernel may reuse the memory for another entry at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        step("forget cgroups that are gone", || {
+        step("free the entries of removed cgroups", || {
             let mut exited = self.exited_table()?;
             for id in cgroups {
                 if_there(exited.remove(&id))?;
@@ -185,7 +185,7 @@ impl KernelSide {
         cgroups: impl IntoIterator<Item = u64>,
         mut each: impl FnMut(u64, &Exited),
     ) -> Result<(), Failure> {
-        step("forget cgroups in which nothing exits", || {
+        step("free the entries of idle cgroups", || {
             let mut exited = self.exited_table()?;
             for id in cgroups {
                 let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
@@ -198,7 +198,7 @@ impl KernelSide {
     }
 
     pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        step("make places for cgroups", || {
+        step("create entries for cgroups", || {
             let mut exited = self.exited_table()?;
             for id in cgroups {
                 // The BPF side may have created the entry already. If the map is full, exited tasks are counted elsewhere, as a
@@ -224,7 +224,7 @@ impl KernelSide {
     }
 
     pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
-        step("forget the stacks of tasks that are gone", || {
+        step("free the stacks of exited tasks", || {
             let mut stacks: HashMap<_, Raw<StackKey>, Raw<StackCount>> =
                 hash_table(&mut self.bpf, names::STACKS)?;
             for key in keys {
@@ -236,7 +236,7 @@ impl KernelSide {
 
     /// Sets the index of each CPU's node, plus one. CPUs that are not possible are skipped.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
-        step("tell which node a CPU is on", || {
+        step("set the node of each CPU", || {
             let mut nodes: Array<_, u32> = Array::try_from(map_mut(&mut self.bpf, names::CPU_NODE)?)?;
             for (cpu, place) in places {
                 if cpu < nodes.len() {
@@ -248,22 +248,22 @@ impl KernelSide {
     }
 
     pub(crate) fn cpus(&self, each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
-        step("read what is counted by CPU", || self.each_entry(names::CPUS, each))
+        step("read the counts by CPU", || self.each_entry(names::CPUS, each))
     }
 
     /// Lets the BPF side reuse the entries of pairs charged until `clock_ns`, because they have been read.
     pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        step("tell that the culprits were read", || self.set_first(names::PAIRS_READ, clock_ns))
+        step("mark the culprits as read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
     pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
-        step("tell how many tasks may be followed", || self.set_first(names::ROOM, tasks as u64))
+        step("set the maximum number of tasks", || self.set_first(names::ROOM, tasks as u64))
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it
     /// with empty arguments after that reading, because another process may get the same id.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
-        step("tell whom to follow", || {
+        step("select the processes to follow", || {
             let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
             let before: Vec<u64> = selected.keys().collect::<Result<_, _>>()?;
             before.iter().try_for_each(|key| selected.remove(key))?;
@@ -396,7 +396,7 @@ pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl 
         Failure::of_host(
             format!("the kernel did not let cgscope {doing} ({reasons})"),
             "nothing can be measured",
-            "`cgscope doctor` says what this host lacks",
+            "`cgscope doctor` shows what this host lacks",
         )
     }
 }
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_all_that_the_verifier_says_the_reason_is_left() {
+    fn only_the_reason_of_the_verifier_is_shown() {
         let log = "0: R1=ctx()\n1: a\n2: b\n3: c\n4: d\n5: e\n6: (61) r1 = *(u32 *)(r2 +0)\naccess beyond the end of member \
                    on_cpu\nverification time 12 usec\nstack depth 8+0\nprocessed 7 insns (limit 1000000)";
         assert_eq!(

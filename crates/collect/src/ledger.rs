@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_add_up_over_cpus_and_outlive_their_place() {
+    fn pairs_add_up_over_cpus_and_outlive_their_slot() {
         let pair = |ns| Pair { victim: 5, culprit: 6, kind: kind::RAN, ns, ..Pair::default() };
         let mut ledger = Ledger::default();
         ledger.take(0, &table(&[pair(100)]));
@@ -154,7 +154,7 @@ mod tests {
         ledger.take(0, &table(&[pair(50)]));
         assert_eq!(ns(&mut ledger), [295]);
         ledger.forget(|id| id == 6);
-        assert_eq!(ns(&mut ledger), [295], "without its name");
+        assert_eq!(ns(&mut ledger), [295], "the removed culprit has no name");
         ledger.forget(|id| id == 5);
         assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
         ledger.take(0, &table(&[pair(50)]));
@@ -202,13 +202,13 @@ mod tests {
     }
 
     fn turn() -> impl Strategy<Value = (Charges, Option<u64>)> {
-        // Victims are never removed here, because their sums would end with them.
+        // Victims are never removed here, because that would also remove their sums.
         (vec((1..4u64, 10..200u64, 1..1_000u64), 0..150), proptest::option::of(10..200u64))
     }
 
     proptest! {
         #[test]
-        fn the_sum_over_the_culprits_of_a_victim_is_all_that_it_was_charged_with(turns in vec(turn(), 1..8)) {
+        fn the_culprits_of_a_victim_sum_to_everything_charged(turns in vec(turn(), 1..8)) {
             let samples = samples(&turns);
             for (at, (later, charged)) in samples.iter().enumerate() {
                 for (victim, ns) in charged {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_culprits_those_stay_that_did_most_lately() {
+    fn the_most_recently_active_culprits_are_kept() {
         let pair = |culprit, ns| Pair { victim: 5, culprit, kind: kind::RAN, ns, ..Pair::default() };
         let many: Vec<Pair> = (10..110).map(|culprit| pair(culprit, culprit)).collect();
         let mut ledger = Ledger::default();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_the_own_cgroup_and_kernel_threads_are_summed_by_themselves() {
+    fn the_own_cgroup_and_kernel_threads_have_their_own_sums() {
         let pair = |culprit, tid| Pair { victim: 5, culprit, tid, kind: kind::RAN, ns: 1, ..Pair::default() };
         let many: Vec<Pair> =
             (1..=50u32).flat_map(|tid| [pair(5, tid), pair(KERNEL, tid), pair(7, tid)]).collect();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_does_not_grow_with_the_square_of_the_cgroups() {
+    fn memory_does_not_grow_with_the_square_of_the_cgroups() {
         let mut ledger = Ledger::default();
         let cgroups = 2_000u64;
         for turn in 0..200 {

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_a_v2_cgroup_is_the_sum_of_what_is_not_part_of_another() {
+    fn memory_of_a_v2_cgroup_is_the_sum_of_lines_that_do_not_overlap() {
         let text = "anon N0=4096 N8=100\nfile N0=1 N8=2\nkernel_stack N0=10 N8=0\nshmem N0=9999 N8=9999\n\
                     file_mapped N0=9999 N8=9999\ninactive_anon N0=9999 N8=9999\nslab_reclaimable N0=5 N8=5\n\
                     workingset_refault_anon N0=9999 N8=9999\n";
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_v1_cgroup_is_that_with_all_below_it_where_it_is_told() {
+    fn memory_of_a_v1_cgroup_includes_descendants_if_the_file_does() {
         let text = "total=3 N0=1 N1=2\nfile=1 N0=1 N1=0\nanon=2 N0=0 N1=2\nunevictable=0 N0=0 N1=0\n";
         assert_eq!(numa_stat_v1(text, 4096), [(0, 4096), (1, 8192)]);
         let text = format!("{text}hierarchical_total=30 N0=10 N1=20\nhierarchical_file=1 N0=1 N1=0\n");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_memory() {
+    fn invalid_lines_count_no_memory() {
         assert_eq!(maps(&["", "x", "7f N0=1", "7f default N0=z N=3 N0"]).by_node, []);
     }
 }

@@ -38,8 +38,8 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     let btf = read(path).map_err(|error| {
         Failure::of_host(
             format!("the kernel's type information at {} cannot be read ({error})", path.display()),
-            "cgscope cannot tell where the scheduler keeps its figures",
-            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of the distributions are",
+            "cgscope cannot read the scheduler's figures",
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, such as your distribution's",
         )
     })?;
     let mut offsets = [ABSENT; FIELD_COUNT];

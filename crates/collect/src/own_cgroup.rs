@@ -61,7 +61,7 @@ impl OwnCgroup {
                 return Ok(cgroup);
             }
         }
-        Err(failure(format!("a new cgroup in {} was removed at once each time", parent.display()), ""))
+        Err(failure(format!("another process removes each new cgroup in {}", parent.display()), ""))
     }
 
     /// Tries to create the cgroup. `None` if another cgscope removed it.
@@ -115,11 +115,7 @@ impl OwnCgroup {
         let stays = format!("the cgroup {} could not be removed", self.directory.display());
         std::mem::forget(self);
         removed.map_err(|error| {
-            Failure::new(
-                format!("{stays} ({error})"),
-                "",
-                "remove it with rmdir when nothing is in it any more",
-            )
+            Failure::new(format!("{stays} ({error})"), "", "remove it with rmdir when it is empty")
         })
     }
 
@@ -218,11 +214,11 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
         Some(controller) => Err(failure(
             format!(
-                "{} passes the {controller} controller on to its children, and one of its own would change how the command \
-                 is served",
+                "{} enables the {controller} controller for its children, and a cgroup for the command would change the \
+                 command's share",
                 parent.display()
             ),
-            "start cgscope from a cgroup below it",
+            "start cgscope in a child cgroup of it",
         )),
         None => Ok(()),
     }
@@ -244,16 +240,16 @@ fn remove_stale(parent: &Path) {
 
 fn refused(parent: &Path, error: &io::Error) -> Failure {
     let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => "run it as root, or where that cgroup is delegated to you",
-        io::ErrorKind::ReadOnlyFilesystem => "mount it writable",
+        io::ErrorKind::PermissionDenied => "run cgscope as root, or in a cgroup that is delegated to you",
+        io::ErrorKind::ReadOnlyFilesystem => "remount the cgroup file system writable",
         _ => "",
     };
-    failure(format!("no cgroup can be made in {} ({error})", parent.display()), remedy)
+    failure(format!("cannot create a cgroup in {} ({error})", parent.display()), remedy)
 }
 
 fn failure(what: String, remedy: &str) -> Failure {
     const EFFECT: &str =
-        "the command has no cgroup of its own and its children are followed by their forks alone";
+        "the command has no cgroup of its own and its children are found only by their forks";
     Failure::new(what, EFFECT, remedy)
 }
 

@@ -119,7 +119,7 @@ mod tests {
     const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
 
     #[test]
-    fn the_limit_of_the_unit_leaves_room_for_so_many_tasks() {
+    fn the_unit_limit_allows_the_expected_number_of_tasks() {
         let host = Fake::new(
             "v2",
             &[
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_of_all_limits_above_counts_and_what_is_used_beyond_it_leaves_none() {
+    fn the_tightest_limit_of_all_ancestors_applies() {
         let host = Fake::new(
             "v1",
             &[
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_there_is_no_bound() {
+    fn without_a_limit_any_number_of_tasks_is_followed() {
         let host = Fake::new(
             "none",
             &[

@@ -161,7 +161,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
             let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
             sum.checked_mul(tick_ns)
         };
-        // Field 7, STEAL, is neither: another guest ran.
+        // Field 7 (STEAL) is neither busy nor idle time: another guest ran.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
         Some(CpuReading { cpu, node: None, busy_ns, idle_ns, waits: None })
     };

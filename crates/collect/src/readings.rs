@@ -200,7 +200,7 @@ mod tests {
     use cgscope_model::Sample;
 
     #[test]
-    fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
+    fn a_pending_wait_counts_from_its_stamp_and_includes_waits_on_other_cpus() {
         let mut so_far = ByCause::only(Cause::OtherCgroup, 2_500);
         so_far.add(&ByCause::only(Cause::Kernel, 200));
         let record = TaskRecord {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_preempted_on_its_way_to_sleep_is_pending_without_a_stamp() {
+    fn a_task_preempted_before_it_sleeps_waits_without_a_stamp() {
         let waits = Waits { unstamped_since_ns: 2_000, ..Default::default() };
         let record = TaskRecord {
             flags: ON_RQ,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_runs_or_waits_is_running_whatever_its_state_says() {
+    fn a_task_that_runs_or_waits_is_runnable_whatever_its_state() {
         let sleeping = TaskRecord { state: 0x1, ..Default::default() };
         assert_eq!(state(&sleeping), TaskState::Sleeping);
         assert_eq!(state(&TaskRecord { flags: ON_RQ, ..sleeping }), TaskState::Sleeping, "not dequeued yet");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
+    fn a_freed_entry_keeps_the_sums_and_restarts_from_0() {
         let place = |waits, ns| {
             let mut place = Exited {
                 tasks: waits,
@@ -277,6 +277,6 @@ mod tests {
         assert_eq!(waits(&none, &held).total_ns, 15_000);
         assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
         assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
-        assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "one that came late");
+        assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "an entry that appeared late");
     }
 }

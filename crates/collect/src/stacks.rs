@@ -47,7 +47,8 @@ pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWa
     Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
 }
 
-/// Merges all stacks, ascending, each key once. Counts are read after the tasks, so they include tasks that have woken since.
+/// Merges all stacks in ascending order, with each key once. Counts are read after the tasks, so they include
+/// tasks that have woken since.
 pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
     let mut sums: HashMap<u64, u64> = HashMap::new();
     for stack in &counted {
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_adds_to_what_was_counted_there() {
+    fn a_current_stack_adds_to_the_counted_stack() {
         let mut key = StackKey { tid: 7, state: BlockedState::Iowait as u32, stack: [0; 62] };
         key.stack[..2].copy_from_slice(&[5, 9]);
         let count = StackCount {
@@ -99,7 +100,7 @@ mod tests {
             merged.iter().map(|stack| (stack.state, stack.ns, stack.count)).collect()
         };
         assert_eq!(told(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
-        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "it was counted after it was read");
+        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "counted after the task was read");
         assert_eq!(counted(&StackKey { state: 99, ..key }, &count), None);
     }
 }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_whatever_pieces_they_come_in() {
+    fn records_are_found_in_pieces_of_any_length() {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let mut seen = Vec::new();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_says_so() {
+    fn a_cut_stream_is_reported() {
         let bytes = stream(10);
         for length in 1..bytes.len() {
             let mut tasks = 0;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_the_exited_are_found_whatever_pieces_they_come_in() {
+    fn entries_of_exited_tasks_are_found_in_pieces_of_any_length() {
         let bytes = exited_stream(50);
         for piece in [1, 8, 4096, 1 << 20] {
             let mut seen = Vec::new();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_not_taken_for_one() {
+    fn invalid_bytes_are_not_a_record() {
         let end =
             read_records(&mut Pieces(&[7; 5_000], 4096), &mut Buffer::default(), |_| panic!("no record"));
         assert_eq!(end.unwrap(), StreamEnd::CutShort);

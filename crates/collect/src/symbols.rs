@@ -78,7 +78,8 @@ fn read(path: &str) -> Result<Table, Failure> {
         .into_usable(path)
 }
 
-const EFFECT: &str = "functions of the kernel have no names: stacks, wait channels and what tasks are blocked on cannot be told";
+const EFFECT: &str =
+    "kernel functions have no names: stacks, wait channels and reasons for blocking are not available";
 
 fn unreadable(path: &str, error: &io::Error) -> Failure {
     let remedy = match error.kind() {
@@ -156,8 +157,8 @@ impl Table {
             let remedy = "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0";
             (format!("the kernel hides the addresses in {path}"), remedy)
         } else {
-            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc";
-            (format!("{path} names no function"), remedy)
+            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its procfs at /proc";
+            (format!("{path} contains no function"), remedy)
         };
         Err(Failure::of_host(what, EFFECT, remedy))
     }
@@ -211,16 +212,16 @@ ffffffffc0200000 t hook\t[first_module]
     }
 
     #[test]
-    fn an_address_is_named_by_the_function_that_it_lies_in() {
+    fn an_address_has_the_name_of_its_function() {
         let symbols = symbols(LINES);
         assert_eq!(symbols.name(0xffff_ffff_8100_0040), Some("first"));
-        assert_eq!(symbols.name(0xffff_ffff_8100_00ff), Some("first"), "a variable is none");
+        assert_eq!(symbols.name(0xffff_ffff_8100_00ff), Some("first"), "a variable is not a function");
         assert_eq!(symbols.offset(0xffff_ffff_8100_00ff), Some(0xbf));
-        assert_eq!(symbols.name(0xffff_ffff_8100_0001), Some("_stext"), "the first of two");
+        assert_eq!(symbols.name(0xffff_ffff_8100_0001), Some("_stext"), "the first of two names");
         assert_eq!(symbols.name(0xffff_ffff_c020_0010), Some("hook [first_module]"), "modules in any order");
         assert_eq!(symbols.name(u64::MAX), Some("later [second]"));
-        assert_eq!(symbols.name(0x1000), None, "before the kernel");
-        assert_eq!(symbols.name(0xffff_ffff_8100_0400), None, "behind its code");
+        assert_eq!(symbols.name(0x1000), None, "below the kernel's code");
+        assert_eq!(symbols.name(0xffff_ffff_8100_0400), None, "above the kernel's code");
         assert_eq!(symbols.offset(0xffff_ffff_8100_0500), None);
     }
 
@@ -238,26 +239,26 @@ ffffffffc0200000 t hook\t[first_module]
         let (schedule, wait, call) = (0xffff_ffff_8100_0110, 0xffff_ffff_8100_0210, 0xffff_ffff_8100_0310);
         assert_eq!(symbols.wchan(&[schedule, schedule + 0x80, wait, call]), Some("do_wait"));
         assert_eq!(symbols.wchan(&[schedule]), None);
-        assert_eq!(symbols.wchan(&[schedule, 0, call]), None, "nothing behind the end");
+        assert_eq!(symbols.wchan(&[schedule, 0, call]), None, "a return address of 0 ends the stack");
         assert_eq!(symbols.wchan(&[]), None);
         let without = LINES.replace("__sched_text_end", "other");
-        assert_eq!(self::symbols(&without).wchan(&[wait]), None, "where the scheduler ends is not known");
+        assert_eq!(self::symbols(&without).wchan(&[wait]), None, "the end of the scheduler is unknown");
     }
 
     #[test]
-    fn what_is_no_line_of_a_function_is_passed_over() {
+    fn lines_that_are_not_functions_are_skipped() {
         let nonsense = "\n \nzz T x\n1 T\n10 t\n-5 T a\nffffffffffffffffff T too_long\n12 TT b\n\u{1f600} t c\n20 U d\nT 30 e\n40";
         assert!(Table::parse(nonsense.as_bytes()).unwrap().starts.is_empty());
         let mut bytes = nonsense.as_bytes().to_vec();
         bytes.extend_from_slice(b"\n50 t \xff\xfe\n60 t good [not a module\n70 T last");
         let table = Table::parse(&bytes[..]).unwrap();
         assert_eq!(table.starts, [0x60, 0x70]);
-        assert_eq!((table.name(0), table.name(1)), ("good", "last"), "the last has no end of line");
+        assert_eq!((table.name(0), table.name(1)), ("good", "last"), "the last line has no newline");
     }
 
     /// Any part of a file is parsed without a panic and in order.
     #[test]
-    fn a_file_that_is_cut_anywhere_is_still_read() {
+    fn a_cut_file_is_still_parsed() {
         for from in 0..LINES.len() {
             for to in (from..LINES.len()).step_by(7) {
                 let table = Table::parse(&LINES.as_bytes()[from..to]).unwrap();
@@ -270,13 +271,13 @@ ffffffffc0200000 t hook\t[first_module]
     }
 
     #[test]
-    fn hidden_addresses_are_an_error_that_says_what_to_do() {
+    fn hidden_addresses_are_an_error_with_a_remedy() {
         let hidden = "0000000000000000 T _stext\n0000000000000000 t first\n";
         let error = Table::parse(hidden.as_bytes()).unwrap().into_usable(PATH).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the kernel hides the addresses in /proc/kallsyms, so functions of the kernel have no names: stacks, wait channels and what \
-             tasks are blocked on cannot be told: run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0"
+            "the kernel hides the addresses in /proc/kallsyms, so kernel functions have no names: stacks, wait channels and \
+             reasons for blocking are not available: run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0"
         );
         assert!(KernelSymbols::of_text(hidden).is_err());
         let symbols = KernelSymbols { table: OnceLock::from(Table::default().into_usable(PATH)) };

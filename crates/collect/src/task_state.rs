@@ -9,7 +9,7 @@ use cgscope_model::TaskState;
 /// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how the task can be woken.
 ///
 /// There are two differences from the kernel. `exit_state` is not read; the last bit that a task sets stands for it. A frozen
-/// task is D, as until 6.0 and since 6.14 (R in between: f718faf3940e).
+/// task is D, as in Linux until 6.0 and since 6.14. In between it is R (f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
     const HIGHEST_FIRST: [(u32, TaskState); 9] = [
         (DEAD, TaskState::Dead),
@@ -47,7 +47,7 @@ mod tests {
     const FREEZABLE_UNSAFE: u32 = 0x4000;
 
     #[test]
-    fn what_the_kernel_sets_is_told_as_the_kernel_tells_it() {
+    fn states_are_converted_as_the_kernel_does() {
         for (bits, letter) in [
             (0, 'R'),
             (WAKING, 'R'),
@@ -76,7 +76,7 @@ mod tests {
 
     /// TASK_NOLOAD alone changes nothing; of two sleep states the deeper one counts.
     #[test]
-    fn of_several_bits_the_highest_counts() {
+    fn the_highest_of_several_bits_decides() {
         assert_eq!(from_bits(NOLOAD | INTERRUPTIBLE), TaskState::Sleeping);
         assert_eq!(from_bits(INTERRUPTIBLE | UNINTERRUPTIBLE), TaskState::DiskSleep);
         assert_eq!(from_bits(STOPPED | TRACED | INTERRUPTIBLE), TaskState::Traced);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_proc_are_told_apart() {
+    fn the_letters_of_proc_are_parsed() {
         for state in TaskState::ALL.iter().copied() {
             assert_eq!(from_stat(&[state.letter() as u8]), Some(state));
         }

@@ -1,4 +1,4 @@
-//! User and system time from `/proc`, for samples of this host that the daemon took.
+//! User and system time from `/proc`, for samples that the daemon took on this host.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_the_time_on_a_cpu_and_rise_with_it() {
+    fn user_and_system_time_sum_to_the_time_on_a_cpu() {
         let mut split = TimeSplit::new().unwrap();
         let cpu = |split: &mut TimeSplit, on_cpu_ns| {
             let mut sample = me(on_cpu_ns, 7);
@@ -104,16 +104,16 @@ mod tests {
         };
         let first = cpu(&mut split, 1_000_000);
         assert_eq!(first.cpu.user_ns + first.cpu.system_ns, 1_000_000);
-        assert_eq!(first.blocked, None, "only the hook tells that");
+        assert_eq!(first.blocked, None, "only the hook measures that");
         let same = cpu(&mut split, 1_000_000);
-        assert!(Arc::ptr_eq(&first, &same), "it has not run");
+        assert!(Arc::ptr_eq(&first, &same), "the task has not run");
         let later = cpu(&mut split, 3_000_000).cpu;
         assert_eq!(later.user_ns + later.system_ns, 3_000_000);
         assert!(later.user_ns >= first.cpu.user_ns && later.system_ns >= first.cpu.system_ns);
     }
 
     #[test]
-    fn whoever_is_another_here_has_no_split_and_never_gets_one() {
+    fn a_task_with_a_reused_id_never_gets_a_split() {
         let mut split = TimeSplit::new().unwrap();
         let mut other = me(1_000_000, 7);
         other.tasks[0].start_ns += 3_600_000_000_000;
@@ -121,10 +121,10 @@ mod tests {
         assert_eq!(other.tasks[0].accounts, None, "another with that id");
         let mut same = me(2_000_000, 7);
         split.add(&mut same);
-        assert_eq!(same.tasks[0].accounts, None, "not known what it did before");
+        assert_eq!(same.tasks[0].accounts, None, "its earlier time is unknown");
         split.add(&mut Sample::default());
         let mut anew = me(2_000_000, 7);
         split.add(&mut anew);
-        assert!(anew.tasks[0].accounts.is_some(), "it was gone, and begins anew");
+        assert!(anew.tasks[0].accounts.is_some(), "it left, so its figures restart");
     }
 }

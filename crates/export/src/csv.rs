@@ -7,8 +7,8 @@ use crate::{
     table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Whether a text needs a leading apostrophe: anybody can name a thread or a cgroup, and spreadsheets run text that begins like
-/// this. Text with a leading apostrophe gets one more, so that removing one always restores the text.
+/// Whether a text needs a leading apostrophe. Anybody can name a thread or a cgroup, and spreadsheets run text that begins like a
+/// formula. A text that already begins with an apostrophe gets one more, so that removing one always restores the text.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::rfc3339;
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
+    fn times_match_the_calendar() {
         // As printed by `date -u -d @SECONDS`.
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),

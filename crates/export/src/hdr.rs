@@ -28,7 +28,7 @@ impl Hdr {
         IntervalLogWriterBuilder::new()
             .add_comment("[Histogram log format version 1.3]")
             .add_comment(&about.words())
-            .add_comment("Waits for a CPU, ns; without a tag: all; tagged: a cgroup with all below it")
+            .add_comment("Waits for a CPU, ns. No tag: all waits. Tag: a cgroup and all cgroups below it.")
             .with_start_time(start)
             .with_base_time(start)
             .begin_log_with(&mut out, &mut serializer)?;

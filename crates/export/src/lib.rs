@@ -45,7 +45,7 @@ pub trait Sink {
 /// The formats, as `--format` names and explains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Interval log of HdrHistogram: a histogram of the waits in each interval, of all and of each cgroup
+    /// HdrHistogram interval log: in each interval, a histogram of all waits and one of each cgroup
     Hdr,
     /// Trace for ui.perfetto.dev: waiting by cause, running and throttling over time, and findings
     Perfetto,
@@ -110,7 +110,7 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The format needs histograms, but the coarse mode has none.
-    #[error("the coarse mode measures sums of waits and no histogram")]
+    #[error("the coarse mode measures only sums of waits, not histograms")]
     NoHistogram,
     /// The library of a format refused the data, which is a bug of ours.
     #[error("{0}")]

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_divided_without_a_rest() {
+    fn a_number_is_divided_without_a_remainder() {
         assert_eq!(divide(3, &[1.0, 1.0, 0.0, 0.0, 0.0, 1.0]), [1, 1, 0, 0, 0, 1]);
         assert_eq!(divide(10, &[2.0, 1.0, 0.0, 0.0, 0.0, 0.0]), [7, 3, 0, 0, 0, 0]);
         assert_eq!(divide(5, &[0.0; 6]), [0, 0, 0, 0, 0, 5]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_without_a_histogram_go_by_their_time() {
+    fn waits_without_a_histogram_are_divided_by_time() {
         let mut waits = StackWaits::default();
         let mut wait = Wait { count: 4, total_ns: 400, ..Wait::default() };
         wait.by_cause.add(&ByCause::only(Cause::Throttled, 100));

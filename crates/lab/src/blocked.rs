@@ -1,4 +1,4 @@
-//! Threads that are blocked, each in the call that its name says.
+//! Blocked threads. The name of a thread says which call blocks it.
 
 use std::{
     fs::File,
@@ -14,8 +14,7 @@ use std::{
 /// The call that blocks a thread. It returns only if it fails or the load ends.
 type Blocks = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Starts blocked threads named `KIND-HOW` (the kinds are those of the model) and waits for `seconds`. `ready` is called after
-/// the start.
+/// Starts blocked threads named `KIND-HOW` (with the kinds of the model), calls `ready`, and waits for `seconds`.
 ///
 /// # Errors
 /// The host refuses a thread or an object that a thread waits for.

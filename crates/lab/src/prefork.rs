@@ -19,17 +19,17 @@ pub const CALL: Duration = Duration::from_millis(65);
 pub const PAUSE: Duration = Duration::from_millis(15);
 
 /// Forks `workers` processes and sends them requests for `seconds`. The children are the workers. Threads of this process are the
-/// remote service and the clients. `ready` is called when all of them have started.
+/// remote service and the clients. Calls `ready` when all workers and threads have started.
 ///
 /// # Errors
-/// The host refuses a process, a thread, a socket or the priority, which only root may set.
+/// The host refuses a process, a thread, a socket, or the priority. Only root may set this priority.
 pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Run at the highest priority: answers delayed by other programs would change the load. Children and threads inherit it.
     // SAFETY: no preconditions.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // An abstract name: no file is left behind, even after a crash.
+    // An abstract socket name: no file remains, even after a crash.
     let place = SocketAddr::from_abstract_name(format!("cgscope-prefork-{}", std::process::id()))?;
     let listener = UnixListener::bind_addr(&place)?;
     let (mut services, mut children) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ pub fn prefork(workers: usize, seconds: u64, ready: impl FnOnce() -> io::Result<
 
 /// A worker. Runs until the parent kills it.
 fn work(listener: &UnixListener, mut remote: UnixStream) -> io::Result<()> {
-    // SAFETY: no preconditions. If the parent is killed, it cannot kill its workers, so the kernel does.
+    // SAFETY: no preconditions. A killed parent cannot kill its workers, so the kernel kills them.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     loop {
         let (mut client, _) = listener.accept()?;

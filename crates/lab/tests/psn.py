@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A plain walk of /proc/PID/task/TID/{stat,wchan,syscall}, as psn does it, standing in for psn, which is on no registry.
+"""Walks /proc/PID/task/TID/{stat,wchan,syscall} like psn. Tests use this script because no registry has psn.
 
 psn.py [--seconds S] [--rounds N] [--hz HZ] [--active] [FILE...]
 
-Looks at all threads but its own (N times, or for S seconds) and prints one JSON object: rounds, threads looked at, the CPU time
-of the walks in seconds, and groups: {"COMM|LETTER": samples}. FILE: which files to read beside stat [wchan syscall]. It keeps
-less of them than psn, and puts nothing into a database: it costs less than psn does.
+Reads all threads except its own (N times, or for S seconds) and prints one JSON object: rounds, number of threads, the CPU time
+of the walks in seconds, and groups: {"COMM|LETTER": samples}. FILE: which files to read besides stat (default: wchan syscall).
+The script keeps less data than psn, and writes no database, so it costs less than psn.
 """
 import argparse
 import collections
@@ -40,7 +40,7 @@ def look(groups):
             try:
                 with open(f"/proc/{pid}/task/{tid}/stat") as file:
                     stat = file.read()
-                # psn reads its files of every thread, whatever it does.
+                # psn reads the files of every thread, in all states.
                 read = []
                 for name in arguments.files:
                     with open(f"/proc/{pid}/task/{tid}/{name}") as file:

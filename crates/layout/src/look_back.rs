@@ -40,7 +40,7 @@ pub struct Budget {
 /// Steps that a walk may take in addition to the saved ones. They are enough for most waits, which are behind a few slices.
 pub const FREE_STEPS: u64 = 8;
 const MOST_SAVED: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
-/// One step is gained per 2^11 ns.
+/// The budget gains one step every 2^11 ns.
 const GAIN_SHIFT: u32 = 11;
 
 impl Budget {

@@ -12,7 +12,7 @@ crate::named! {
         StampAfterClock = "stamp_after_clock",
         /// The storage of a new task could not be created: no memory, or that CPU was just creating another. If all tasks are
         /// followed, the next reading follows the task. If the task exits before, its waits are in its cgroup's sum but in no
-        /// histogram. If not all tasks are followed, the task is not followed.
+        /// histogram. If only selected tasks are followed, this one is never followed.
         StorageNotCreated = "storage_not_created",
         /// A task exited in a cgroup without an entry in the table of exited tasks, because the table is full. Its waits count
         /// for the cgroup that it was in before, or for the root.

@@ -303,7 +303,7 @@ pub struct TaskRecord {
     pub waits: Waits,
     /// The current wait by cause, from its beginning to `rq_clock_ns`.
     pub pending: ByCause,
-    /// The cause of the wait at this moment, a [`crate::Cause`]. Time after `rq_clock_ns` counts for it.
+    /// The cause of the wait at this moment, a [`crate::Cause`]. Waiting time after `rq_clock_ns` counts for this cause.
     pub pending_cause: u64,
     /// If readings are [shared](Config::shared): the user who owns the task, or [`NOBODY`] if the kernel names several.
     pub owner: u64,

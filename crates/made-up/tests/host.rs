@@ -20,7 +20,7 @@ fn keeps_the_rules(sample: &Sample) -> bool {
 }
 
 #[test]
-fn hosts_of_any_size_keep_the_order_of_samples() {
+fn hosts_of_any_size_have_valid_samples() {
     for (tasks, cgroups) in [(0, 0), (1, 1), (7, 3), (30, 60), (1_000, 200)] {
         for round in 0..3 {
             assert!(keeps_the_rules(&host(tasks, cgroups, round)), "{tasks} {cgroups} {round}");
@@ -29,7 +29,7 @@ fn hosts_of_any_size_keep_the_order_of_samples() {
 }
 
 #[test]
-fn the_same_host_is_read_again_a_second_later() {
+fn the_next_round_reads_the_same_host_a_second_later() {
     let interval = Interval::between(&host(1_000, 200, 1), &host(1_000, 200, 2));
     assert_eq!((interval.duration_ns, interval.tasks.len()), (1_000_000_000, 1_000));
     assert!(interval.tasks.iter().all(|task| task.wait.count != 0));
@@ -37,11 +37,11 @@ fn the_same_host_is_read_again_a_second_later() {
 }
 
 #[test]
-fn a_large_host_is_as_large_as_asked_for() {
+fn a_large_host_has_the_requested_size() {
     let sample = host(10_000, 2_000, 1);
     assert_eq!(sample.tasks.len(), 10_000);
     let cgroups: BTreeSet<u64> = sample.tasks.iter().map(|task| task.cgroup_id).collect();
-    assert_eq!(cgroups.len(), 2_001, "and the root with its kernel threads");
+    assert_eq!(cgroups.len(), 2_001, "the root has kernel threads, too");
     let names: BTreeMap<_, _> = sample.cgroups.iter().cloned().collect();
     let depths: BTreeSet<usize> = cgroups.iter().map(|id| names[id].matches('/').count()).collect();
     assert_eq!(depths, BTreeSet::from([1, 3, 4, 5]));

@@ -48,7 +48,7 @@ pub(crate) struct Cgroup {
     names: Option<Names>,
     pub waits: Waits,
     pub culprits: Culprits,
-    /// Sums since it is exported; `None` if never read.
+    /// Sums since the cgroup is exported; `None` if never read.
     counters: [Option<u64>; COUNTERS],
     gauges: Gauges,
 }

@@ -10,7 +10,7 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// Number of culprits that are watched for each named one, so that they can be named if they turn out to be worse.
+/// Number of watched culprits for each named one. A watched culprit gets a name if it turns out to be worse.
 const WATCHED: usize = 4;
 
 /// A culprit in an interval. A cgroup is given by its index in the [`Forest`].
@@ -47,7 +47,7 @@ pub(crate) struct Culprits {
 struct Watched {
     /// `None` means kernel threads.
     path: Option<Arc<str>>,
-    /// How long the cgroup has waited for this culprit since it is watched, ns.
+    /// How long the cgroup has waited for this culprit since the culprit is watched, ns.
     so_far_ns: u64,
     /// How long it waited for the culprit in the latest interval, ns.
     now_ns: u64,

@@ -83,67 +83,67 @@ macro_rules! families {
 
 families! {
     WAIT: "cgscope_runqueue_wait_seconds" Histogram SECONDS, [CGROUP, "cause"],
-        "Completed waits of tasks on a run queue, divided among their causes; over all causes it is the distribution of the waits.";
+        "Completed waits on a run queue, each under one cause. The sum over all causes is the distribution of all waits.";
     WAITING: "cgscope_runqueue_waiting" Gauge None, [CGROUP],
         "Tasks that wait for a CPU now.";
     LONGEST_WAIT: "cgscope_runqueue_longest_wait_seconds" Gauge SECONDS, [CGROUP],
-        "The longest so far of the waits that are not over; 0 if no task waits.";
+        "How long the longest current wait has lasted; 0 if no task waits.";
     QUOTA: "cgscope_cgroup_quota_seconds" Gauge SECONDS, [CGROUP],
-        "CPU time it may use in a period; absent without a quota of its own.";
+        "CPU time that the cgroup may use in a period; absent if it has no quota of its own.";
     PERIOD: "cgscope_cgroup_period_seconds" Gauge SECONDS, [CGROUP],
-        "Length of a period of its quota.";
+        "Length of a period of the cgroup's own quota.";
     BURST: "cgscope_cgroup_burst_seconds" Gauge SECONDS, [CGROUP],
-        "CPU time it may save up and use above its quota.";
+        "Unused CPU time that the cgroup may save and use above its quota.";
     EFFECTIVE_CORES: "cgscope_cgroup_effective_cores" Gauge None, [CGROUP],
-        "The tightest quota of it and its ancestors, in CPUs; absent if none has one.";
+        "The tightest quota of the cgroup and its ancestors, in CPUs; absent if none of them has a quota.";
     TASKS: "cgscope_cgroup_tasks" Gauge None, [CGROUP],
-        "Threads.";
+        "Threads in the cgroup and in all cgroups below it.";
     CULPRIT_WAIT: "cgscope_culprit_wait_seconds" Counter SECONDS, [CGROUP, "culprit"],
-        "How long tasks waited while the culprit ran: a path, kernel, or other for all that are not named.";
+        "How long tasks waited while the culprit ran: the path of a cgroup, kernel, or other for all culprits without a name.";
     NODE_BUSY: "cgscope_node_busy_seconds" Counter SECONDS, ["node"],
-        "Time the CPUs of a NUMA node ran anything, summed over them.";
+        "Time in which the CPUs of a NUMA node were busy, summed over the CPUs.";
     NODE_CPUS: "cgscope_node_cpus" Gauge None, ["node"],
-        "CPUs of a NUMA node that are online.";
+        "Online CPUs of a NUMA node.";
     NODE_MEMORY_USED: "cgscope_node_memory_used_bytes" Gauge BYTES, ["node"],
         "Memory in use on a NUMA node.";
     NODE_MEMORY_TOTAL: "cgscope_node_memory_total_bytes" Gauge BYTES, ["node"],
-        "Memory that a NUMA node has.";
+        "Total memory of a NUMA node.";
     NODE_MIGRATIONS_IN: "cgscope_node_migrations_in" Counter None, ["node"],
-        "Times that a task came on a CPU of the node from another node.";
+        "Moves of tasks to a CPU of the node from another node.";
     NODE_MIGRATIONS_OUT: "cgscope_node_migrations_out" Counter None, ["node"],
-        "Times that a task that had run on the node came on a CPU of another one.";
+        "Moves of tasks from the node to a CPU of another node.";
     CGROUPS: "cgscope_cgroups" Gauge None, ["state"],
-        "Cgroups with tasks in them or below by what becomes of them on this page.";
+        "Cgroups that have tasks in them or below them. The label state says if this page exports them, and if not, why.";
     LOSSES: "cgscope_losses" Counter None, ["loss"],
-        "What was lost, by kind: see docs/limits.md.";
+        "Number of losses by kind; docs/limits.md explains each kind.";
     HOOK_TIME: "cgscope_hook_seconds" Counter SECONDS, [],
-        "CPU time in the hook at the scheduler's switches, from the time of a run as last measured.";
+        "Estimated CPU time of the hook that runs at each task switch: number of runs times the last measured length of a run.";
     HOOK_RUNS: "cgscope_hook_runs" Counter None, [],
-        "Runs of the hook: the host's switches.";
+        "Number of times that the hook ran, which is the number of task switches of the host.";
     COLLECTIONS: "cgscope_collections" Counter None, [],
         "Samples taken.";
     COLLECTION_TIME: "cgscope_collection_seconds" Counter SECONDS, [],
-        "Time that taking Samples took.";
+        "Time spent taking samples.";
     CLIENTS: "cgscope_clients" Gauge None, [],
         "Clients connected to the socket.";
     CLIENT_REQUESTS: "cgscope_client_requests" Counter None, [],
-        "Requests of clients that were answered.";
+        "Requests on the socket, except malformed requests and requests above the rate limit.";
     CLIENTS_REFUSED: "cgscope_clients_refused" Counter None, ["reason"],
-        "Connections that were refused or ended by the daemon.";
+        "Connections that the daemon refused or ended.";
     HTTP_CONNECTIONS: "cgscope_http_connections" Gauge None, [],
-        "Connections that are open to the server of this page.";
+        "Open connections to the server of this page.";
     HTTP_REQUESTS: "cgscope_http_requests" Counter None, [],
-        "Requests by HTTP that got what they asked for.";
+        "HTTP requests that succeeded.";
     HTTP_REFUSED: "cgscope_http_refused" Counter None, ["reason"],
-        "Requests and connections by HTTP that were refused or ended by the daemon.";
+        "HTTP requests and connections that the daemon refused or ended.";
     BUILD_INFO: "cgscope_build_info" Gauge None, ["version"],
-        "1; the version is its label.";
+        "Always 1; the label is the version of cgscope.";
     PROCESS_CPU: "process_cpu_seconds" Counter SECONDS, [],
         "CPU time of the daemon.";
     PROCESS_MEMORY: "process_resident_memory_bytes" Gauge BYTES, [],
         "Resident memory of the daemon.";
     PROCESS_START: "process_start_time_seconds" Gauge SECONDS, [],
-        "When the daemon started, in seconds since 1970.";
+        "Start time of the daemon, in seconds since 1970.";
 }
 
 static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
@@ -164,7 +164,7 @@ const fn families<const N: usize>(counters: &[Counter]) -> [Family; N] {
     let mut at = 0;
     while at < N {
         let Info { metric: Some(metric), counts, .. } = counters[at].info() else {
-            panic!("it has no metric")
+            panic!("the counter has no metric")
         };
         families[at] = Family {
             name: metric.name,
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_the_conventions() {
+    fn names_follow_the_conventions() {
         for (at, family) in ALL.iter().enumerate() {
             let name = family.name;
             assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c == b'_'), "{name}");
@@ -199,7 +199,7 @@ mod tests {
                 name.ends_with("_seconds") || name.ends_with("_bytes"),
                 "{name}"
             );
-            assert!(ALL[..at].iter().all(|earlier| earlier.name != name), "{name} stands twice");
+            assert!(ALL[..at].iter().all(|earlier| earlier.name != name), "{name} occurs twice");
             assert!(family.help.ends_with('.') && !family.help.contains(['\\', '"', '\n']), "{name}");
         }
     }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_gets_what_it_prefers() {
+    fn prometheus_gets_the_format_that_it_prefers() {
         // Prometheus 2.42, without and with native histograms; 3.x.
         let text = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                     text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_and_whoever_asks_for_nothing_that_there_is_get_text() {
+    fn browsers_and_unsupported_headers_get_text() {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         for accept in [
             "*/*",
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quality_decides_and_of_equals_the_first() {
+    fn the_highest_quality_wins_and_the_first_on_a_tie() {
         assert_eq!(asked("text/plain;q=0.4, application/openmetrics-text;q=0.5"), Format::OpenMetrics);
         assert_eq!(asked("text/plain; q=0.5, application/openmetrics-text; q=0.5"), Format::Text);
         assert_eq!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_what_was_asked_for() {
+    fn the_content_type_of_a_format_selects_that_format() {
         for format in Format::ALL {
             assert_eq!(asked(format.content_type()), format);
         }

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn native_buckets_hold_the_middles_of_ours_and_each_of_ours_from_a_microsecond_on_has_its_own() {
+    fn each_of_our_buckets_from_a_microsecond_on_has_its_own_native_bucket_around_its_middle() {
         for bucket in 1..BUCKETS {
             let middle = low_ns(bucket).midpoint(high_ns(bucket)) as f64 / 1e9;
             let upper = (f64::from(INDEX[bucket]) / 8.0).exp2();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn classic_edges_are_those_of_our_rows() {
+    fn classic_buckets_have_the_edges_of_our_rows() {
         for row in 0..CLASSIC {
             let ours = high_ns(row * 8 + 7) as f64 / 1e9;
             assert!((ours / upper_seconds(row) - 1.0).abs() < 2.1e-6, "{row}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_and_differences_tell_the_counts() {
+    fn spans_and_differences_give_the_counts() {
         let mut counts = [0; BUCKETS];
         (counts[0], counts[40], counts[41], counts[43], counts[239]) = (9, 5, 3, 8, 1);
         let Histogram { positive_span, positive_delta, zero_count, sample_count, .. } =

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_written_as_prometheus_reads_it() {
+    fn infinity_and_nan_are_written_as_prometheus_reads_them() {
         assert_eq!(
             [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.5].map(|value| text(Value::Float(value))),
             ["+Inf", "-Inf", "NaN", "2.5"]
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn small_numbers_are_written_as_go_does() {
+    fn small_numbers_are_written_as_in_go() {
         let said = [1e-6, 1.6e-5, 6.4e-5, 0.000128, 1.048576, 0.0, 67.108864].map(canonical);
         assert_eq!(said, ["1e-06", "1.6e-05", "6.4e-05", "0.000128", "1.048576", "0", "67.108864"]);
     }
 
     #[test]
-    fn what_would_end_a_value_is_escaped_and_nothing_else() {
+    fn only_characters_that_end_a_value_or_a_line_are_escaped() {
         let labels = Labels::new(vec![("cgroup", "/a\\x2d\"b\"\n/é".into()), ("unit", String::new())]);
         assert_eq!(labels.text, "cgroup=\"/a\\\\x2d\\\"b\\\"\\n/é\",unit=\"\"");
     }

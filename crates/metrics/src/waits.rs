@@ -36,8 +36,8 @@ pub(crate) struct Waits {
 
 type Owed = [[i32; SHARED_CAUSES]; ROWS];
 
-/// Limit of an unassigned share, far above any correct value. A broken reading contradicts itself, and must not have effects for
-/// ever.
+/// Limit of an unassigned share, far above any correct value. A broken reading contradicts itself, and must not have lasting
+/// effects.
 const MOST_OWED: i128 = 1 << 24;
 
 impl Waits {
@@ -60,8 +60,8 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // If a sample is read while the kernel records a wait, it can have the share without the count. The share is then
-            // kept.
+            // If a sample is read while the kernel records a wait, the sample can have the share without the count. The share
+            // is then kept.
             if !counts.is_empty() || *shares != [0; SHARED_CAUSES] {
                 self.add_row(row, counts, shares);
             }

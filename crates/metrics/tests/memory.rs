@@ -43,7 +43,7 @@ fn held(intervals: &[Interval], cgroups: usize) -> usize {
 }
 
 #[test]
-fn an_exported_cgroup_takes_at_most_20_kib_and_another_one_at_most_1() {
+fn an_exported_cgroup_takes_at_most_20_kib_and_any_other_at_most_1() {
     let intervals: Vec<Interval> = (1..4)
         .map(|round| Interval::between(&host(6_000, 2_000, round), &host(6_000, 2_000, round + 1)))
         .collect();

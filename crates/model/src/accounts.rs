@@ -44,7 +44,7 @@ macro_rules! times {
 }
 
 times! {
-    /// Time on a CPU as `/proc/PID/stat` splits it, ns.
+    /// Time on a CPU, ns, split as in `/proc/PID/stat`.
     ///
     /// The parts are scaled to the run time that the scheduler counts. `guest_ns` is the part of `user_ns` that ran a virtual
     /// machine.
@@ -81,7 +81,7 @@ times! {
 pub struct Accounts {
     /// Time on a CPU.
     pub cpu: CpuTimes,
-    /// Time off a CPU without waiting for one, including the current block; `None` where only the hook can measure it.
+    /// Time blocked by state, including the current block; `None` if it could not be measured without the hook.
     pub blocked: Option<ByState>,
     /// The exited threads of the process; all 0 except on a main thread.
     pub gone: Gone,
@@ -97,7 +97,7 @@ impl Accounts {
         }
     }
 
-    /// Adds the accounts of another task. The sum of `blocked` is known only if both are.
+    /// Adds the accounts of another task. The sum of `blocked` is known only if both parts are known.
     pub fn add(&mut self, other: &Self) {
         self.cpu.add(&other.cpu);
         self.blocked = self.blocked.zip(other.blocked).map(|(mut sum, other)| {
@@ -202,7 +202,7 @@ mod tests {
         sum.add(&accounts(2));
         assert_eq!(sum.blocked.map(|blocked| blocked.total()), Some(17));
         sum.add(&Accounts::default());
-        assert_eq!(sum.blocked, None, "not known of one of them");
+        assert_eq!(sum.blocked, None, "unknown for one task");
         let mut known = None;
         add_known(&mut known, None);
         assert_eq!(known, None);

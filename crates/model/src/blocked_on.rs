@@ -50,7 +50,7 @@ cgscope_layout::named! {
         Terminal = "terminal",
         /// Stopped by a signal or a tracer.
         Stopped = "stopped",
-        /// Frozen with its cgroup, or while the host suspends.
+        /// Frozen: its cgroup is frozen, or the host suspends.
         Frozen = "frozen",
         /// A kernel thread that waits for work.
         KernelWorker = "kernel worker",
@@ -172,7 +172,7 @@ impl BlockedOn {
         (places.is_empty() || known().next().is_some()).then(|| total(known()))
     }
 
-    /// As [`Self::total`], but `None` if there are tasks but no known time.
+    /// Like [`Self::total`], but `None` if there are tasks but no known time.
     pub(crate) fn known_total(&self, interval: &Interval) -> Option<BlockedTime> {
         let is_known = !self.threads.is_empty() || self.exited.is_some() || interval.tasks.is_empty();
         is_known.then(|| self.total())
@@ -237,8 +237,8 @@ impl ThreadBlocked {
     }
 }
 
-/// The part of a thread's blocked time that has no stack. A stack counts for the time since the stack before it. So in one state
-/// the stacks may have more than the thread's time, and in another less.
+/// The part of a thread's blocked time that has no stack. A stack counts for the time since the previous stack. So the stacks of
+/// one state may cover more time than the thread spent in that state, and those of another state less.
 pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
     let mut rest_ns = blocked.total().saturating_sub(stacks.total());
     let mut without = blocked.since(stacks);

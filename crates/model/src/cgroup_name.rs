@@ -5,8 +5,9 @@ use serde::Serialize;
 /// Names found in a path; `None`: not in the path.
 ///
 /// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a name
-/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name of
-/// each kind counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. If several names of
+/// one kind are nested, the outermost one is used. Everything inside a container (a kind node, a pod of Docker in Docker)
+/// belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
@@ -29,7 +30,7 @@ pub const UNNAMED: &str = "(unnamed cgroup)";
 const SHORT_ID: usize = 12;
 /// Services of runtimes that put containers below their own cgroup.
 ///
-/// containerd does so if its cgroup driver is not the kubelet's
+/// containerd does so if it uses another cgroup driver than the kubelet
 /// (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
 /// Parents of containers and pods with the cgroupfs driver: of Docker, the kubelet, Podman, containerd and ECS.
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_only_looks_alike_is_none() {
+    fn similar_names_are_not_recognised() {
         for path in ["/podium", "/podman", "/abc-pod-1", "/0123456789abcdef", "/a\\xzz"] {
             assert_eq!(words(path), None, "{path}");
         }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_start_to_start_is_taken_out_of_a_path_and_nothing_else() {
+    fn only_parts_that_change_with_each_start_are_removed_from_a_path() {
         let other = UID.replace('7', "8");
         for (path, form) in [
             (format!("/docker/{ID}"), "/docker/<container>"),
@@ -250,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_inside_a_container_is_named_with_it() {
+    fn a_unit_inside_a_container_is_named_with_the_container() {
         let path = format!("/docker/{ID}/system.slice/db.service");
         assert_eq!(words(&path).as_deref(), Some("db.service in container 0123456789ab"));
     }
 
     #[test]
-    fn a_delegated_cgroup_that_is_named_like_another_is_its_owners() {
+    fn a_delegated_cgroup_belongs_to_its_owner_whatever_its_name() {
         let other = UID.replace('7', "8");
         let other_id = ID.replace('0', "f");
         let own = "/kubepods/burstable";
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_runtimes_inside_each_other_the_outermost_counts() {
+    fn the_outermost_of_nested_runtimes_counts() {
         let inner = ID.replace('0', "f");
         let short = Some("container 0123456789ab");
         for path in [

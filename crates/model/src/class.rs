@@ -1,6 +1,6 @@
 //! Classes: what keeps a target from being faster, in one word and one sentence.
 //!
-//! Shares are of the time of the target's active threads, so idle threads do not hide busy ones (see `Activity`). `docs/class.md`
+//! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/class.md`
 //! explains the rules; `words/class.rs` holds their text.
 
 mod activity;
@@ -26,17 +26,17 @@ use crate::{
 /// A target is idle if its active threads wait for work for this share of their time, percent.
 pub const IDLE_PERCENT: u64 = 50;
 /// A class is named alone if it takes this share of the needed time, percent. The needed time is all time except waiting for
-/// work. Removing all other classes would shrink it by less than half.
+/// work. Removing all other classes would reduce the needed time by less than half.
 pub const DOMINANT_PERCENT: u64 = 60;
 /// Otherwise each class with this share is named, percent. Removing a smaller class would save less than a fifth of the time.
 pub const MIXED_PERCENT: u64 = 20;
-/// A target is quota-bound if throttled for this share of the time that it ran or wanted to run, percent. This is lower than for
-/// contention, because changing a setting costs less than hardware.
+/// A target is quota-bound if it was throttled for this share of the time that it ran or wanted to run, percent. The limit is
+/// lower than that for contention, because changing a setting costs less than hardware.
 pub const QUOTA_PERCENT: u64 = 10;
-/// A target is contended if queued or waking up for this share of the time that it ran or wanted to run, percent. Some waiting is
-/// usual where CPUs are well used.
+/// A target is contended if it was queued or waking up for this share of the time that it ran or wanted to run, percent. Some
+/// waiting is usual where CPUs are well used.
 pub const CONTENDED_PERCENT: u64 = 20;
-/// Shortest time to judge, ns: below it there is no class, unless the interval is longer. A quota's period is 100 ms by default;
+/// Shortest time to judge, ns. A shorter time has no class, unless the interval is longer. A quota's period is 100 ms by default;
 /// a turn on a CPU takes some ms.
 pub const TOO_SHORT_NS: u64 = 50_000_000;
 /// More CPU does not help if throttling and run queues take less than this share of the time, percent.
@@ -233,7 +233,7 @@ impl<'a> Classes<'a> {
         of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
-    /// Returns the quota that throttled longest, for the thread among these that was throttled most.
+    /// Finds the thread that was throttled most, and returns the quota that throttled this thread longest.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;

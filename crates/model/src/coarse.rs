@@ -2,7 +2,8 @@
 //!
 //! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running.
 //! It counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to the
-//! quota. It does not tell which task lost it: each gets a share in proportion to its wait.
+//! quota. The file does not show which task lost how much, so each task gets a share in proportion to
+//! its wait.
 
 use std::{
     cmp::Reverse,
@@ -81,7 +82,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     open.iter()
         .map(|open| {
             sum += u128::from(*open);
-            // Saturating: a file may hold any number. No share exceeds its open time, because at most `total` is given.
+            // Saturates, because a file may hold any number. No share exceeds its open time, because at most `total` is divided.
             let share =
                 (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
             until += share;
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_takes_from_all_below_it_in_proportion_and_from_nobody_else() {
+    fn the_time_of_a_quota_is_divided_in_proportion_among_all_below_it() {
         let tasks = vec![task(1, 2, 300), task(2, 3, 100), task(3, 4, 500)];
         let interval = interval(tasks, [0, 200, 0, 0]);
         assert_eq!(throttled(&interval), [150, 50, 0]);
@@ -154,7 +155,7 @@ mod tests {
         // The inner quota takes 80; the outer quota takes 30 in proportion to 300 and 20.
         assert_eq!(throttled(&interval), [28, 82]);
         let more = super::tests::interval(vec![task(2, 3, 100)], [0, 0, 5_000, 0]);
-        assert_eq!(throttled(&more), [100], "several CPUs stood, or the wait is not over");
+        assert_eq!(throttled(&more), [100], "several CPUs were out of quota, or the wait is not over");
     }
 
     #[test]
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_figures_are_survived() {
+    fn absurd_figures_cause_no_panic() {
         let open = [u64::MAX; 9];
         assert!(shares(u64::MAX, &open).into_iter().zip(open).all(|(share, open)| share <= open));
         assert!(shares(5, &[]).is_empty());
@@ -174,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_to_the_wait_and_no_quota_takes_more_than_it_says(
+        fn parts_sum_to_the_wait_and_no_quota_takes_more_than_its_time(
             waits in prop::collection::vec((1u64..5, 0u64..u64::MAX / 16), 0..12),
             took in prop::array::uniform4(0u64..u64::MAX / 4),
         ) {
@@ -193,7 +194,7 @@ mod tests {
             }
             prop_assert_eq!(all, throttled(&interval).iter().sum::<u64>());
             prop_assert!(interval.pairs.is_sorted_by(|a, b| a.key() < b.key()));
-            // The root's quota applies to all tasks, so all of its time that can be divided is divided.
+            // The quota of the root applies to all tasks. So its time is divided until no wait is left.
             let waited: u64 = waits.iter().map(|(_, ns)| ns).sum();
             prop_assert!(all >= took[0].min(waited));
         }

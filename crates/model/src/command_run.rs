@@ -85,7 +85,7 @@ pub struct Outlived {
 pub struct HeldBy {
     /// The kernel's counters.
     pub quota: QuotaUse,
-    /// Processes in that cgroup or below it that do not belong to the command, at its end; cgscope itself included.
+    /// Processes in that cgroup or below it that do not belong to the command, when it ended. Includes cgscope itself.
     pub others: Vec<Outlived>,
 }
 
@@ -100,13 +100,13 @@ pub struct CommandRun {
     pub wall_ns: u64,
     /// Resource usage that the kernel reported for the command.
     pub usage: Usage,
-    /// CPU time from its own cgroup; `None`: it had none.
+    /// CPU time from the command's own cgroup; `None`: the command had none.
     pub cpu: Option<CpuUse>,
-    /// The path of its own cgroup, relative to the v2 mount.
+    /// The path of the command's own cgroup, relative to the v2 mount.
     pub own_cgroup: Option<String>,
     /// True if waits are attributed by this cgroup: then the cause "own cgroup" means only the command's own threads.
     pub own_is_told_apart: bool,
-    /// The quotas that applied to it; the quota that throttled longest first.
+    /// The quotas that applied to the command; the quota that throttled longest first.
     pub quotas: Vec<HeldBy>,
     /// The largest number of threads at one time.
     pub peak_threads: u64,
@@ -114,13 +114,13 @@ pub struct CommandRun {
     pub peak_processes: u64,
     /// Interval between two counts of threads and processes, ns.
     pub every_ns: u64,
-    /// Processes that outlived it.
+    /// Processes that still ran when the command had ended.
     pub outlived: Vec<Outlived>,
-    /// All of its threads, from start to end.
+    /// All threads of the command, from start to end.
     pub interval: Interval,
-    /// Blocked time of its threads by kind; `None`: unknown.
+    /// Blocked time of the command's threads by kind; `None`: unknown.
     pub blocked_on: Option<BlockedTime>,
-    /// What kept it from being faster.
+    /// The class: what kept the command from being faster.
     pub class: Option<Classified>,
     /// Facts about the host that findings depend on.
     pub host: Host,
@@ -129,19 +129,19 @@ pub struct CommandRun {
 }
 
 impl CommandRun {
-    /// CPU time in user space and in the kernel, ns: of all processes it started if its cgroup has that, else of those that
-    /// were waited for.
+    /// CPU time in user space and in the kernel, ns. Covers all processes of the command if it had its own cgroup, else only
+    /// those that were waited for.
     pub fn cpu_use(&self) -> CpuUse {
         let Usage { user_ns, system_ns, .. } = self.usage;
         self.cpu.unwrap_or(CpuUse { usage_ns: user_ns.saturating_add(system_ns), user_ns, system_ns })
     }
 
-    /// CPU time of all tasks under a quota, ns: from the files of that cgroup, else of the command alone.
+    /// CPU time of all tasks under a quota, ns, from the files of its cgroup; if unknown, that of the command.
     pub fn ran_under(&self, quota: &QuotaUse) -> u64 {
         quota.delta.usage_ns.unwrap_or_else(|| self.cpu_use().usage_ns)
     }
 
-    /// Time that its threads were throttled by the quota of that cgroup, ns summed over threads.
+    /// Time that the quota of this cgroup throttled the command's threads, ns summed over threads.
     pub fn held_ns(&self, cgroup: u64) -> u64 {
         let pairs = self.interval.pairs.iter();
         let held = pairs.filter(|pair| pair.blame == Blame::Limited && pair.culprit == cgroup);
@@ -176,7 +176,7 @@ mod tests {
     use crate::CgroupReading;
 
     #[test]
-    fn an_ending_is_what_a_shell_makes_of_it() {
+    fn the_exit_code_is_that_of_a_shell() {
         assert_eq!(Ending::Exited(3).code(), 3);
         assert_eq!(Ending::Killed { signal: 15, dumped: false }.code(), 143);
         assert_eq!(Ending::Killed { signal: 6, dumped: true }.code(), 134);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_that_hold_are_those_of_its_cgroups_and_of_those_above() {
+    fn the_quotas_of_a_command_are_those_of_its_cgroups_and_their_ancestors() {
         let quota = |path: &str, cores: u64, throttled_ns| {
             let after = CgroupReading {
                 quota_us: Some(cores * 100_000),

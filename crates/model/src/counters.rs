@@ -206,7 +206,7 @@ macro_rules! counters {
 counters! {
     /// Completed waits.
     Waits = events("waits", |of| Some(of.wait?.count))
-        .top("waits/s", ' ', 7, "waits that ended, a second");
+        .top("waits/s", ' ', 7, "waits that ended, per second");
     /// Time on a CPU.
     OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
         .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
@@ -224,8 +224,8 @@ counters! {
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
     /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
-        .top("cswch/s", 'S', 7, "times a second that it went to sleep")
-        .stat("cswch/s", 10, "voluntary switches a second: times that it went to sleep")
+        .top("cswch/s", 'S', 7, "times per second that a task went to sleep")
+        .stat("cswch/s", 10, "voluntary switches per second: a task went to sleep")
         .gone(|gone| gone.voluntary)
         .metric(
             "cgscope_cgroup_voluntary_switches",
@@ -234,12 +234,12 @@ counters! {
         .diff("voluntary switches", 100.0);
     /// Involuntary switches.
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
-        .top("nvcswch/s", 'V', 9, "times a second that it was taken off a CPU")
-        .stat("nvcswch/s", 10, "involuntary switches a second: times that it was taken off a CPU")
+        .top("nvcswch/s", 'V', 9, "times per second that a task was taken off a CPU")
+        .stat("nvcswch/s", 10, "involuntary switches per second: a task was taken off a CPU")
         .gone(|gone| gone.involuntary)
         .metric(
             "cgscope_cgroup_involuntary_switches",
-            "Times that a task was taken off a CPU although it could have gone on.",
+            "Times that a task was taken off a CPU although it could have continued.",
         )
         .diff("involuntary switches", 100.0);
     /// Moves between CPUs.
@@ -249,14 +249,14 @@ counters! {
     Migrations = events("migrations", |of| Some(of.totals?.migrations))
         .exact_only()
         .tasks_only()
-        .top("migr/s", 'M', 6, "moves between CPUs, a second")
+        .top("migr/s", 'M', 6, "moves between CPUs, per second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
     /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
         .partial()
         .diff("moves between nodes", 20.0);
-    /// Completed waits in which the task was out of quota for some of the time.
+    /// Completed waits that were partly spent out of quota.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
         // Older recordings have only the time.
@@ -264,11 +264,11 @@ counters! {
         is_known.then_some(totals.throttled_waits)
     })
         .exact_only()
-        .top("twait/s", ' ', 7, "waits that ended, a second, in which it was out of quota for some of the time")
-        .stat("twait/s", 9, "waits a second in which it was out of quota for some of the time")
+        .top("twait/s", ' ', 7, "waits per second that were partly spent out of quota")
+        .stat("twait/s", 9, "waits per second that were partly spent out of quota")
         .metric(
             "cgscope_cgroup_throttled_waits",
-            "Completed waits of tasks in which they were out of quota for some of the time.",
+            "Completed waits that were partly spent out of quota.",
         )
         .diff("waits out of quota", 1.0);
     /// The kernel's own sum of waits.
@@ -279,13 +279,13 @@ counters! {
     UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
     /// Periods of the quota.
     Periods = events("nr_periods", |of| of.limits?.nr_periods)
-        .metric("cgscope_cgroup_periods", "Periods of its own quota that passed while it had something to run.");
+        .metric("cgscope_cgroup_periods", "Periods of the cgroup's own quota in which the cgroup had something to run.");
     /// Periods in which the quota ran out.
     ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
-        .metric("cgscope_cgroup_throttled_periods", "Periods in which its own quota ran out.");
+        .metric("cgscope_cgroup_throttled_periods", "Periods in which the cgroup's own quota ran out.");
     /// Time out of quota, summed over CPUs.
     ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
-        .metric("cgscope_cgroup_throttled_seconds", "Time its own quota kept it from running, summed over CPUs.");
+        .metric("cgscope_cgroup_throttled_seconds", "Time that the cgroup's own quota kept it from running, summed over CPUs.");
     /// Periods in which the cgroup used saved-up time (burst).
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
     /// Saved-up time (burst) that the cgroup used.

@@ -104,7 +104,7 @@ pub fn between<'a>(
 /// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// The order of culprits: the worst first; equally bad ones by path.
+/// The order of culprits: the worst first, then by path.
 pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
     b_ns.cmp(&a_ns).then_with(paths)
 }
@@ -202,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pair_had_before_is_not_new_where_it_is_summed_with_others() {
+    fn earlier_time_of_a_pair_is_not_new_in_a_sum_of_several_pairs() {
         let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
         assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
-        // Culprit 6 has its own pair again.
+        // Culprit 6 has a separate pair again.
         assert_eq!(came(&a, &[pair(6, 0, 3), pair(7, 0, 10), pair(REST, 0, 140)]), [(6, 3)]);
         // Kernel threads and the victim's own cgroup have separate sums.
         let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];
         let b = [pair(5, 0, 10), pair(REST, 0, 8), pair(KERNEL, 0, 7)];
         assert_eq!(came(&a, &b), [(5, 1)]);
-        // Vanished pairs without a sum are ignored.
+        // Pairs that vanished and have no sum are ignored.
         assert_eq!(came(&a, &[pair(6, 1, 9)]), [(6, 1)]);
     }
 }

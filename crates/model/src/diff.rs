@@ -25,9 +25,9 @@ pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
-/// A difference is more than noise if chance alone gives any figure of the table one like it with at most this probability.
+/// A difference is more than noise if chance alone gives any figure of the table such a difference with at most this probability.
 pub const ERROR: f64 = 0.01;
-/// The same limit for differences that an output marks as surer.
+/// The same limit, for differences that an output marks as more certain.
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence level of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
@@ -72,7 +72,7 @@ pub enum Verdict {
     MoreThanNoise,
     /// Possibly chance.
     WithinNoise,
-    /// Surely a difference, but below the least change that matters.
+    /// A certain difference, but below the least change that matters.
     Negligible,
     /// Too few events, or too few waits beyond a quantile.
     TooFewEvents,
@@ -103,7 +103,7 @@ pub struct Change {
     pub low: Option<f64>,
     /// Upper end of the confidence interval.
     pub high: Option<f64>,
-    /// Probability that chance alone gives any figure of the table a difference as sure as this one; `None`: not tested.
+    /// Probability that chance alone gives any figure of the table a difference as certain as this one; `None`: not tested.
     pub p: Option<f64>,
     /// The judgement.
     pub verdict: Verdict,

@@ -39,7 +39,7 @@ pub struct Facts {
     pub btf: Option<Btf>,
     /// Features that the kernel lacks; known only after the collector has checked them.
     pub features_off: Option<Vec<FeatureOff>>,
-    /// True if the kernel timestamps waits (CONFIG_SCHED_INFO) and does so now.
+    /// True if the kernel can timestamp waits (CONFIG_SCHED_INFO) and does so now.
     pub sched_info: Option<bool>,
     pub lockdown: Option<Lockdown>,
     pub cgroups: Option<CgroupFacts>,

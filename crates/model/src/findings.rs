@@ -1,8 +1,8 @@
 //! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
 //! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, and its name and text in
-//! `words/findings.rs`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. A
-//! rule whose data is missing reports nothing.
+//! `words/findings.rs`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. If
+//! the data of a rule is missing, the rule reports nothing.
 
 mod contention;
 mod host;
@@ -78,8 +78,8 @@ pub struct Host {
     pub whole: bool,
 }
 
-/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last: it only makes the
-/// other figures less certain.
+/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last, because it only
+/// makes the other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }

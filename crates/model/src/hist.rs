@@ -34,12 +34,12 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// The counts by bucket, as [`Self::from_cells`] takes them.
+    /// The counts by bucket, in the form that [`Self::from_cells`] takes.
     pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter()
     }
 
-    /// The shares by cell, as [`Self::from_cells`] takes them.
+    /// The shares by cell, in the form that [`Self::from_cells`] takes.
     pub fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
@@ -71,7 +71,7 @@ impl Hist {
         hist
     }
 
-    /// True if every bucket exists, is in order and has a count: data from a file may break this.
+    /// True if every bucket exists, is in order and has a count. Data from a file may break these rules.
     pub fn is_valid(&self) -> bool {
         self.counts.is_valid() && self.shares.is_valid()
     }
@@ -107,7 +107,7 @@ impl Hist {
         for (cell, share) in self.shares.iter() {
             let (row, cause) = row_and_cause(cell);
             let at = octaves.binary_search_by_key(&row, |octave| octave.row);
-            // The kernel may add a wait during the reading: then its share can appear before its count.
+            // The kernel may add a wait during the reading. Then the share of the wait can be in the reading, but not its count.
             if let Ok(at) = at {
                 octaves[at].by_cause[cause] += share as f64 / f64::from(WHOLE);
             }
@@ -175,7 +175,7 @@ impl Hist {
         hdr
     }
 
-    /// Rows as runqlat prints them: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), up to the last row with a count.
+    /// Rows as runqlat prints them, up to the last row with a count. `unit_ns`: 1,000 for us, 1,000,000 for ms.
     ///
     /// Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_runqlat() {
+    fn rows_match_those_of_runqlat() {
         let hist = Hist::from_waits_ns([0, 1_999, 2_000, 40_000_000, 65_535_000]);
         let rows = hist.rows(1_000);
         let row = |k: usize| (rows[k].low, rows[k].high, rows[k].count);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_went_backwards_is_no_reading() {
+    fn a_count_that_decreases_gives_no_reading() {
         let few = Hist::from_waits_ns([5_000]);
         let more = Hist::from_waits_ns([5_000, 5_000, 9_000]);
         assert!(more.since(&few).is_some());
@@ -326,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn hdrhistogram_agrees_within_both_bounds(ns in waits(), q in 0.0..=1.0f64) {
+        fn hdrhistogram_agrees_within_the_bounds_of_both(ns in waits(), q in 0.0..=1.0f64) {
             prop_assume!(!ns.is_empty());
             let max = *ns.iter().max().unwrap();
             let hist = Hist::from_waits_ns(ns);
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn adding_and_subtracting_give_back_what_was_there(a in waits(), b in waits()) {
+        fn subtracting_undoes_adding(a in waits(), b in waits()) {
             let (a, b) = (Hist::from_waits_ns(a), Hist::from_waits_ns(b));
             let mut sum = a.clone();
             sum.add(&b);

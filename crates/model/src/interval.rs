@@ -94,7 +94,7 @@ impl TaskInterval {
         self.reading.scheduling.and_then(Scheduling::realtime)
     }
 
-    /// True for a kernel thread that stays on its CPUs, whatever its affinity is set to.
+    /// True for a kernel thread whose affinity no user can change.
     pub(crate) fn is_bound(&self) -> bool {
         self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
     }
@@ -108,7 +108,7 @@ impl TaskInterval {
     }
 }
 
-/// Stands for the name of exited tasks of which only the cgroup is known.
+/// The name that is shown for exited tasks if only their cgroup is known.
 pub const ENDED: &str = "(tasks that ended between two Samples)";
 
 /// The exited tasks of a cgroup over an interval.
@@ -148,13 +148,13 @@ fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>)
 pub struct Wait {
     /// Number of waits.
     pub count: u64,
-    /// Their sum, ns.
+    /// Sum of the waits, ns.
     pub total_ns: u64,
-    /// The longest, ns: exact if it is the longest of the task's life, else the upper end of its bucket.
+    /// The longest wait, ns: exact if it is the longest in the task's life, else the upper end of its bucket.
     pub max_ns: u64,
-    /// Their sum by cause.
+    /// Sum of the waits by cause.
     pub by_cause: ByCause,
-    /// Their distribution.
+    /// Distribution of the waits.
     pub hist: Hist,
 }
 
@@ -162,8 +162,8 @@ impl Wait {
     pub(crate) fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
-            // An exited task's longest wait may be from before the interval: it counts only if this histogram reaches that
-            // far.
+            // An exited task's longest wait may be from before the interval. It counts only if this histogram has waits of
+            // that length.
             Some(highest) if max_now_ns > max_before_ns && max_now_ns <= highest.max(LAST_LOW_NS) => {
                 max_now_ns
             }
@@ -202,8 +202,8 @@ impl Interval {
     /// rows.
     ///
     /// A task that is only in `b` counts from its start if it started after `a`, and from its move if it moved to another
-    /// cgroup after `a`. Otherwise it has no reading for this interval and is left out. So is a task whose counters went
-    /// backwards.
+    /// cgroup after `a`. Otherwise the task has no reading for this interval and is left out. A task with a counter that
+    /// decreased is left out, too.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let mut earlier = sum::earlier(&a.tasks, |task| task.serial);

@@ -141,7 +141,7 @@ pub enum TaskWait<'a> {
     None(&'a RawValue),
 }
 
-/// The objects of all tasks, each created when it is written. All at once would allocate megabytes in every interval.
+/// The objects of all tasks. Each object is created when it is written, because all objects at once would take megabytes.
 pub struct TaskObjects<'a> {
     interval: &'a Interval,
     /// One per task, or empty.

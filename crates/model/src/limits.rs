@@ -21,7 +21,7 @@ pub struct CgroupReading {
     pub quota_us: Option<u64>,
     /// Length of a period, µs, also without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
-    /// CPU time that the cgroup may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    /// Unused CPU time that the cgroup may save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,
     /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
     ///
@@ -111,7 +111,7 @@ counters!(
 
 impl Interval {
     /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created again,
-    /// the limits are those of the later one.
+    /// these are the limits of the later cgroup.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
         self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
     }
@@ -129,7 +129,7 @@ pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -
 
 /// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`.
 ///
-/// As the kernel converts (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
+/// Converts like the kernel (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
 /// nearest, at least 1 and at most 10000.
 pub fn weight_of_shares(shares: u64) -> u64 {
     (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_of_a_quota_in_cpus_need_both_numbers() {
+    fn a_quota_in_cpus_needs_quota_and_period() {
         let with = |quota_us, period_us| CgroupReading { quota_us, period_us, ..Default::default() };
         assert_eq!(with(Some(250_000), Some(100_000)).quota_cores(), Some(2.5));
         assert_eq!(with(Some(250_000), None).quota_cores(), None);
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn the_counters_of_a_cgroup_made_after_the_first_reading_count_from_its_beginning() {
+    fn the_counters_of_a_new_cgroup_count_from_0() {
         let made =
             |made_after_ns| CgroupReading { id: 7, made_after_ns, nr_periods: Some(5), ..Default::default() };
         let periods = |a: &[CgroupReading], b: CgroupReading| between(a, &[b], 100)[0].nr_periods;
         assert_eq!(periods(&[], made(Some(100))), Some(5));
-        assert_eq!(periods(&[], made(Some(99))), None, "it may have been there");
+        assert_eq!(periods(&[], made(Some(99))), None, "the cgroup may be older");
         assert_eq!(periods(&[], made(None)), None);
         assert_eq!(periods(&[made(None)], made(Some(100))), Some(0));
     }

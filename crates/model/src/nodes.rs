@@ -25,7 +25,7 @@ pub struct CpuInterval {
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
     pub wait: Option<Wait>,
-    /// Tasks that moved here from another node, by that node; `None` as for `wait`.
+    /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
     pub came_from: Option<ByNode>,
 }
 
@@ -115,9 +115,9 @@ pub struct NodeGroup {
     pub wait: Wait,
     /// Average number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
-    /// Number of moves of tasks to this node from another one.
+    /// Number of moves of tasks to this node from other nodes.
     pub migrations_in: Option<u64>,
-    /// Number of moves of tasks from this node to another one.
+    /// Number of moves of tasks from this node to other nodes.
     pub migrations_out: Option<u64>,
     /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
@@ -166,8 +166,8 @@ impl Interval {
         nodes.into_values().collect()
     }
 
-    /// Each CPU with the waits that ended on it. If waits are not counted by CPU: the waits of the tasks that were last on
-    /// it.
+    /// Each CPU with the waits that ended there. If waits are not counted by CPU: the waits of the tasks that were last on this
+    /// CPU.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -232,7 +232,7 @@ impl Interval {
         };
     }
 
-    /// Where the memory of the selected tasks lies: that of processes if it was read, else that of the cgroup.
+    /// Where the memory of the selected tasks lies. This is the memory of processes if it was read, else that of the cgroup.
     fn target_memory(&self) -> Option<ByNode> {
         if !self.memory.is_empty() {
             return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
@@ -268,7 +268,7 @@ impl Interval {
         }
     }
 
-    /// Uses the busy time of CPUs for the whole host, which includes exited tasks, and the run time of tasks for a selection.
+    /// Uses the busy time of CPUs for the whole host, which includes exited tasks. For a selection, uses the run time of tasks.
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
@@ -362,7 +362,7 @@ fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
     Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
 }
 
-/// The node of all CPUs, if they are all on the same one.
+/// The node of all CPUs, if all CPUs are on the same node.
 pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
     let node = cpus.first()?.node?;
     cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)

@@ -59,7 +59,7 @@ pub struct Placement {
     ///
     /// The kernel returns the affinity mask within the cpuset, limited to online CPUs.
     pub cpus_allowed: Option<Arc<str>>,
-    /// The cpuset that narrows `cpus_allowed`. If `cpus_allowed` is known and this is `None`, no cpuset does.
+    /// The cpuset that narrows `cpus_allowed`. If `cpus_allowed` is known and this is `None`, no cpuset narrows it.
     pub cpuset: Option<Arc<Cpuset>>,
 }
 
@@ -80,7 +80,7 @@ pub struct ProcessMemory {
     pub tgid: u32,
     /// Resident bytes by node, ascending by node. Pages shared by several processes count in each.
     pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by the memory policy of their mapping, as the kernel writes it (`default`, `bind:1`, `interleave:0-1`),
+    /// The same bytes by the memory policy of their mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`),
     /// the largest first.
     pub policies: Vec<(Arc<str>, u64)>,
 }

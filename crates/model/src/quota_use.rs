@@ -21,7 +21,7 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// Creates it from two readings of one cgroup; without an earlier reading, the cgroup was created in between.
+    /// Creates the value from two readings of one cgroup. If there is no earlier reading, the cgroup was created in between.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| CgroupReading {
             id: after.id,
@@ -62,11 +62,11 @@ impl QuotaUse {
 /// Where CPU time went: user mode or kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Many times as long in user mode as in the kernel: the program computes.
+    /// Much longer in user mode than in the kernel: the program computes.
     CpuBound,
     /// Longer in the kernel than in user mode.
     InKernel,
-    /// Neither.
+    /// Neither of the two.
     Mixed,
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_new_began_at_nothing_and_what_is_not_known_stays_so() {
+    fn a_new_cgroup_counts_from_0_and_unknown_counters_stay_unknown() {
         let after = CgroupReading { usage_ns: None, ..reading([0; 3], [4, 1], 50) };
         let quota = QuotaUse::new("/new".into(), None, after);
         assert_eq!((quota.delta.nr_periods, quota.delta.throttled_ns), (Some(4), Some(50_000)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_modes_tell_what_it_did() {
+    fn the_times_in_user_mode_and_in_the_kernel_decide_the_mode() {
         assert_eq!(mode(0, 0), None);
         assert_eq!(mode(5, 1), Some(Mode::CpuBound));
         assert_eq!(mode(49, 10), Some(Mode::Mixed));

@@ -12,7 +12,7 @@ use crate::{
 
 /// Replaces characters that control a terminal or change the order of displayed text.
 ///
-/// Any user can name a thread, a cgroup or a file, and a recording may come from anybody.
+/// Any user can name a thread, a cgroup or a file, and a recording may come from any source.
 pub fn printable(text: &str) -> Arc<str> {
     if !text.contains(steers) {
         return text.into();
@@ -104,8 +104,8 @@ pub struct TaskReading {
     pub comm: Arc<str>,
     /// Start, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started there, or was there before
-    /// cgscope.
+    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or was there
+    /// before cgscope started.
     ///
     /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
     pub moved_ns: Option<u64>,
@@ -148,7 +148,7 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to these.
+    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to real-time tasks.
     pub fn realtime(self) -> Option<&'static str> {
         match self.policy {
             1 => Some("SCHED_FIFO"),
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_neither_steer_a_terminal_nor_turn_its_text_around() {
+    fn names_cannot_control_a_terminal_or_reverse_its_text() {
         for steering in [
             '\x07', '\x1b', '\t', '\n', '\u{7f}', '\u{85}', '\u{9b}', '\u{61c}', '\u{200e}', '\u{200f}',
             '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
+    fn a_name_ends_at_its_first_nul_and_need_not_be_utf8() {
         assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
         assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
         assert_eq!(&*comm(b"a\x1b[2Jb\0xxxxxxxxx"), "a\u{fffd}[2Jb", "a name must not steer a terminal");

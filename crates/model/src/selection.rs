@@ -62,7 +62,7 @@ impl Selector {
     }
 }
 
-/// Parses one value into the selection, or returns why it cannot.
+/// Parses one value into the selection, or returns the error message.
 pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
 
 /// All selectors, in the order of the help.
@@ -167,7 +167,7 @@ impl Selection {
         if words.is_empty() { "whole host".into() } else { words.join(", ") }
     }
 
-    /// Replaces characters that control a terminal: a recording may come from anybody.
+    /// Replaces characters that control a terminal: a recording may come from any source.
     #[must_use]
     pub fn printable(self) -> Self {
         let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
@@ -186,7 +186,7 @@ impl Selection {
     }
 }
 
-/// Removes what the source did not: applies all selectors except ids.
+/// Applies all selectors except ids, which the source has already applied.
 #[derive(Clone, Debug)]
 pub struct SelectionFilter {
     selection: Selection,
@@ -242,7 +242,7 @@ impl SelectionFilter {
 
     /// Removes everything from the interval that is not selected.
     ///
-    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU cover all
+    /// Exited tasks are known only by cgroup, so a selection by name, CPU or node leaves them out. Waits by CPU cover all
     /// followed tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
     /// selected CPUs and nodes themselves stay.
     fn apply(&self, interval: &mut Interval) {
@@ -279,7 +279,7 @@ fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
     chosen.is_empty() || number.is_some_and(|number| chosen.contains(&number))
 }
 
-/// Removes the work of exited threads: it is known only by process, not by thread.
+/// Removes the work of exited threads, because this work is known only by process, not by thread.
 fn leave_out_gone(interval: &mut Interval) {
     for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
         if accounts.gone != Gone::default() {
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ancestors_are_what_a_path_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
+        fn the_ancestors_of_a_path_are_the_paths_it_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
             let is_ancestor = path_and_ancestors(&path).any(|at| at == root);
             prop_assert_eq!(is_ancestor, is_at_or_below(&path, &root));
             prop_assert!(path_and_ancestors(&path).last() == Some("/"));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_is_said_in_words() {
+    fn a_selection_is_described_in_words() {
         let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
         assert_eq!(selection.words(), "process 1,2, cgroup /a");
         assert_eq!(Selection::default().words(), "whole host");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_of_a_selection_is_read_back_also_where_it_has_no_unit() {
+    fn a_stored_selection_is_read_back_even_without_a_unit() {
         let selection = Selection { unit: Some("a.service".into()), ..Selection::default() };
         let written = serde_json::to_string(&selection).unwrap();
         assert_eq!(serde_json::from_str::<Selection>(&written).unwrap(), selection);

@@ -1,8 +1,8 @@
 //! Samples that a reader skips.
 //!
-//! When a task exits, the kernel side adds to the exited tasks of its cgroup only what it had not reported yet. So a reader
-//! that skips Samples misses what the skipped ones reported of tasks that exited or moved since, and of cgroups that were
-//! removed. [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
+//! When a task exits, the kernel side adds only its unreported work to the exited tasks of its cgroup. So a reader that skips
+//! Samples misses work that only the skipped Samples report: that of tasks that exited or moved since, and of removed cgroups.
+//! [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -30,7 +30,7 @@ fn missing<T: Clone>(before: &[T], now: &[T], key: impl Fn(&T) -> u64) -> Vec<T>
 
 /// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
 ///
-/// Accounts are left out: only readers of every Sample request them.
+/// Accounts are left out, because only readers of every Sample request accounts.
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
@@ -89,7 +89,7 @@ impl ExitedSums {
 impl Skipped {
     /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`.
     ///
-    /// A reader of the Sample right before has the last readings of tasks; but the exited tasks of a cgroup may later count
+    /// A reader that has the previous Sample has the last readings of tasks. But the exited tasks of a cgroup may later count
     /// from 0 again.
     pub fn concerns(ended: &Sample, number: u64, since: u64) -> bool {
         number > since + 1 || !ended.exited.is_empty()
@@ -114,7 +114,7 @@ impl Skipped {
             }
         }
         for exited in &ended.exited {
-            // Added whole: the reader subtracts the part it already has.
+            // Adds the whole sum, because the reader subtracts the part that it already has.
             self.take(exited.clone(), ended);
         }
     }

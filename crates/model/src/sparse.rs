@@ -48,7 +48,7 @@ impl<const N: usize> Sparse<N> {
         Some(Self(known)).filter(Self::is_valid)
     }
 
-    /// True if every cell exists, is in order and is not zero: data from a file may break this.
+    /// True if every cell exists, is in order and is not zero. Data from a file may break these rules.
     pub fn is_valid(&self) -> bool {
         self.0.windows(2).all(|pair| pair[0].0 < pair[1].0)
             && self.0.iter().all(|(cell, count)| usize::from(*cell) < N && *count != 0)
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sum_in_the_making_is_the_sum(
+        fn an_accumulator_gives_the_sum(
             parts in prop::collection::vec(prop::collection::btree_map(0u32..240, 1..u64::MAX, 0..9), 0..6),
         ) {
             let parts: Vec<_> = parts.into_iter().filter_map(Sparse::<240>::from_cells).collect();
@@ -179,7 +179,7 @@ mod tests {
         }
 
         #[test]
-        fn advancing_is_adding_what_each_counter_rose_by(
+        fn advancing_adds_the_increase_of_each_counter(
             steps in prop::collection::vec(prop::collection::btree_map(0usize..70, any::<u32>(), 0..9), 0..6),
         ) {
             let (mut counters, mut sums) = ([0u32; 70], [0u64; 70]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_may_hold_is_checked() {
+    fn cells_from_a_file_are_checked() {
         assert!(Sparse::<240>(vec![(3, 1), (7, 2)]).is_valid());
         assert!(!Sparse::<240>(vec![(7, 1), (3, 2)]).is_valid());
         assert!(!Sparse::<240>(vec![(240, 1)]).is_valid());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_each_cell() {
+    fn each_cell_is_summed() {
         let cells = |cells: &[(u8, u64)]| Sparse::<240>(cells.to_vec());
         let sum = |a: &[(u8, u64)], b: &[(u8, u64)]| {
             let mut sum = cells(a);

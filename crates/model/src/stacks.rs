@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buried_are_one_for_each_stack() {
+    fn exited_threads_are_merged_by_stack() {
         let mut stacks =
             vec![stack(0, 5, 1), stack(1, 5, 10), stack(2, 5, 20), stack(3, 6, 40), stack(4, 5, 80)];
         bury(&mut stacks, |serial| serial == 4);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_counts_what_came_since() {
+    fn a_stack_counts_the_increase() {
         let a = [stack(1, 5, 100), stack(1, 7, 40), stack(3, 5, 8)];
         let b = [stack(1, 5, 130), stack(1, 6, 20), stack(1, 7, 40), stack(2, 5, 1)];
         let came: Vec<_> =

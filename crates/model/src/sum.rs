@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_stays_at_the_largest_number_and_takes_what_is_known() {
+    fn a_sum_stays_at_the_largest_number_and_skips_unknown_parts() {
         let mut sum = 3;
         add(&mut sum, u64::MAX);
         assert_eq!((sum, total([u64::MAX, 1, 7]), total([])), (u64::MAX, u64::MAX, 0));

@@ -6,9 +6,9 @@ cgscope_layout::named! {
     /// The state of a task. The crates that read the kernel's state bits map them to these states.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskState (letter, name) {
-        /// As `/proc/PID/stat` writes it, and ps and psn print it.
+        /// The letter in `/proc/PID/stat`, which ps and psn print.
         letter: char,
-        /// As `/proc/PID/status` names it.
+        /// The name in `/proc/PID/status`.
         name: &'static str,
     }
 
@@ -26,9 +26,9 @@ cgscope_layout::named! {
     Traced = 't', "tracing stop";
     /// P: a kernel thread that must not run, for example that of an offline CPU.
     Parked = 'P', "parked";
-    /// Z: has exited, and its parent has not waited for it.
+    /// Z: has exited, and the parent has not waited for the exit yet.
     Zombie = 'Z', "zombie";
-    /// X: has exited, and nobody will wait for it.
+    /// X: has exited, and no process will wait for the exit.
     Dead = 'X', "dead";
 }
 

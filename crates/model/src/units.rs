@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_thing_has_no_plural() {
+    fn a_count_of_one_has_no_plural() {
         assert_eq!(count(1, "thread"), "1 thread");
         assert_eq!(count(20, "thread"), "20 threads");
         assert_eq!(count(2, "process"), "2 processes");
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_time_beside_another_is_told_in_times_or_percent() {
+    fn a_ratio_of_times_is_written_in_times_or_percent() {
         assert_eq!(as_long(263, 120).as_deref(), Some("2.2 times as long"));
         assert_eq!(as_long(1, 8).as_deref(), Some("12.5% as long"));
         assert_eq!(as_long(1, 0), None);
     }
 
     #[test]
-    fn nothing_is_a_share_of_nothing() {
+    fn a_share_of_zero_is_none() {
         assert_eq!(percent(0, 0), None);
         assert_eq!(percent(1, 4), Some(25.0));
         assert_eq!(per_second(3, 0), None);

@@ -9,7 +9,7 @@ pub struct WallTime {
     pub on_cpu_ns: u64,
     /// Runnable but not running, by cause: completed waits and unfinished ones.
     pub waited: ByCause,
-    /// Off the CPU without waiting for one, by state; `None`: unknown.
+    /// Blocked, by state; `None`: unknown.
     pub blocked: Option<ByState>,
 }
 
@@ -18,7 +18,7 @@ impl WallTime {
     pub fn new(group: &Group) -> Self {
         let mut waited = group.wait.by_cause;
         waited.add(&group.pending_by_cause);
-        // Preempted on the way to sleep: the kernel does not count these waits, and their cause was not recorded.
+        // The kernel does not count waits of tasks that were preempted on the way to sleep. Their cause was not recorded.
         waited.add(&ByCause::only(Cause::Unattributed, group.totals.unstamped_ns));
         let blocked = group.accounts.and_then(|accounts| accounts.blocked);
         Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }
@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_nothing_counts_twice(
+        fn all_time_is_counted_once(
             ran in 0..1u64 << 50,
             waited in any_by_cause(),
             pending in any_by_cause(),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_part() {
+    fn unknown_time_is_not_a_part() {
         let time = WallTime::new(&group(
             5,
             ByCause::only(Cause::Unattributed, 2),

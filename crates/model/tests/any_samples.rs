@@ -1,4 +1,4 @@
-//! Any two Samples that follow the rules of a file go through every computation without a panic.
+//! No computation panics on any two Samples that a recording may hold.
 
 mod any;
 
@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn any_two_samples_go_through_everything(a in sample(), b in sample(), cpus in option::of(0..9u32)) {
+    fn every_computation_accepts_any_two_samples(a in sample(), b in sample(), cpus in option::of(0..9u32)) {
         let host = Host { cpus, whole: true };
         let intervals =
             [Interval::between(&a, &b), Interval::between(&nothing_before(&a), &a), Interval::between(&b, &b)];
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn any_samples_are_compared(samples in vec(sample(), 4), cpus in option::of(0..9u32)) {
+    fn diff_accepts_any_samples(samples in vec(sample(), 4), cpus in option::of(0..9u32)) {
         let host = Host { cpus, whole: true };
         let side = |samples: &[Sample]| {
             let mut side = Side::default();
@@ -64,7 +64,7 @@ proptest! {
 }
 
 #[test]
-fn sums_of_absurd_figures_stay_at_the_largest_number() {
+fn sums_that_overflow_stay_at_the_largest_number() {
     let task = |serial| TaskReading {
         serial,
         tid: 1,

@@ -1,6 +1,6 @@
 //! Properties of `Interval::between` over random histories of a host.
 //!
-//! Tasks start, wait, are read and exit. A simulated kernel side hands over unreported waits on exit.
+//! Tasks start, wait, are read and exit. When a task exits, a simulated kernel side reports its unreported waits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ enum Event {
     Birth {
         cgroup: u64,
     },
-    /// The task with this number (modulo the living tasks) waits for `ns`.
+    /// The living task with this number (modulo their count) waits for `ns`.
     Wait {
         task: usize,
         ns: u64,
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cgroup_holds_all_below_it_and_the_root_holds_everything(events in prop::collection::vec(event(), 0..120)) {
+    fn a_cgroup_includes_all_below_it_and_the_root_includes_everything(events in prop::collection::vec(event(), 0..120)) {
         let (samples, _) = samples(&events);
         for interval in intervals(&samples) {
             let groups = interval.by_cgroup();
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn counters_that_went_backwards_are_no_reading(events in prop::collection::vec(event(), 1..60)) {
+    fn a_counter_that_decreases_gives_no_reading(events in prop::collection::vec(event(), 1..60)) {
         // In the wrong order, every task that waited or is new has no reading; no reading is negative.
         let (samples, _) = samples(&events);
         let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
@@ -248,7 +248,7 @@ proptest! {
 }
 
 #[test]
-fn a_task_that_went_while_it_waited_waits_no_more_at_the_end() {
+fn a_task_that_exits_while_it_waits_does_not_wait_at_the_end() {
     let mut host = Host::default();
     let empty = host.read();
     host.apply(&Event::Birth { cgroup: 1 });
@@ -262,7 +262,7 @@ fn a_task_that_went_while_it_waited_waits_no_more_at_the_end() {
 }
 
 #[test]
-fn what_a_task_did_last_stands_and_of_one_that_went_it_is_not_known() {
+fn a_task_has_its_last_state_and_an_exited_task_has_none() {
     let mut host = Host::default();
     let empty = host.read();
     host.apply(&Event::Birth { cgroup: 1 });
@@ -293,7 +293,7 @@ fn what_a_task_did_last_stands_and_of_one_that_went_it_is_not_known() {
 }
 
 #[test]
-fn a_task_that_was_there_before_and_is_first_read_now_has_no_reading_yet() {
+fn the_first_reading_of_an_older_task_gives_no_figures() {
     let mut host = Host::default();
     host.apply(&Event::Birth { cgroup: 1 });
     host.apply(&Event::Wait { task: 0, ns: 7_000 });
@@ -303,7 +303,7 @@ fn a_task_that_was_there_before_and_is_first_read_now_has_no_reading_yet() {
 }
 
 #[test]
-fn the_buried_have_their_figures_with_their_cgroup() {
+fn figures_of_merged_tasks_stay_with_their_cgroup() {
     let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(60, 8, round));
     let mut whole = Appended::default();
     (1..4).for_each(|round| whole.push(Interval::between(&sample(round), &sample(round + 1))));
@@ -318,7 +318,7 @@ fn the_buried_have_their_figures_with_their_cgroup() {
     assert_eq!((whole.tasks.len(), buried.tasks.len()), (60, 30));
     let (all, rest) = (whole.total(), buried.total());
     assert_eq!((all.totals, all.wait, all.accounts), (rest.totals, rest.wait, rest.accounts));
-    assert_eq!(all.exited, rest.exited, "nobody died");
+    assert_eq!(all.exited, rest.exited, "no task exited");
     for (path, group) in whole.by_cgroup() {
         let same = &buried.by_cgroup()[&path];
         assert_eq!((group.totals, group.accounts), (same.totals, same.accounts), "{path:?}");

@@ -1,4 +1,4 @@
-//! A task that moves between cgroups: each cgroup gets the work that was done in it, compared with a plain sum.
+//! When a task moves between cgroups, each cgroup gets the work that was done in it. A plain sum is the reference.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,7 +25,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Kernel {
     ran_ns: u64,
-    /// The run time that was reported, or handed over since.
+    /// The run time that was reported or added to exited tasks.
     told_ns: u64,
     base_ns: u64,
     moved_ns: Option<u64>,
@@ -88,7 +88,7 @@ fn by_cgroup(interval: &Interval) -> BTreeMap<u64, u64> {
 
 proptest! {
     #[test]
-    fn each_cgroup_has_what_the_task_did_in_it(steps in steps()) {
+    fn each_cgroup_gets_the_work_that_was_done_in_it(steps in steps()) {
         let mut kernel = Kernel { cgroup: 1, serial: 100, ..Kernel::default() };
         let mut last = kernel.read();
         let (mut whole, mut interval, mut plain) = (Interval::default(), BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());

@@ -13,7 +13,7 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Few names, so that many paths are nested; some appear twice, some do not begin at the root.
+/// Paths made of few different names, so that many paths are nested. Some paths appear twice, and some do not begin at the root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }
@@ -67,7 +67,7 @@ fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
         let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;
         Some((at.clone(), limits.quota_cores()?))
     });
-    // If equal, the ancestor's. The length of a path does not tell: "" and "a" are below "/".
+    // If two are equal, the ancestor's. The length of a path does not show which is the ancestor: "" and "a" are below "/".
     let depth = |path: &str| path_and_ancestors(path).count();
     quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| depth(&a.0).cmp(&depth(&b.0))))
 }
@@ -99,7 +99,7 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Checks that each node is where its path says, with its tasks and pairs.
+/// Checks that each node is at the place of its path and has its tasks and pairs.
 fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     for (at, node) in tree.nodes().iter().enumerate() {
@@ -136,21 +136,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn each_node_is_what_the_interval_says_of_its_path(intervals in intervals()) {
+    fn each_node_agrees_with_the_interval(intervals in intervals()) {
         intervals.iter().try_for_each(agree)?;
     }
 
     #[test]
-    fn each_node_is_where_its_path_says(intervals in intervals()) {
+    fn each_node_is_at_the_place_of_its_path(intervals in intervals()) {
         intervals.iter().try_for_each(is_in_order)?;
     }
 }
 
 #[test]
-fn a_large_host_is_a_tree() {
+fn the_tree_of_a_large_host_is_correct() {
     let interval = Interval::between(&host(600, 120, 1), &host(600, 120, 2));
     agree(&interval).expect("the tree and the interval agree");
-    is_in_order(&interval).expect("each node is where its path says");
+    is_in_order(&interval).expect("each node is at the place of its path");
     let tree = Tree::new(&interval);
     let root = &tree.nodes()[0];
     assert_eq!((root.name(), root.depth, root.parent), ("/", 0, None));
@@ -161,7 +161,7 @@ fn a_large_host_is_a_tree() {
 }
 
 #[test]
-fn nothing_is_no_tree() {
+fn an_empty_interval_has_an_empty_tree() {
     let tree = Tree::new(&Interval::default());
     assert_eq!((tree.nodes().len(), tree.find("/"), tree.unknown), (0, None, None));
 }

@@ -1,4 +1,4 @@
-//! Selects which of the threads that are read are counted.
+//! Selects the threads to count, from all threads that are read.
 
 use std::collections::{HashMap, HashSet};
 

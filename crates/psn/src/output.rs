@@ -23,8 +23,8 @@ impl Rounds {
         let title = if self.all_states { "Threads" } else { "Active Threads" };
         writeln!(out, "=== {title} {}\n", "=".repeat(width.saturating_sub(title.len() + 5)))?;
         if lines.is_empty() {
-            let states = if self.all_states { "" } else { " that was not asleep: -a shows all" };
-            writeln!(out, "no thread was seen{states}")?;
+            let active = "no active thread was seen; use -a to see all threads";
+            writeln!(out, "{}", if self.all_states { "no thread was seen" } else { active })?;
         } else {
             writeln!(out, "{}", line(&titles, &widths, &is_number))?;
             writeln!(out, "{}", "-".repeat(width))?;
@@ -52,14 +52,14 @@ impl Rounds {
         writeln!(out, "\nsamples: {rounds} (expected: {})", self.expected)?;
         writeln!(
             out,
-            "total processes: {}, threads: {}; looked at: {:.0} threads a sample",
+            "total processes: {}, threads: {}; threads read per sample: {:.0}",
             self.table.processes,
             self.table.threads,
             self.table.per_round(self.looked_at)
         )?;
         writeln!(
             out,
-            "runtime: {}, own CPU time: {} a sample; {}; mode: {}",
+            "runtime: {}, own CPU time: {} per sample; {}; mode: {}",
             duration(self.duration_ns()),
             duration(self.table.per_round(self.cpu_ns) as u64),
             text::loss_line(&self.losses),

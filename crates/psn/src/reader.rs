@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_the_name_that_comes_first() {
+    fn the_first_name_of_a_user_counts() {
         let users = users("root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:/bin/sh\nbad\nwww:x:33:33::/:\n");
         assert_eq!(users.get(&0).map(|name| &**name), Some("root"));
         assert_eq!(users.get(&33).map(|name| &**name), Some("www"));
@@ -298,12 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_a_file_and_a_command_line() {
+    fn this_process_has_an_executable_and_a_command_line() {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
-        assert!(!processes.known.contains_key(&pid), "not met");
+        assert!(!processes.known.contains_key(&pid), "the process has not been read");
         processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
-        let expected = std::env::current_exe().expect("it is there");
+        let expected = std::env::current_exe().expect("the executable");
         assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
         assert!(processes.known[&pid].cmdline.is_some());
     }

@@ -14,7 +14,7 @@ use cgscope_model::{
 use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
-/// Reading takes at most one part in `SHARE` of the time. Nothing else limits a thread under SCHED_FIFO.
+/// Reading takes at most 1 / `SHARE` of the time. Nothing else limits the CPU time of a thread under SCHED_FIFO.
 const SHARE: u64 = 10;
 /// Longer rounds are read without SCHED_FIFO, because audio and networking would miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
@@ -27,15 +27,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule of `hz` rounds a second. Without a duration, it ends with the command if there is one, else after the
-    /// default.
+    /// Creates a schedule of `hz` rounds a second. Without a duration, the schedule ends with the command, or after the
+    /// default duration if there is no command.
     pub fn new(hz: f64, duration: Option<Duration>, has_command: bool) -> Self {
         let duration = duration.or((!has_command).then_some(DEFAULT_DURATION));
         Self { period: Duration::from_secs_f64(1.0 / hz), duration }
     }
 
-    /// Returns when a round is due, since the start: at a random moment of its period. Rounds at equal distances would be in step
-    /// with events of the same rate, such as quotas that are refilled every 100 ms.
+    /// Returns the time from the start to a round. A round is due at a random moment of its period. Rounds at equal distances
+    /// would be in step with events of the same rate, such as quotas that are refilled every 100 ms.
     fn due(self, round: u64, random: f64) -> Duration {
         self.period.mul_f64(round as f64 + random)
     }
@@ -98,8 +98,8 @@ impl Rounds {
         (self.skipped != 0).then(|| {
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
             format!(
-                "{} of {} were left out: one takes {a_round}, and looking may take {}% of the time at most \
-                 (--hz with fewer a second leaves none out)",
+                "{} of {} were skipped: one takes {a_round}, and reading may take at most {}% of the time \
+                 (use a lower --hz to skip none)",
                 self.skipped,
                 count(self.expected, "sample"),
                 100 / SHARE,
@@ -204,9 +204,9 @@ impl Sampling {
     }
 }
 
-/// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Otherwise it waits until the thread on the CPU
-/// blocks or has used up its time slice, and then finds that thread off the CPU. On a busy host, a thread that had its CPU for 55
-/// % of the time was seen there in 45 % of the rounds.
+/// Makes this thread run as soon as it wakes (SCHED_FIFO), if the host allows it. Without SCHED_FIFO, this thread waits until
+/// the thread on the CPU blocks or has used up its time slice, and then sees that thread off the CPU. On a busy host, a thread
+/// that was on its CPU for 55 % of the time was seen there in only 45 % of the rounds.
 struct RunAtOnce {
     is_kept: bool,
 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_takes_a_tenth_of_the_time_at_most() {
+    fn reading_takes_at_most_a_tenth_of_the_time() {
         let pace = Schedule::new(20.0, None, true);
         // Each case: ms per reading, and how many of 1,000 rounds are read. 25 ms are a tenth of five periods.
         for (look_ms, expected) in [(4, 1_000), (5, 1_000), (6, 833), (25, 200), (700, 8)] {
@@ -277,16 +277,16 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_were_left_out_are_told() {
+    fn skipped_samples_are_reported() {
         let rounds =
             |skipped| Rounds { skipped, expected: 100, cpu_ns: 40 * 12_000_000, ..crate::tests::rounds(40) };
         assert_eq!(rounds(0).skipped_words(), None);
         let said = rounds(60).skipped_words().unwrap();
-        assert!(said.starts_with("60 of 100 samples were left out: one takes 12.0ms, and "), "{said}");
+        assert!(said.starts_with("60 of 100 samples were skipped: one takes 12.0ms, and "), "{said}");
     }
 
     #[test]
-    fn whoever_looks_for_long_is_as_others() {
+    fn long_rounds_run_without_sched_fifo() {
         // SAFETY: no preconditions.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn five_seconds_are_usual_and_a_command_is_waited_for() {
+    fn the_default_is_five_seconds_or_until_the_command_ends() {
         assert_eq!(Schedule::new(20.0, None, false).duration, Some(DEFAULT_DURATION));
         assert_eq!(Schedule::new(20.0, None, true).duration, None);
         let asked = Some(Duration::from_secs(1));

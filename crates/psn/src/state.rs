@@ -54,7 +54,7 @@ impl ThreadState {
         }
     }
 
-    /// Whether the thread does something, or is kept from it: the states that psn shows by default.
+    /// Whether the thread does something, or wants to but cannot. psn shows these states by default.
     pub const fn is_active(self) -> bool {
         !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
     }
@@ -71,14 +71,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_state_has_a_name_and_words_of_its_own() {
+    fn every_state_has_its_own_name_and_words() {
         let names: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.name()).collect();
         let words: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.words()).collect();
         assert_eq!((names.len(), words.len()), (ThreadState::ALL.len(), ThreadState::ALL.len()));
     }
 
     #[test]
-    fn of_the_letter_alone_the_letter_is_kept() {
+    fn a_state_from_a_letter_keeps_the_letter() {
         for state in TaskState::ALL.iter().copied() {
             assert_eq!(ThreadState::of_letter(Some(state)).letter(), state.letter());
         }

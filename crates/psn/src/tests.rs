@@ -57,18 +57,18 @@ fn the_table_is_as_psn_prints_it() {
 }
 
 #[test]
-fn the_object_has_the_same() {
+fn the_json_object_has_the_same_figures() {
     let json = written(|out| rounds(99).write_json(out).unwrap());
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
 }
 
 #[test]
-fn that_nothing_was_seen_is_said() {
+fn an_empty_table_reports_that_no_thread_was_seen() {
     let mut rounds = rounds(99);
     rounds.table.rows.clear();
     let active = written(|out| rounds.write_text(out).unwrap());
-    assert!(active.contains("no thread was seen that was not asleep: -a shows all\n"), "{active}");
+    assert!(active.contains("no active thread was seen; use -a to see all threads\n"), "{active}");
     rounds.all_states = true;
     let all = written(|out| rounds.write_text(out).unwrap());
     assert!(all.starts_with("=== Threads ===") && all.contains("no thread was seen\n"), "{all}");
@@ -93,7 +93,7 @@ impl ThreadNames for Host {
 }
 
 #[test]
-fn threads_that_were_not_asked_for_are_left_out() {
+fn threads_outside_the_selection_are_left_out() {
     let reading = |cpu, cgroup_id, name: &[u8]| {
         let mut comm = [0; 16];
         comm[..name.len()].copy_from_slice(name);

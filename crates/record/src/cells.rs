@@ -190,7 +190,7 @@ pub(crate) trait Field: Sized {
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-/// Implements [`Field`] for types that are a single number: the kind of column, the number of a value, and the value of a number.
+/// Implements [`Field`] for types that are a single number: the kind of column, and the conversions from and to a number.
 macro_rules! single_numbers {
     ($($type:ty: $kind:ident, $number:ident,
        |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(
@@ -222,7 +222,7 @@ single_numbers! {
     bool: Number, number, |value, _| (*value).into(), |number, _| value_at(number, [false, true]);
     Option<u64>: Optional, optional, |value, _| *value, |number, _| Some(number);
     Option<u32>: Optional, optional, |value, _| value.map(u64::from), |number, _| number.map(u32::try_from).transpose().ok();
-    // As its bits. The bits of `NONE` are a NaN that no arithmetic produces.
+    // Stored as the bits of the float. The bits of `NONE` are a NaN that no arithmetic produces.
     Option<f64>: Optional, optional, |value, _| value.map(f64::to_bits), |number, _| Some(number.map(f64::from_bits));
     Arc<str>: Text, number, |text, texts| texts.number(text), |number, row| row.text(number);
     Option<Arc<str>>: OptionalText, optional, |text, texts| text.as_ref().map(|text| texts.number(text)),
@@ -232,7 +232,7 @@ single_numbers! {
         };
 }
 
-/// Amounts by an ascending number.
+/// Amounts by number. The numbers ascend.
 impl Field for Vec<Cell> {
     fn columns(columns: &mut Columns) {
         columns.one(ColumnKind::List);

@@ -42,7 +42,7 @@ impl Outgoing {
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
         let kind = self.0.append_frame(sample, &mut out);
-        // There may be many encoders with as many rows, of which only one encodes at a time.
+        // Many encoders with many rows may exist, but only one of them encodes at a time.
         self.0.release();
         Ok((out, kind? == kind::KEY))
     }
@@ -144,7 +144,7 @@ fn json<T: DeserializeOwned>(payload: &[u8]) -> io::Result<T> {
 }
 
 fn no_sense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what came makes no sense")
+    io::Error::new(io::ErrorKind::InvalidData, "the received data is invalid")
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_comes_in() {
+    fn sent_messages_are_received() {
         let header = Header { hostname: "node7".into(), ..Header::default() };
         let mut bytes = Outgoing::opening(&header).unwrap();
         let mut out = Outgoing::new().unwrap();
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(incoming.header().hostname, "node7");
         for sample in samples() {
             let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else {
-                panic!("a Sample")
+                panic!("a sample")
             };
             assert_eq!(*got, sample);
         }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_and_so_is_what_makes_no_sense() {
+    fn a_refusal_is_returned_and_invalid_data_is_an_error() {
         let refusal = Outgoing::refusal(&"too many").unwrap();
         assert_eq!(Incoming::open::<String>(refusal.as_slice()).unwrap().unwrap_err(), "too many");
         assert!(matches!(Incoming::open::<String>(&b"HTTP/1.1 400"[..]), Err(ReadError::Foreign)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_later_reads_from_a_key_frame_on() {
+    fn a_later_reader_starts_at_a_key_frame() {
         let mut out = Outgoing::new().unwrap();
         let _ = out.sample(&samples()[0]).unwrap();
         out.start_anew();
@@ -206,7 +206,7 @@ mod tests {
         assert!(is_key);
         let bytes = [Outgoing::opening(&Header::default()).unwrap(), frame].concat();
         let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
-        let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else { panic!("a Sample") };
+        let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else { panic!("a sample") };
         assert_eq!(*got, samples()[1]);
     }
 }

@@ -15,20 +15,20 @@ pub enum ReadError {
     #[error("is empty: nothing was recorded into it; record again")]
     Empty,
     /// The file does not begin like a recording.
-    #[error("is not a cgscope recording; name a file that `cgscope record -o FILE` wrote")]
+    #[error("is not a cgscope recording; give a file that `cgscope record -o FILE` wrote")]
     Foreign,
     /// The file ends within the header.
     #[error(
-        "ends before its header does, so it holds no sample: cgscope was killed or the disk was full as it started; record \
+        "ends within its header, so it contains no sample: cgscope was killed, or the disk was full, at the start; record \
          again"
     )]
     HeaderCut,
     /// The header has a wrong checksum, or cannot be parsed.
-    #[error("has a damaged header (its checksum does not fit); take another copy of the file")]
+    #[error("has a damaged header (wrong checksum); use another copy of the file")]
     HeaderDamaged,
     /// The file has another version of the format.
     #[error(
-        "is in version {found} of the format, {} than version {} that this cgscope reads{}",
+        "has format version {found}, {} than version {} that this cgscope reads{}",
         age(*found),
         VERSION,
         remedy(*found, wrote)
@@ -62,16 +62,16 @@ pub enum WriteError {
     #[error("could not be written: {}", cause(.0))]
     Io(#[from] io::Error),
     /// An earlier write ended within a frame, so nothing after it could ever be read.
-    #[error("takes no more samples: an earlier write was cut short; record to a new file")]
+    #[error("accepts no more samples: an earlier write was incomplete; record to a new file")]
     Broken,
     /// The sample breaks this rule, which is a bug of cgscope.
-    #[error("did not take a sample, because {0}; this is a fault of cgscope, please report it")]
+    #[error("rejected a sample, because {0}; this is a bug in cgscope, please report it")]
     Invalid(&'static str),
     /// The payload of this many bytes exceeds the maximum of a frame.
-    #[error("did not take a sample of {0} bytes, longer than a frame may be; select fewer tasks")]
+    #[error("rejected a sample of {0} bytes, which is too long for a frame; select fewer tasks")]
     TooLarge(usize),
     /// The sample could not be encoded, which is a bug of cgscope.
-    #[error("did not take a sample ({0}); this is a fault of cgscope, please report it")]
+    #[error("rejected a sample ({0}); this is a bug in cgscope, please report it")]
     Encoding(serde_json::Error),
 }
 
@@ -112,27 +112,27 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
     /// A length that no writer writes.
-    #[error("a length that cannot be")]
+    #[error("a frame has an impossible length")]
     Length,
     /// A wrong checksum.
-    #[error("a checksum does not fit")]
+    #[error("a frame has a wrong checksum")]
     Checksum,
     /// The payload does not match the kind of the frame.
-    #[error("a frame does not hold what it should")]
+    #[error("the contents of a frame are invalid")]
     Payload,
     /// The sample in the frame breaks this rule.
-    #[error("a sample was not believed, because {0}")]
+    #[error("a sample was rejected, because {0}")]
     Sample(&'static str),
     /// A second header, or data after the end frame.
-    #[error("a frame where none belongs")]
+    #[error("a frame follows the end, or is a second header")]
     Misplaced,
 }
 
 /// A damaged part of the file, up to the next key frame.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
-    count(*samples, "Sample")
+    "the recording is damaged at byte {at} ({damage}); {lost_bytes} bytes and at least {} are skipped",
+    count(*samples, "sample")
 )]
 pub struct Gap {
     /// Offset of the damaged frame.
@@ -170,15 +170,15 @@ impl fmt::Display for Ending {
                     _ => write!(f, "; samples that could not be written to it: {unwritten}"),
                 }
             }
-            Self::Killed => write!(f, "the recording has no end: cgscope was killed, or still records"),
+            Self::Killed => write!(f, "the recording has no end: cgscope was killed, or is still recording"),
             Self::Torn { lost_bytes } => write!(
                 f,
-                "the recording breaks off in its last frame, of which {lost_bytes} bytes are left out: cgscope was \
-                 killed as it wrote, or the file was cut"
+                "the recording breaks off in its last frame, and {lost_bytes} bytes are ignored: cgscope was \
+                 killed while it wrote, or the file was cut"
             ),
             Self::Corrupt(Gap { at, lost_bytes, damage, .. }) => write!(
                 f,
-                "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there on are left out"
+                "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there to the end are ignored"
             ),
         }
     }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_that_the_file_only_claims_is_not_allocated() {
+    fn a_wrong_length_allocates_no_memory() {
         let mut file = (MAX_PAYLOAD as u32).to_le_bytes().to_vec();
         file.extend([0; 100]);
         let mut payload = Vec::new();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_of_zeros_is_no_frame() {
+    fn zeros_are_not_a_frame() {
         let (found, _) = read(&mut [0; 64].as_slice(), &mut Vec::new()).unwrap();
         assert!(matches!(found, Found::BadChecksum));
     }

@@ -120,14 +120,14 @@ impl fmt::Display for Reason {
             Self::Finished => write!(f, "the time asked for was over"),
             Self::Interrupted => write!(f, "it was interrupted"),
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
-            Self::Other => write!(f, "of something that only a later cgscope can tell"),
+            Self::Other => write!(f, "of a reason that only a later cgscope knows"),
             Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
-            Self::Continued => write!(f, "it goes on in the next file"),
-            Self::Triggered(words) => write!(f, "a trigger froze this part ({})", printable(words)),
-            Self::Failed => write!(f, "measuring could not go on"),
+            Self::Continued => write!(f, "it continues in the next file"),
+            Self::Triggered(words) => write!(f, "a trigger saved this part ({})", printable(words)),
+            Self::Failed => write!(f, "measuring failed"),
             Self::DiskFull => write!(f, "the disk was full"),
-            Self::WriteFailed => write!(f, "its file could not be written any more"),
+            Self::WriteFailed => write!(f, "its file could no longer be written"),
         }
     }
 }

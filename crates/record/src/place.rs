@@ -149,7 +149,7 @@ impl Place {
             PlaceKind::Special(device, inode) => (stat.st_dev, stat.st_ino) == (device, inode),
             PlaceKind::Open => true,
         };
-        if is_same { Ok(file.into()) } else { Err(io::Error::other("it was replaced at this moment")) }
+        if is_same { Ok(file.into()) } else { Err(io::Error::other("the file was replaced at this moment")) }
     }
 }
 

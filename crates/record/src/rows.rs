@@ -147,13 +147,13 @@ keyed! {
         or "the memory of its processes is not in the order of their ids"
 }
 
-/// The rule that `sample` breaks, in words. A sample that breaks one is neither written nor read: the model relies on them.
+/// The rule that `sample` breaks, in words. The model relies on these rules, so a sample that breaks a rule is neither written
+/// nor read.
 pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
     let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
     let is_odd = !hists.all(|hist| hist.is_valid());
-    out_of_order(sample)
-        .or_else(|| is_odd.then_some("a histogram in it has buckets that do not exist, or out of order"))
+    out_of_order(sample).or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
 }
 
 impl Keyed for Whole {
@@ -316,7 +316,7 @@ mod tests {
     use crate::cells::NONE;
 
     #[test]
-    fn a_state_that_a_later_version_has_added_is_not_known() {
+    fn a_state_of_a_later_version_is_unknown() {
         let mut columns = Columns::default();
         <Option<TaskState>>::columns(&mut columns);
         assert_eq!(columns.columns.len(), 1);

@@ -38,7 +38,7 @@ pub struct Writer<W> {
 /// Reserves disk space for the output: an offset, and a number of bytes.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// Bytes kept free after a sample for the end frame. That takes about a hundred bytes, or up to a thousand with a trigger's text.
+/// Bytes kept free after a sample for the end frame. An end frame has about 100 bytes, or up to 1000 with a trigger's text.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
@@ -190,7 +190,7 @@ mod tests {
     use crate::{Ending, open};
 
     #[test]
-    fn what_a_failed_write_left_is_taken_away_and_the_file_takes_samples_again() {
+    fn an_incomplete_write_is_cut_off_and_the_file_accepts_samples_again() {
         let path = std::env::temp_dir().join(format!("cgscope-{}-taken-back.cgs", std::process::id()));
         let mut file = FileWriter::create(&path, &Header::default()).unwrap();
         file.sample(&Sample::default()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_leaves_no_room_for_an_end_is_not_written() {
+    fn a_sample_that_leaves_no_space_for_the_end_is_not_written() {
         // The size of the simulated disk, bytes.
         static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         fn reserve(_: &Vec<u8>, from: u64, bytes: u64) -> io::Result<()> {

@@ -8,7 +8,7 @@ mod recordings;
 use std::{fs, path::Path};
 
 #[test]
-fn all_that_was_kept_is_read() {
+fn every_saved_recording_is_read() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/reader");
     let mut read = 0;
     for file in fs::read_dir(corpus).unwrap() {

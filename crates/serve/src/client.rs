@@ -38,32 +38,32 @@ impl fmt::Display for ConnectError {
         match self {
             Self::NobodyThere(path, error) => write!(
                 f,
-                "no daemon serves {} ({error}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or name its \
-                 socket with --connect",
+                "no daemon listens on {} ({error}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or give \
+                 the path of its socket with --connect",
                 path.display()
             ),
             Self::NotAllowed(path) => write!(
                 f,
-                "you may not connect to {}: have an administrator put you into the group whose the socket is (`ls -l {0}` \
-                 names it), and log in again",
+                "no permission to connect to {}: ask an administrator to add you to the socket's group (`ls -l {0}` shows the \
+                 group), then log in again",
                 path.display()
             ),
-            Self::Refused(word) => write!(f, "the daemon refuses: {}", word.sentence),
+            Self::Refused(word) => write!(f, "the daemon refused: {}", word.sentence),
             Self::NoDaemon(path, ReadError::Version { found, wrote }) => {
                 let version = match wrote {
                     Some(wrote) => format!("cgscope {wrote}"),
-                    None => format!("a cgscope with version {found} of the format"),
+                    None => format!("a cgscope with format version {found}"),
                 };
                 write!(
                     f,
-                    "the daemon at {} is {version}, this is {}: install the same version on both sides",
+                    "the daemon at {} is {version}, but this is cgscope {}: install the same version on both sides",
                     path.display(),
                     env!("CARGO_PKG_VERSION")
                 )
             }
             Self::NoDaemon(path, _) => write!(
                 f,
-                "what answers at {} is no cgscope: name the daemon's socket with --connect",
+                "the program that listens on {} is not cgscope: give the path of the daemon's socket with --connect",
                 path.display()
             ),
             Self::Io(path, error) => write!(f, "the daemon at {} does not answer ({error})", path.display()),
@@ -149,8 +149,7 @@ impl<R: Read> Connection<R> {
                 }
                 Ok(message) => return message,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    let sentence =
-                        "what the daemon sends makes no sense: install the same cgscope on both sides";
+                    let sentence = "cannot decode what the daemon sent: install the same version of cgscope on both sides";
                     return Some(Message::Word(Word::refused(Refusal::Failed, sentence)));
                 }
                 Err(_) => return None,

@@ -20,8 +20,8 @@ use crate::{
 pub trait Collect: Send + 'static {
     /// Takes a sample. The error says in a sentence why there can be no further samples.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// Sets the processes to follow for a viewer, from the next sample on. Processes that these start are followed too. An empty
-    /// list ends it.
+    /// Sets the processes to follow for a viewer, from the next sample on. Processes that these start are followed too. With an
+    /// empty list, no process is followed.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
 }
 
@@ -34,7 +34,7 @@ pub struct Taken {
     pub ended: Arc<Ended>,
     /// When the sample was due, ns after the start.
     pub at_ns: u64,
-    /// Whether the sample was due at a point of a grid; if not, it was an immediate one.
+    /// Whether the sample was due at a point of a grid (see [`Pace`]). Other samples are immediate ones.
     pub is_on_grid: bool,
     /// Number of the sample, from 1.
     pub number: u64,
@@ -76,8 +76,8 @@ impl Collection {
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
     }
 
-    /// Sets the processes to follow for a viewer; an empty list ends it. It takes effect in the first sample whose
-    /// [`Taken::changes`] is at least the returned number.
+    /// Sets the processes to follow for a viewer; with an empty list, none is followed. The change takes effect in the first
+    /// sample whose [`Taken::changes`] is at least the returned number.
     pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
         // If the thread has ended, `latest` says why.
         let _ = self.changes.send((follower, pids));
@@ -172,7 +172,7 @@ impl Ended {
         self.next.get_or_init(|| next).clone()
     }
 
-    /// Iterates over all later ones, up to this number.
+    /// Iterates over what ended after this, up to the sample with this number.
     pub fn until(&self, number: u64) -> impl Iterator<Item = &Self> {
         let first = self.next.get();
         let all = iter::successors(first, |ended| ended.next.get()).map(Arc::as_ref);
@@ -218,18 +218,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn samples_come_at_the_pace_asked_for_and_at_once() {
+    async fn samples_are_taken_at_the_requested_interval_and_immediately() {
         let collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
         let mut latest = collection.latest.clone();
-        let first = next(&mut latest).await.unwrap().expect("a Sample");
+        let first = next(&mut latest).await.unwrap().expect("a sample");
         assert_eq!((first.number, first.is_on_grid), (1, false));
         collection.pace.ask(20_000_000);
-        let second = next(&mut latest).await.unwrap().expect("a Sample");
+        let second = next(&mut latest).await.unwrap().expect("a sample");
         assert!(second.is_on_grid && second.at_ns.is_multiple_of(20_000_000));
         collection.pace.ask_no_longer(20_000_000);
         collection.pace.now();
         loop {
-            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            let taken = next(&mut latest).await.unwrap().expect("a sample");
             if !taken.is_on_grid {
                 break;
             }
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_made_before_the_sample_that_says_so() {
+    async fn a_change_takes_effect_before_the_sample_that_counts_it() {
         let mut collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
         let mut latest = collection.latest.clone();
         let follower = Follower::all().next().expect("one");
         let number = collection.follow(follower, vec![1, 2]);
         loop {
             collection.pace.now();
-            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            let taken = next(&mut latest).await.unwrap().expect("a sample");
             assert_eq!(taken.reading.sample.unix_ns, if taken.changes >= number { 2 } else { 0 });
             if taken.changes >= number {
                 break;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_sample_that_never_comes_is_seen_to_be_taken() {
+    fn a_first_sample_that_hangs_counts_as_in_progress() {
         let (end, ended) = mpsc::channel();
         let collection = Collection::start(Stuck(ended)).expect("a thread");
         // Dropped before the collection, whose drop waits for its thread.
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_there_are_no_more_is_told() {
+    async fn the_reason_why_samples_end_is_reported() {
         let collection = Collection::start(Made { left: 1, followed: 0 }).expect("a thread");
         let mut latest = collection.latest.clone();
         let _ = next(&mut latest).await;
@@ -299,7 +299,7 @@ mod tests_of_ended {
     }
 
     #[test]
-    fn whoever_was_away_is_given_what_ended_in_each_sample() {
+    fn a_viewer_that_skips_samples_gets_what_ended_in_each() {
         let none = Losses::default();
         let readings = [&[1, 2, 3][..], &[2, 3], &[3, 4], &[4]].map(|serials| reading(serials, &none));
         let first = Arc::<Ended>::default();
@@ -325,7 +325,7 @@ mod tests_of_ended {
     }
 
     #[test]
-    fn a_list_of_a_million_that_nobody_read_can_be_dropped() {
+    fn an_unread_list_of_a_million_can_be_dropped() {
         let (first, nothing) = (Arc::<Ended>::default(), Reading::default());
         let mut last = first.clone();
         for number in 1..1_000_000 {

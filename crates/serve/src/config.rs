@@ -178,7 +178,7 @@ impl Config {
                 Some(_) => ("tls_key", "tls_certificate"),
                 None => ("tls_certificate", "tls_key"),
             };
-            return Err(format!("[http] has `{has}` and no `{lacks}`: TLS needs both"));
+            return Err(format!("[http] has `{has}` but no `{lacks}`: TLS needs both"));
         }
         for (name, value) in [
             ("[socket] clients", socket.clients),
@@ -186,25 +186,25 @@ impl Config {
             ("[metrics] cgroups", metrics.cgroups),
         ] {
             if value == 0 || value > 100_000 {
-                return Err(format!("`{name}` is {value}: it lies between 1 and 100000"));
+                return Err(format!("`{name}` is {value}: it must be between 1 and 100000"));
             }
         }
         if metrics.culprits > 100 {
-            return Err(format!("`[metrics] culprits` is {}: it is at most 100", metrics.culprits));
+            return Err(format!("`[metrics] culprits` is {}: it must be at most 100", metrics.culprits));
         }
         for (name, ns) in [
             ("[collect] interval", collect.interval),
             ("[socket] shortest_interval", socket.shortest_interval),
         ] {
             if !(10_000_000..=3_600_000_000_000).contains(&ns) {
-                return Err(format!("`{name}` lies between 10ms and 1h"));
+                return Err(format!("`{name}` must be between 10ms and 1h"));
             }
         }
         let is_absolute = |path: &PathBuf| path.as_os_str().is_empty() || path.is_absolute();
         let paths = [&http.tls_certificate, &http.tls_key, &http.users].into_iter().flatten();
         match paths.chain([&socket.path]).find(|path| !is_absolute(path)) {
             Some(path) => {
-                Err(format!("`{}` is no absolute path: a daemon has no folder of its own", path.display()))
+                Err(format!("`{}` is a relative path: write the path from the root (`/`)", path.display()))
             }
             None => Ok(()),
         }
@@ -224,7 +224,7 @@ fn duration_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
     };
     let seconds = seconds(&text).filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     let ns = seconds.ok_or_else(|| {
-        D::Error::custom(format!("{text:?} is no duration: write \"500ms\", \"5s\" or \"2m\""))
+        D::Error::custom(format!("{text:?} is not a duration: write \"500ms\", \"5s\" or \"2m\""))
     })? * 1e9;
     Ok(ns.min(1e18) as u64)
 }
@@ -235,7 +235,7 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        D::Error::custom(format!("{text:?} is no address: write \"127.0.0.1:9753\" or \"[::]:9753\""))
+        D::Error::custom(format!("{text:?} is not an address: write \"127.0.0.1:9753\" or \"[::]:9753\""))
     })
 }
 
@@ -244,7 +244,7 @@ fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex
     Regex::new(&text).map(Some).map_err(|error| {
         let words = error.to_string();
         D::Error::custom(format!(
-            "{text:?} is no regular expression: {}",
+            "{text:?} is not a regular expression: {}",
             words.lines().last().unwrap_or_default()
         ))
     })
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_all_defaults() {
+    fn an_empty_file_gives_the_defaults() {
         let config = Config::parse("").unwrap();
         assert_eq!(config.collect.interval, 5_000_000_000);
         assert_eq!(config.socket.path, PathBuf::from("/run/cgscope.sock"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_key_can_be_set() {
         let config = Config::parse(
             r#"
             user = "cgscope"
@@ -302,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn an_error_names_the_line_and_the_allowed_values() {
         let unknown = wrong("[http]\nlisten_on = \"x\"\n");
         assert!(unknown.contains("line 2") && unknown.contains("unknown field `listen_on`"), "{unknown}");
         assert!(unknown.contains("expected one of `listen`"), "{unknown}");
-        assert!(wrong("[http]\nlisten = \"localhost\"\n").contains("\"localhost\" is no address"));
-        assert!(wrong("[collect]\ninterval = \"soon\"").contains("\"soon\" is no duration"));
+        assert!(wrong("[http]\nlisten = \"localhost\"\n").contains("\"localhost\" is not an address"));
+        assert!(wrong("[collect]\ninterval = \"soon\"").contains("\"soon\" is not a duration"));
         assert!(wrong("[collect]\ninterval = 0").contains("between 10ms and 1h"));
-        assert!(wrong("[collect]\ninterval = -1").contains("no duration"));
-        assert!(wrong("[metrics]\ninclude = \"a(\"").contains("no regular expression: "));
+        assert!(wrong("[collect]\ninterval = -1").contains("not a duration"));
+        assert!(wrong("[metrics]\ninclude = \"a(\"").contains("not a regular expression: "));
         assert!(wrong("[metrics]\ncgroups = 0").contains("between 1 and 100000"));
         assert!(wrong("[http]\ntls_key = \"/a\"").contains("no `tls_certificate`"));
-        assert!(wrong("[socket]\npath = \"run.sock\"").contains("no absolute path"));
+        assert!(wrong("[socket]\npath = \"run.sock\"").contains("is a relative path"));
         assert!(wrong("[socket]\nclients = -1").contains("line 2"));
         assert!(wrong("nonsense").contains("line 1"));
     }

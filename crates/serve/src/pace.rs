@@ -24,7 +24,7 @@ struct Asked {
     step: u64,
     /// Number of requests for each interval (ns).
     intervals: BTreeMap<u64, u32>,
-    /// A sample outside the grids is requested.
+    /// Whether a sample outside the grids is requested.
     now: bool,
     /// When the sample that is being taken now was begun.
     busy_since: Option<Instant>,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn points_of_one_grid_that_lie_on_another_are_one() {
+    fn a_point_on_two_grids_gives_one_sample() {
         let asked = asked(&[1_000, 2_000, 500]);
         let mut last_ns = 0;
         let mut points = Vec::new();
@@ -189,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_late_goes_on_at_the_latest_point_and_counts_the_others() {
+    fn a_late_sample_uses_the_latest_point_and_counts_missed_points() {
         let asked = asked(&[100, 1_000]);
         assert_eq!(asked.latest(100 * MS, 101 * MS), (100 * MS, 0));
-        assert_eq!(asked.latest(100 * MS, 149 * MS), (100 * MS, 0), "late, but of its own interval");
+        assert_eq!(asked.latest(100 * MS, 149 * MS), (100 * MS, 0), "less than half an interval late");
         assert_eq!(asked.latest(100 * MS, 160 * MS), (100 * MS, 1));
         assert_eq!(asked.latest(100 * MS, 420 * MS), (400 * MS, 3));
     }
 
     #[test]
-    fn however_many_intervals_are_asked_for_points_are_never_closer_together_than_the_step() {
+    fn points_are_never_closer_than_the_step_for_any_intervals() {
         let intervals = (0..64).map(|n| (100_000_000 + n * 997_001, 1)).chain([(250 * MS, 1)]).collect();
         let asked = Asked { step: 100 * MS, intervals, ..Asked::default() };
         let mut last_ns = 0;
@@ -212,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_between_two_points_of_the_common_grid_is_kept_in_the_mean() {
+    fn an_interval_that_is_no_multiple_of_the_step_is_kept_on_average() {
         let asked = Asked { step: 100 * MS, ..asked(&[250]) };
         let points = std::iter::successors(Some(0), |last_ns| asked.next_ns(*last_ns));
         let points: Vec<_> = points.map(|ns| ns / MS).take(5).collect();
         assert_eq!(points, [0, 300, 500, 800, 1_000]);
-        assert_eq!(asked.latest(1_000 * MS, 1_160 * MS), (1_000 * MS, 1), "never back");
+        assert_eq!(asked.latest(1_000 * MS, 1_160 * MS), (1_000 * MS, 1), "never an earlier point");
     }
 
     #[test]
-    fn it_waits_for_the_grid_for_a_word_and_for_the_end() {
+    fn a_wait_ends_at_a_grid_point_on_request_and_at_the_end() {
         let pace = Arc::new(Pace::default());
         pace.ask(30 * MS);
         assert!(matches!(pace.wait(0), Due::At { at_ns, .. } if at_ns.is_multiple_of(30 * MS)));
@@ -233,14 +233,14 @@ mod tests {
                 pace.now();
             })
         };
-        assert_eq!(pace.wait(0), Due::Now, "nobody asks for an interval");
+        assert_eq!(pace.wait(0), Due::Now, "no interval is requested");
         teller.join().unwrap();
         pace.end();
         assert_eq!(pace.wait(0), Due::Never);
     }
 
     #[test]
-    fn it_is_busy_from_when_one_is_due_until_it_waits_for_the_next() {
+    fn a_sample_is_in_progress_until_the_next_wait() {
         let pace = Arc::new(Pace::default());
         assert_eq!(pace.busy_for(), None);
         pace.now();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_ask_for_the_same_leave_one_by_one() {
+    fn an_interval_stays_until_all_requests_for_it_are_withdrawn() {
         let pace = Pace::default();
         pace.ask(5);
         pace.ask(5);

@@ -23,7 +23,7 @@ pub struct Request {
     pub version: u32,
     /// Time between samples, ns.
     pub interval_ns: u64,
-    /// Processes to show, with those that they start from now on; empty means all that the viewer may see.
+    /// Processes to show, including those that they start from now on; empty means all that the viewer may see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
     /// Send one more sample now, then close the connection.
@@ -46,13 +46,13 @@ impl Request {
 
     /// Parses a line without its line end. The error is the refusal to send.
     pub fn parse(line: &[u8]) -> Result<Self, Word> {
-        let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("this is no request: {why}"));
+        let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("invalid request: {why}"));
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
         }
         if line.len() > LONGEST {
-            return Err(no_request("it is too long"));
+            return Err(no_request("the line is too long"));
         }
         let Versioned { version } =
             serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
@@ -60,17 +60,17 @@ impl Request {
             return Err(Word::refused(
                 Refusal::BadRequest,
                 format!(
-                    "the request is in version {version} of the protocol, the daemon speaks version {VERSION}: install the \
-                     same cgscope on both sides"
+                    "the request has protocol version {version}, but the daemon supports version {VERSION}: install the same \
+                     version of cgscope on both sides"
                 ),
             ));
         }
         let request: Self = serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
         if request.interval_ns == 0 || request.interval_ns > LONGEST_INTERVAL_NS {
-            return Err(no_request("an interval lies between 1 ns and a day"));
+            return Err(no_request("the interval must be between 1 ns and a day"));
         }
         if request.pids.len() > MOST_PIDS {
-            return Err(no_request(&format!("it names more than {MOST_PIDS} processes")));
+            return Err(no_request(&format!("it lists more than {MOST_PIDS} processes")));
         }
         Ok(request)
     }
@@ -104,10 +104,11 @@ pub struct Word {
     /// Why the daemon sends nothing more; `None` if it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Number of samples that follow and only serve to decode later ones: they are too old, or were taken for another viewer.
+    /// Number of following samples that the viewer must skip: they are too old, or were taken for another viewer. They are
+    /// sent because later samples need them for decoding.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// The request is accepted, and shows everything (`true`) or only the viewer's own processes (`false`).
+    /// Set if the request is accepted: whether the viewer sees everything, or only their own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
     /// A sentence for people; can be empty.
@@ -158,7 +159,7 @@ cgscope_layout::named! {
 
     /// The request is malformed or too long.
     BadRequest = "bad_request";
-    /// Another user than the one who connected sent the request.
+    /// The request came from a different user than the one who connected.
     OtherUser = "other_user";
     /// A limit is reached: on clients, intervals, viewers that follow processes, or memory.
     TooManyClients = "too_many_clients";
@@ -166,7 +167,7 @@ cgscope_layout::named! {
     TooManyRequests = "too_many_requests";
     /// A process does not exist, or the viewer may not see it.
     NoSuchProcess = "no_such_process";
-    /// The client sent no request, or read nothing, for too long.
+    /// The client sent no request in time, or read too slowly.
     TooSlow = "too_slow";
     /// The daemon can no longer take samples.
     Failed = "failed";
@@ -193,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_in_a_sentence() {
-        assert!(sentence(b"").starts_with("this is no request: EOF"));
-        assert!(sentence(b"GET / HTTP/1.1").starts_with("this is no request: expected value"));
-        assert!(sentence(br#"{"version":2,"interval_ns":5}"#).contains("version 2 of the protocol"));
+    fn an_invalid_request_is_refused_with_a_sentence() {
+        assert!(sentence(b"").starts_with("invalid request: EOF"));
+        assert!(sentence(b"GET / HTTP/1.1").starts_with("invalid request: expected value"));
+        assert!(sentence(br#"{"version":2,"interval_ns":5}"#).contains("protocol version 2"));
         assert!(sentence(br#"{"version":1}"#).contains("missing field `interval_ns`"));
         assert!(sentence(br#"{"version":1,"interval_ns":0}"#).contains("between 1 ns and a day"));
         assert!(sentence(br#"{"version":1,"interval_ns":5,"colour":1}"#).contains("unknown field `colour`"));
-        assert!(sentence(&[b'['; LONGEST]).starts_with("this is no request"));
+        assert!(sentence(&[b'['; LONGEST]).starts_with("invalid request"));
         assert!(sentence(&[b' '; LONGEST + 1]).contains("too long"));
         let many = Request { pids: vec![1; MOST_PIDS + 1], ..Request::every(5) };
         assert!(sentence(&many.line()).contains("more than 1024 processes"));
     }
 
     #[test]
-    fn requests_are_whole_however_their_bytes_come() {
+    fn requests_are_assembled_however_their_bytes_arrive() {
         let lines = [Request::every(5).line(), Request::every(7).line()].concat();
         for at in 0..lines.len() {
             let mut requests = Requests::default();
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_written_by_its_name() {
+    fn a_refusal_is_encoded_by_its_name() {
         for refusal in Refusal::ALL {
             assert_eq!(serde_json::to_value(refusal).unwrap(), refusal.name());
         }
@@ -237,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_too_much(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_line_causes_a_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Request::parse(&line);
         }
     }

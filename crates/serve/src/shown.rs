@@ -69,8 +69,9 @@ pub(crate) struct Shower {
     /// The cgroups whose culprits were shown in the last sample, and the pairs read for them.
     victims: HashSet<u64>,
     read: Vec<PairReading>,
-    /// The growth of each pair since its cgroup is shown, under the culprit's name for this viewer. The sums are accumulated here
-    /// because the set of cgroups behind one name changes: a plain sum of the readings would rise and fall with that set.
+    /// The growth of each pair since its cgroup has been shown, under the name that this viewer sees for the culprit. The
+    /// sums are accumulated here because the set of cgroups behind one name changes: a plain sum of the readings would rise
+    /// and fall with that set.
     told: BTreeMap<PairKey, PairReading>,
 }
 

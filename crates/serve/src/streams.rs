@@ -25,7 +25,7 @@ pub struct StreamKind {
     pub interval_ns: u64,
 }
 
-/// Number of frames after which a new reader causes a key frame. A new reader reads everything since the last key frame.
+/// A new reader causes a key frame if there are this many frames since the last one, so that it need not read them all.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
 /// Memory of a stream besides its rows and frames, bytes. Most of it is the compressor's.
@@ -233,8 +233,8 @@ fn cannot_be_sent(error: &WriteError) -> Word {
     Word::refused(
         Refusal::Failed,
         format!(
-            "the daemon cannot send this view ({error}) and has ended it; other viewers go on. cgscope connects again by itself; \
-             report the fault if it stays"
+            "the daemon cannot send this view ({error}) and has ended it; other viewers continue. cgscope reconnects by itself; \
+             report the fault if it persists"
         ),
     )
 }

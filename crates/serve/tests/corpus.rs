@@ -12,7 +12,7 @@ use cgscope_serve::{client, protocol};
 use conversation::Said;
 
 #[test]
-fn all_that_was_kept_is_heard_by_the_other_side() {
+fn every_saved_input_is_received_as_the_fuzzer_expects() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/protocol");
     let (mut by_clients, mut by_daemons, mut bytes) = (0, 0, 0);
     for file in fs::read_dir(corpus).unwrap() {
@@ -25,6 +25,6 @@ fn all_that_was_kept_is_heard_by_the_other_side() {
         bytes += said.bytes();
         said.hear();
     }
-    let heard = format!("{by_clients} clients and {by_daemons} daemons said {bytes} bytes");
+    let heard = format!("{by_clients} clients and {by_daemons} daemons sent {bytes} bytes");
     assert!(by_clients > 50 && by_daemons > 50 && bytes > 50_000, "{heard}");
 }

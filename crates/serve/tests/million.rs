@@ -51,7 +51,7 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn a_million_spoilt_and_oversized_requests_are_refused_in_words_and_leave_nothing() {
+fn a_million_bad_requests_are_refused_and_leak_no_memory() {
     let mut random = Rand32::new(8);
     let right: Vec<Vec<u8>> = [vec![], vec![1], (1..200).collect()]
         .map(|pids| Request { pids, ..Request::every(1_000_000_000) }.line())

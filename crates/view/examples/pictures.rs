@@ -19,7 +19,7 @@ const PICTURES: [Picture; 14] = [
     ("histogram", "neighbour", (110, 28), "down,down,down,2", "Histogram of web.service"),
     ("heatmap", "neighbour", (110, 28), "down,down,down,3", "Heatmap of web.service"),
     ("cgroups", "threads", (110, 29), "4", "Cgroups: the quota of a container"),
-    ("culprits", "neighbour", (110, 27), "5,down,down", "Culprits: who is in the way of web.service"),
+    ("culprits", "neighbour", (110, 27), "5,down,down", "Culprits: who makes web.service wait"),
     ("numa", "nodes", (110, 32), "6", "NUMA: node 0 is full, node 1 idle"),
     ("states", "neighbour", (110, 26), "7", "States: what all threads do"),
     ("task", "neighbour", (110, 40), "down,down,down,enter,8", "Task: a thread of web.service"),
@@ -44,7 +44,7 @@ fn run() -> Result<String, Box<dyn Error>> {
     let is_check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => false,
         [check] if check == "--check" => true,
-        _ => return Err("nothing or `--check` is expected".into()),
+        _ => return Err("unknown argument: only `--check` is allowed".into()),
     };
     let folder = Path::new(ROOT).join("docs/pictures");
     fs::create_dir_all(&folder)?;
@@ -60,17 +60,17 @@ fn run() -> Result<String, Box<dyn Error>> {
         others.iter().try_for_each(|file| fs::remove_file(folder.join(file)))?;
         drawn.iter().try_for_each(|(file, picture)| fs::write(folder.join(file), picture))?;
         let count = drawn.len();
-        return Ok(format!("{count} drawn in docs/pictures; look at those that `git diff --stat` names"));
+        return Ok(format!("drew {count} in docs/pictures; look at the changed ones (`git diff --stat`)"));
     }
     let is_other =
         |file: &str, picture: &str| fs::read_to_string(folder.join(file)).ok().as_deref() != Some(picture);
     others
         .extend(drawn.iter().filter(|(file, picture)| is_other(file, picture)).map(|(file, _)| file.clone()));
     if others.is_empty() {
-        return Ok(format!("{} in docs/pictures are what is drawn now", drawn.len()));
+        return Ok(format!("all {} in docs/pictures are up to date", drawn.len()));
     }
     Err(format!(
-        "the screen is drawn otherwise than {} in docs/pictures: run `cargo xtask pictures`, look at them and commit them",
+        "out of date in docs/pictures: {}. Run `cargo xtask pictures`, look at the pictures and commit them",
         others.join(", ")
     )
     .into())

@@ -24,7 +24,7 @@ use crate::{
 
 /// Width of the time column, in cells.
 const TIME: usize = 12;
-/// Maximum cells of a path or name; a longer one is cut.
+/// Maximum width of a path or name, in cells; a longer one is cut.
 const LONGEST: usize = 200;
 
 /// Which rows to print, and in which order.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_a_table_as_pidstat_has_it() {
+    fn an_interval_is_a_table_as_in_pidstat() {
         let text = interval(&data(3), &asked(ListKind::Threads));
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.contains("UTC  # "));
         let heading: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_have_a_table_of_their_limits_too() {
+    fn cgroups_also_have_a_table_of_limits() {
         let text = interval(&data(3), &asked(ListKind::Cgroups));
         assert!(text.contains("limited by") && text.contains("nvcswch/s"), "{text}");
         let banner = banner(&About { title: "whole host".into(), ..About::default() }, &data(3));

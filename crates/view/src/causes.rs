@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_wide_as_asked_for_whatever_its_parts() {
+    fn a_bar_has_the_requested_width_for_any_parts() {
         for width in 0..50 {
             for parts in [split(1, 1, 1), split(1_000, 1, 0), split(0, 0, 5), split(7, 3, 2)] {
                 assert_eq!(bar(&super::parts(&parts), width).len(), width);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_said_with_their_figures_the_largest_first() {
+    fn causes_are_listed_with_their_figures_largest_first() {
         assert_eq!(
             line(&split(1_000_000, 3_000_000, 0)).as_deref(),
             Some("behind own cgroup 75.0% (3.00ms), throttled 25.0% (1.00ms)")
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn culprits_are_named_and_what_is_left_is_counted() {
+    fn the_first_culprits_are_named_and_the_others_counted() {
         let one = |path: &str, ns| Culprit { path: Some(path.into()), kernel: false, task: None, ns };
         let task = Culprit { task: Some((7, "hog".into())), ..one("/b", 2_000_000) };
         let kernel = Culprit { path: None, kernel: true, task: Some((9, "kswapd0".into())), ns: 1_000_000 };

@@ -79,31 +79,31 @@ columns! {
     Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
     Tid = "tid", ' ', 7, Right, "thread id";
     Pid = "pid", 'I', 7, Right, "process id";
-    Command = "command", 'A', 15, Left, "name of the thread (c: the command line)";
+    Command = "command", 'A', 15, Left, "name of the thread; c shows the command line";
     Threads = "thr", 'H', 5, Right, "threads";
-    Cpu = "cpu", 'K', 4, Right, "CPU that it is on, or was on last";
-    WaitTime = "wait/s", 'W', 7, Right, "time that it waited for a CPU, a second, summed over threads, in waits that ended in the interval; sorts by these and by waits that are not over";
-    WaitShare = "%wait", ' ', 6, Right, "the same as a share of the interval: above 100 where several threads wait";
-    Why = "why", 'B', 10, Left, "those waits by cause; sorts by what was waited behind other cgroups";
-    Throttled = "%throt", 'T', 6, Right, "share of the time it ran or waited in which it was out of quota";
+    Cpu = "cpu", 'K', 4, Right, "its current or last CPU";
+    WaitTime = "wait/s", 'W', 7, Right, "time per second of its waits for a CPU that ended in the interval, summed over threads; sorting also counts waits that have not ended";
+    WaitShare = "%wait", ' ', 6, Right, "waiting time as a share of the interval; above 100 if several threads wait";
+    Why = "why", 'B', 10, Left, "waiting time by cause; sorts by the time behind other cgroups";
+    Throttled = "%throt", 'T', 6, Right, "share of its time (running plus waiting) in which it was out of quota";
     P50 = "p50", ' ', 7, Right, "half of its waits were at most this long";
     P99 = "p99", 'P', 7, Right, "99 of 100 of its waits were at most this long";
     Max = "max", 'X', 7, Right, "its longest wait";
-    Pending = "now", 'Y', 7, Right, "it is waiting now, for so long";
-    OnCpu = "%CPU", 'C', 6, Right, "share of the interval that it was on a CPU, summed over threads";
-    Quota = "of quota", 'Q', 10, Right, "CPU time used of its quota, and the quota in CPUs; in brackets that of an ancestor which holds for it";
-    Behind = "behind", ' ', 18, Path, "who ran most while its tasks waited";
-    BehindTime = "behind/s", 'Z', 8, Right, "time that it waited while others ran, a second, summed over threads: other cgroups and kernel threads; where single tasks are told apart, also tasks of its own cgroup";
+    Pending = "now", 'Y', 7, Right, "how long its longest current wait has lasted";
+    OnCpu = "%CPU", 'C', 6, Right, "time on a CPU as a share of the interval, summed over threads";
+    Quota = "of quota", 'Q', 10, Right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has none";
+    Behind = "behind", ' ', 18, Path, "the culprit that ran most while its tasks waited";
+    BehindTime = "behind/s", 'Z', 8, Right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
     Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
-    Burst = "burst", ' ', 6, Right, "what it may save up and use above the quota";
-    LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota held it back in the interval, else the one with the tightest that holds for it";
-    Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of those that passed";
-    PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which some task of it waited for a CPU, as cpu.pressure has it";
-    PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share in which tasks of it waited and none ran";
-    Weight = "weight", ' ', 6, Right, "its share among its siblings, 100 by default";
-    NodeMoves = "node moves/s", ' ', 12, Right, "times a second that it came on a CPU of another NUMA node";
+    Burst = "burst", ' ', 6, Right, "unused CPU time that it may save and use above its quota";
+    LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota throttled it in the interval, or else the cgroup with the tightest quota that applies to it";
+    Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of all periods that passed";
+    PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
+    PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
+    Weight = "weight", ' ', 6, Right, "cpu.weight: its share relative to its siblings, 100 by default";
+    NodeMoves = "node moves/s", ' ', 12, Right, "moves per second to a CPU of another NUMA node";
     RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
-    Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup, as under the mount";
+    Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup below the cgroup mount point";
 }
 
 use Column::*;
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_stay_within_their_column() {
+    fn rates_fit_their_column() {
         assert_eq!([0.0, 0.5, 12.3, 99_999.0, 1_234_567.0].map(rate), ["0", "0.5", "12", "99999", "1235k"]);
     }
 
@@ -383,11 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_least_is_left_out_first() {
+    fn the_least_needed_columns_are_left_out_first() {
         let columns = [Name, WaitTime, P50, P99];
         let at = |cells| that_fit(&columns, &[P50, P99], &[Name], cells);
         assert_eq!(at(60).iter().map(|(_, cells)| cells + 1).sum::<usize>(), 61);
         assert_eq!(at(36).iter().map(|(column, _)| *column).collect::<Vec<_>>(), [Name, WaitTime, P99]);
-        assert_eq!(at(10).len(), 2, "the rest is cut");
+        assert_eq!(at(10).len(), 2, "these two columns are cut instead of left out");
     }
 }

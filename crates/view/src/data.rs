@@ -87,7 +87,7 @@ impl Data {
         let interval = &*self.interval;
         let measured_ns = subject.totals().on_cpu_ns;
         if interval.mode == Mode::Bpf && !interval.is_selection {
-            // This figure is read with the tasks, at the ends of the interval. Files are read some moments later.
+            // The measured time is read with the tasks. The files are read some moments later.
             return measured_ns;
         }
         subject.limits(interval).and_then(|limits| limits.usage_ns).unwrap_or(measured_ns)

@@ -24,11 +24,11 @@ named! {
     Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why";
     Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause";
     Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time";
-    Cgroups = "cgroups", &["4"], "Cgroups: quotas, who is held back by which, pressure";
+    Cgroups = "cgroups", &["4"], "Cgroups: quotas, whom they throttle, pressure";
     Culprits = "culprits", &["5"], "Culprits: who made whom wait";
     Numa = "numa", &["6"], "NUMA: nodes side by side";
     States = "states", &["7"], "States: how many threads run, wait and sleep";
-    Task = "task", &["8"], "Task: everything about the selected one";
+    Task = "task", &["8"], "Task: everything about the selected row";
     Findings = "findings", &["f"], "Findings: all that is wrong, and what to do; and back";
     NextView = "next_view", &["tab"], "the next view";
     PreviousView = "previous_view", &["shift-tab"], "the view before";
@@ -40,26 +40,26 @@ named! {
     HalfPageDown = "half_page_down", &["ctrl-d"], "half a page down";
     First = "first", &["home", "g"], "the first row";
     Last = "last", &["end", "G"], "the last row";
-    Open = "open", &["enter"], "into the selected row: a cgroup's tasks, a process's threads, a thread";
-    Back = "back", &["esc", "backspace"], "back: takes the filter away, then goes out of the row";
+    Open = "open", &["enter"], "opens the row: a cgroup's tasks, a process's threads, a thread";
+    Back = "back", &["esc", "backspace"], "back: clears the filter, then closes the opened row";
     Fold = "fold", &["left", "("], "closes the branch, or goes to the cgroup above";
     Unfold = "unfold", &["right", ")"], "opens the branch";
     Filter = "filter", &["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
-    Sort = "sort", &["s", "f6"], "sorts by a column that is chosen from a list";
+    Sort = "sort", &["s", "f6"], "sorts by a column from a list";
     SortLeft = "sort_left", &["<"], "sorts by the column before";
     SortRight = "sort_right", &[">"], "sorts by the next column";
-    Reverse = "reverse", &["r", "R"], "sorts the other way round";
+    Reverse = "reverse", &["r", "R"], "reverses the sort order";
     Tree = "tree", &["t", "f5"], "tree of cgroups, or flat list of tasks";
     Processes = "processes", &["p"], "processes, or threads";
     CommandLine = "command_line", &["c"], "command lines, or names of threads";
-    Pause = "pause", &["space"], "shows nothing new until pressed again";
+    Pause = "pause", &["space"], "pauses the screen, or continues";
     Slower = "slower", &["+", "="], "longer intervals";
     Faster = "faster", &["-"], "shorter intervals";
     Span = "span", &["i"], "histograms of this interval, of the last minute, since the start";
     Unit = "unit", &["u"], "histograms in microseconds, or in milliseconds";
-    Snapshot = "snapshot", &["w"], "writes what is shown, and all rows, to a file";
+    Snapshot = "snapshot", &["w"], "writes the screen and all rows to a file";
     Mouse = "mouse", &["m"], "leaves the mouse to the terminal (to select text), or takes it back";
-    Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
+    Redraw = "redraw", &["ctrl-l"], "redraws the screen after another program wrote on it";
 }
 
 /// A key as written in the settings file: `q`, `ctrl-c`, `pageup`, `space`.
@@ -107,14 +107,14 @@ impl From<KeyPress> for KeyEvent {
 impl KeyPress {
     /// A key with Ctrl. Fails if terminals cannot send that key.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
-        let sent = |key| format!("cannot be told from {key} in a terminal: name {key}, or another key");
+        let sent = |key| format!("is the same as {key} in a terminal: use {key}, or another key");
         let why = match code {
             KeyCode::Char('h') => sent("backspace"),
             KeyCode::Char('i') => sent("tab"),
             KeyCode::Char('m') => sent("enter"),
-            KeyCode::Char('z') => "stops cgscope, as it stops every job of a shell: name another key".into(),
+            KeyCode::Char('z') => "stops cgscope, like any job of a shell: use another key".into(),
             KeyCode::Char(letter) if letter != ' ' && !letter.is_ascii_lowercase() => {
-                "does not come through a terminal: ctrl- goes with letters, space and named keys".into()
+                "is not sent by terminals: use ctrl- with a letter, space or a named key".into()
             }
             _ => return Ok(Self { code, ctrl: true }),
         };
@@ -136,7 +136,10 @@ impl FromStr for KeyPress {
         let letter = letter.filter(|letter| !letter.is_control() && *letter != ' ');
         let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
-            format!("{text:?} is no key: a key is a letter or sign, one of {}, f1 to f12, or ctrl- and one of these", names.join(", "))
+            format!(
+                "{text:?} is not a key: use a letter, a sign, one of {}, f1 to f12, or one of these after ctrl-",
+                names.join(", ")
+            )
         })?;
         if ctrl { Self::with_ctrl(text, code) } else { Ok(Self { code, ctrl }) }
     }
@@ -164,7 +167,7 @@ pub struct Keymap {
 
 impl Default for Keymap {
     fn default() -> Self {
-        let parse = |key: &&str| key.parse().expect("the default keys are keys: a test parses each");
+        let parse = |key: &&str| key.parse().expect("default keys are valid: a test parses each");
         let keys = |command: Command| (command, command.default_keys().iter().map(parse).collect());
         Self { keys: Command::ALL.map(keys).into() }
     }
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_does_one_thing_and_is_said_as_it_is_typed() {
+    fn every_key_has_one_command_and_is_printed_as_it_is_typed() {
         let mut seen = Vec::new();
         for command in Command::ALL {
             for text in command.default_keys() {
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_columns_are_left_to_columns() {
+    fn commands_and_replays_do_not_use_the_keys_of_columns() {
         for column in crate::columns::Column::all().filter(|column| column.key() != ' ') {
             let key: KeyPress = column.key().to_string().parse().unwrap();
             let taken = Keymap::default().command(key);
@@ -227,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_key() {
+    fn nonsense_is_not_a_key() {
         for text in ["", "qq", "ctrl-", "f13", "f0", " ", "\u{1b}", "shift-a", "ctrl-1", "ctrl--"] {
             assert!(text.parse::<KeyPress>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn keys_that_never_come_are_refused_with_what_to_name_instead() {
+    fn keys_that_terminals_do_not_send_are_refused_with_an_alternative() {
         for (text, says) in
             [("ctrl-i", "tab"), ("ctrl-m", "enter"), ("ctrl-h", "backspace"), ("ctrl-z", "stops")]
         {
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_in_any_case_and_letters_are_not() {
+    fn names_of_keys_ignore_case_but_letters_do_not() {
         let key = |text: &str| text.parse::<KeyPress>().unwrap();
         assert_eq!(key("Ctrl-C"), key("ctrl-c"));
         assert_eq!(key("PageUp"), key("pageup"));
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_given_away_no_longer_does_what_it_did() {
+    fn a_key_of_a_new_command_loses_its_old_command() {
         let mut keymap = Keymap::default();
         let key: KeyPress = "q".parse().unwrap();
         keymap.set(Command::Pause, vec![key]);

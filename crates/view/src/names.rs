@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_keep_their_beginnings_and_names_stay() {
+    fn ids_are_shortened_and_names_are_kept() {
         let id = "9f2d7c4b1a8e6035d4c2b1a09f8e7d6c5b4a39281706f5e4d3c2b1a091827364";
         for (path, said) in [
             (

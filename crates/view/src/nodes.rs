@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_stand_side_by_side_and_memory_below() {
+    fn nodes_are_side_by_side_with_memory_below() {
         let mut interval = interval();
         let mut text = String::new();
         table(&mut text, &interval).unwrap();

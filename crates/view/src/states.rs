@@ -8,9 +8,10 @@ use crate::causes;
 
 /// Explains the States view in the help.
 pub const MEANING: &str = "threads on average: time that threads of this name spent in a state, divided by the length of the \
-     interval. On CPU and runnable are measured; a wait counts in its whole length where it ends. The rest of the time a thread was \
-     blocked; how is read at the end of the interval and stands for all of it, so that of a thread which runs then it is not known. \
-     Disk sleep (D) is listed with those that want to run; those that sleep (S, I, P), are stopped (T, t) or ended (Z, X) come last";
+    interval. On CPU and runnable are measured; a wait counts in full in the interval in which it ends. The rest of the time, a \
+    thread was blocked. Its state is read once, at the end of the interval, and counts for all of this time; if the thread runs \
+    then, the state is unknown. Disk sleep (D) is listed with on CPU and runnable; sleeping (S, I, P), stopped (T, t) and exited \
+    (Z, X) threads come last";
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,8 +20,8 @@ pub enum State {
     OnCpu,
     /// Runnable but waiting. The number is the index of the cause in [`causes::ORDER`].
     Waits(u8),
-    /// Not runnable. The state is read at the end of the interval and stands for all of it. `None` if the state is unknown or the
-    /// thread was not blocked at that moment.
+    /// Not runnable. The state is read once, at the end of the interval. `None` if the state is unknown or the thread was not
+    /// blocked at that moment.
     Blocked(Option<TaskState>),
 }
 
@@ -62,9 +63,9 @@ pub struct StateRow {
     pub of: u64,
 }
 
-/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, most time
-/// comes first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither ran nor
-/// waited.
+/// The threads of an interval by name and state. Rows that count as load come first. Within load and within the rest, rows with
+/// most time come first. A wait counts in full in the interval in which it ends. A thread is blocked for the time that it neither
+/// ran nor waited.
 pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterval>) -> Vec<StateRow> {
     let length_ns = interval.duration_ns;
     let mut sums: BTreeMap<(Arc<str>, State), (u64, u64)> = BTreeMap::new();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_name_are_together_and_sleepers_come_last() {
+    fn threads_with_one_name_form_a_row_and_sleeping_threads_come_last() {
         let rows = rows_of(vec![
             idle(10, "db", Some(TaskState::Sleeping)),
             idle(20, "db", Some(TaskState::Sleeping)),
@@ -186,12 +187,12 @@ mod tests {
                 ("blocked: sleeping (S)", 1_500, 2),
                 ("blocked", 750, 1),
             ],
-            "of what ran at the end nobody knows how it was blocked before"
+            "the blocked state of a thread that ran at the end is unknown"
         );
     }
 
     #[test]
-    fn what_threads_did_adds_up_to_the_interval() {
+    fn the_states_of_threads_add_up_to_the_interval() {
         let interval = small::interval(vec![small::task(11, &[300_000_000]), idle(20, "idle", None)]);
         let rows = rows(&interval, interval.tasks.iter());
         let sums = Sums::of(rows.iter());
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_not_over_counts_as_far_as_it_lies_in_the_interval() {
+    fn an_unfinished_wait_counts_only_within_the_interval() {
         let pending = cgscope_model::Pending {
             ns: 9_000_000_000,
             booked_ns: 0,

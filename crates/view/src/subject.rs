@@ -77,7 +77,7 @@ impl<'a> Subject<'a> {
         match (self, self.group()) {
             (_, Some(group)) => &group.wait,
             (Self::Task(task), None) => &task.wait,
-            _ => unreachable!("what is no group is a task"),
+            _ => unreachable!("a subject that is not a group is a task"),
         }
     }
 
@@ -86,7 +86,7 @@ impl<'a> Subject<'a> {
         match (self, self.group()) {
             (_, Some(group)) => &group.totals,
             (Self::Task(task), None) => &task.totals,
-            _ => unreachable!("what is no group is a task"),
+            _ => unreachable!("a subject that is not a group is a task"),
         }
     }
 

@@ -12,12 +12,12 @@ use cgscope_model::{
 use crate::{causes, width::bar_length};
 
 /// Explains what coarse mode cannot measure.
-pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
-     tasks do between two readings and their end is not seen";
+pub const NO_HISTOGRAM: &str = "coarse: /proc reports the sum of waits, not each wait, so there is no histogram; what a \
+    task does between its last reading and its exit is not seen";
 
 /// Width of a histogram bar, the same as in runqlat.
 const BAR: usize = 40;
-/// Shortest pending wait to report. At the end of an interval, a task that has just woken up also waits and is about to run.
+/// Shortest pending wait to report. A task that has just woken up also waits, but is about to run.
 const PENDING_SAID_NS: u64 = 1_000;
 
 pub(crate) fn or_na(value: Option<String>) -> String {
@@ -125,8 +125,8 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
 /// The heading above the findings: their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
-        0 => "No finding: nothing here is past its threshold.".into(),
-        n => format!("{}, the one that cost most first:", units::count(n as u64, "finding")),
+        0 => "No finding: no figure is past its threshold.".into(),
+        n => format!("{}, the most costly first:", units::count(n as u64, "finding")),
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_looks_like_runqlats() {
+    fn a_histogram_looks_like_runqlat() {
         let mut waits = vec![3_000; 80];
         waits.extend([700, 40_000]);
         insta::assert_snapshot!(histogram(&wait(&waits), Unit::Micro));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_said_in_a_line() {
+    fn waits_are_summarized_in_a_line() {
         assert_eq!(
             wait_line(&wait(&[1_000, 2_000_000]), Mode::Bpf),
             "2 waits, 2.00ms in all; p50 1.12us, p90 2.00ms, p99 2.00ms, p99.9 2.00ms, longest 2.00ms"
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_said_to_be_nothing() {
+    fn unmeasured_figures_are_not_shown_as_0() {
         assert_eq!(cost_line(&CostInterval::default(), S, Mode::Coarse), "own cost: n/a of one CPU, n/a");
         let line = cost_line(&CostInterval::default(), S, Mode::Bpf);
         assert_eq!(line, "own cost: hook not known, collector n/a of one CPU, n/a");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_has_just_begun_is_no_news() {
+    fn a_wait_that_has_just_begun_is_not_reported() {
         let line = |pending_ns: [u64; 2]| {
             let mut sample = cgscope_made_up::host(2, 1, 3);
             for (task, ns) in sample.tasks.iter_mut().zip(pending_ns) {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_said_in_utc() {
+    fn times_are_printed_in_utc() {
         let said = [0, 951_782_399, 951_782_400, 1_700_000_000, 4_107_542_399]
             .map(|unix_s| utc(unix_s * 1_000_000_000));
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_wrapped_between_words_alone() {
+    fn text_is_wrapped_only_between_words() {
         assert_eq!(wrapped(" 1. one two three", 8, "    "), " 1. one\n    two\n    three");
         assert_eq!(wrapped("/a/very/long/path and more", 10, ""), "/a/very/long/path\nand more");
         assert_eq!(wrapped("", 10, ""), "");

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_sets_the_colours() {
+    fn the_environment_selects_the_colours() {
         let of = |variables: &[(&str, &str)]| {
             Colours::of_environment(|name| {
                 variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_stay_apart() {
+    fn causes_have_different_colours() {
         for colours in [Colours::Sixteen, Colours::Many] {
             let styles: std::collections::HashSet<_> =
                 Cause::ALL.iter().map(|cause| Theme::new(colours).cause(*cause)).collect();

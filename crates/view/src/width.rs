@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
+    fn the_longest_bar_fills_the_width_and_the_shortest_is_visible() {
         assert_eq!(bar_length(1_000_000, 1_000_000, 10), 10);
         assert_eq!(bar_length(1, 1_000_000, 10), 1);
         assert_eq!(bar_length(0, 1_000_000, 10), 0);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_wide_letter_takes_two_cells() {
         assert_eq!(left("日本語", 8), "日本語  ");
-        assert_eq!(left("日本語", 4), "日… ", "half a letter is none");
+        assert_eq!(left("日本語", 4), "日… ", "half a letter is not drawn");
         assert_eq!(width(&left("日本語", 4)), 4);
         assert_eq!(path("/a/日本語", 6), "…本語 ");
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_is_broken_between_words() {
+    fn a_sentence_is_wrapped_between_words() {
         assert_eq!(wrapped("so there is no histogram", 11), ["so there is", "no", "histogram"]);
         assert_eq!(wrapped("histogram", 4), ["…ram"]);
     }

@@ -66,7 +66,7 @@ fn held_back() -> Arc<Interval> {
 }
 
 #[test]
-fn the_cgroup_that_holds_another_back_is_named_with_its_quota_and_what_it_did() {
+fn the_limiting_cgroup_is_named_with_its_quota_and_its_effect() {
     let mut app = app((80, 24), held_back(), '4');
     let pod = app.rows.iter().position(|row| row.depth == 2).unwrap();
     for _ in 0..pod {
@@ -89,7 +89,7 @@ fn the_cgroup_that_holds_another_back_is_named_with_its_quota_and_what_it_did() 
 }
 
 #[test]
-fn the_culprits_of_a_victim_are_named_with_what_each_took() {
+fn the_culprits_of_a_victim_are_named_with_their_times() {
     let shown = screen(&app((80, 24), held_back(), '5'));
     for words in [
         "/pods/web",
@@ -100,11 +100,11 @@ fn the_culprits_of_a_victim_are_named_with_what_each_took() {
         "waits 1.00s a second behind others",
         "75% ",
         "kernel threads",
-        "waits a second for the quota of /pods 2.50s",
+        "waits for quotas, per second: /pods 2.50s",
     ] {
         assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
     }
-    assert!(!shown.contains("  /pods "), "who is above the victim repeats it:\n{shown}");
+    assert!(!shown.contains("  /pods "), "an ancestor of the victim is listed:\n{shown}");
     let coarse = Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*held_back()).clone() };
     assert!(screen(&app((80, 24), Arc::new(coarse), '5')).contains("coarse: "));
 }
@@ -131,7 +131,7 @@ fn nodes(count: u32) -> Arc<Interval> {
 }
 
 #[test]
-fn nodes_stand_side_by_side_and_one_too_many_is_counted() {
+fn nodes_are_side_by_side_and_hidden_nodes_are_counted() {
     let two = screen(&app((80, 24), nodes(2), '6'));
     let heading = two.lines().find(|line| line.contains("node 0")).unwrap();
     assert!(heading.contains("node 1") && heading.contains("CPU 2-3"), "{two}");
@@ -149,7 +149,7 @@ fn nodes_stand_side_by_side_and_one_too_many_is_counted() {
 }
 
 #[test]
-fn threads_are_told_apart_by_how_they_are_blocked() {
+fn blocked_threads_are_grouped_by_state() {
     let states = [Some(TaskState::DiskSleep), Some(TaskState::Sleeping), None];
     let tasks = states.iter().enumerate().map(|(at, state)| {
         let mut task = cgscope_made_up::small::task(10 * (1 + at as u32), &[]);
@@ -161,11 +161,11 @@ fn threads_are_told_apart_by_how_they_are_blocked() {
     assert!(shown.contains("on CPU 1.20  runnable 0.00  disk sleep 0.60  blocked 1.20"), "{shown}");
     let disk = shown.find("blocked: disk sleep (D)").unwrap();
     let sleeping = shown.find("blocked: sleeping (S)").unwrap();
-    assert!(disk < sleeping, "what is load comes first:\n{shown}");
+    assert!(disk < sleeping, "states that count as load come first:\n{shown}");
 }
 
 #[test]
-fn every_size_shows_every_view_of_a_large_host_and_of_nothing() {
+fn every_view_fits_every_size_for_a_large_and_an_empty_host() {
     let host = |round| cgscope_made_up::host(400, 80, round);
     let large = Arc::new(Interval::between(&host(0), &host(1)));
     let coarse = Arc::new(Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*large).clone() });

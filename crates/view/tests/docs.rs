@@ -69,19 +69,19 @@ fn lists() -> String {
 /// Replaces the table of this name in the text.
 fn with_table(text: &str, name: &str, table: &str) -> String {
     let begin = format!("<!-- table: {name} -->\n");
-    let (before, rest) = text.split_once(&begin).expect("the table has its place");
+    let (before, rest) = text.split_once(&begin).expect("the document has the table");
     let (_, after) = rest.split_once("<!-- end -->").expect("the table has an end");
     format!("{before}{begin}{table}<!-- end -->{after}")
 }
 
 /// The text between a heading and the next one.
 fn section<'a>(text: &'a str, heading: &str) -> &'a str {
-    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the section is there");
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the document has the section");
     rest.split("\n## ").next().unwrap_or(rest)
 }
 
 #[test]
-fn the_tables_are_those_of_the_program() {
+fn the_tables_match_the_program() {
     let before = text();
     let tables = [("keys", keys()), ("columns", columns()), ("lists", lists())];
     let after = tables.iter().fold(before.clone(), |text, (name, table)| with_table(&text, name, table));
@@ -91,14 +91,14 @@ fn the_tables_are_those_of_the_program() {
     for (is, was) in after.lines().zip(before.lines()) {
         assert_eq!(
             is, was,
-            "docs/tui.md is not of this program: UPDATE_DOCS=1 with this test writes its tables anew"
+            "docs/tui.md is out of date: run this test with UPDATE_DOCS=1 to rewrite its tables"
         );
     }
     assert_eq!(after.len(), before.len());
 }
 
 #[test]
-fn the_example_is_understood_and_has_every_setting() {
+fn the_example_is_valid_and_has_every_setting() {
     let text = text();
     let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let (settings, warnings) = Settings::parse(example).unwrap();
@@ -111,7 +111,7 @@ fn the_example_is_understood_and_has_every_setting() {
 }
 
 #[test]
-fn the_table_of_settings_has_each_with_its_default() {
+fn the_table_of_settings_has_every_default() {
     let text = text();
     let names = names_of_settings();
     let rows = section(&text, "What is remembered").lines().filter_map(|line| line.strip_prefix("| `"));
@@ -136,7 +136,7 @@ fn every_view_has_a_question_and_its_key() {
 }
 
 #[test]
-fn keys_in_the_habits_are_keys_of_commands() {
+fn keys_in_the_section_habits_have_commands() {
     let text = text();
     let keymap = Settings::default().keymap;
     // `l` is listed as a key that does nothing yet. Words that are not keys have other meanings.

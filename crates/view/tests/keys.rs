@@ -28,7 +28,7 @@ fn press(app: &mut App, key: &str) -> Effect {
 }
 
 #[test]
-fn half_a_page_is_half_of_a_page() {
+fn ctrl_d_and_ctrl_u_move_half_a_page() {
     let mut app = app();
     assert_eq!(press(&mut app, "pagedown"), Effect::Draw);
     let page = app.selected;
@@ -41,12 +41,12 @@ fn half_a_page_is_half_of_a_page() {
 }
 
 #[test]
-fn ctrl_l_draws_all_anew() {
+fn ctrl_l_redraws_the_screen() {
     assert_eq!(press(&mut app(), "ctrl-l"), Effect::Redraw);
 }
 
 #[test]
-fn the_keys_that_quit_and_help_elsewhere_do_so_here() {
+fn keys_for_quit_and_help_in_other_programs_work_here() {
     for key in ["q", "f10", "ctrl-c"] {
         assert_eq!(press(&mut app(), key), Effect::Quit, "{key}");
     }
@@ -60,7 +60,7 @@ fn the_keys_that_quit_and_help_elsewhere_do_so_here() {
 }
 
 #[test]
-fn ctrl_c_leaves_what_is_being_typed_and_brings_back_what_was_before() {
+fn ctrl_c_closes_the_prompt_and_restores_the_filter() {
     let mut app = app();
     for key in ["/", "w", "e", "b", "enter", "/", "x"] {
         press(&mut app, key);
@@ -72,7 +72,7 @@ fn ctrl_c_leaves_what_is_being_typed_and_brings_back_what_was_before() {
 }
 
 #[test]
-fn a_replay_leaves_keys_with_ctrl_to_the_screen() {
+fn a_replay_does_not_use_keys_with_ctrl() {
     let mut app = app();
     let moments =
         (0..10).map(|second| Moment { mono_ns: second * 1_000_000_000, unix_ns: second * 1_000_000_000 });

@@ -114,24 +114,24 @@ macro_rules! views {
 
 views! {
     the_overview_says_what_is_wrong: "neighbour", Overview, [];
-    the_histogram_is_that_of_what_is_selected: "threads", Histogram, [];
+    the_histogram_is_that_of_the_selected_row: "threads", Histogram, [];
     the_heatmap_has_a_column_for_each_interval: "threads", Heatmap, [];
     the_cgroups_have_their_limits: "threads", Cgroups, [];
     the_culprits_are_beside_their_victims: "neighbour", Culprits, [];
     the_nodes_are_side_by_side: "nodes", Numa, [];
     the_states_are_measured: "neighbour", States, [];
-    a_task_is_told_with_all_that_is_known: "neighbour", Task, ["1", "t", "p", "home", "8"];
-    all_findings_are_said_with_what_to_do: "neighbour", Findings, [];
+    a_task_is_shown_with_all_known_figures: "neighbour", Task, ["1", "t", "p", "home", "8"];
+    all_findings_are_shown_with_advice: "neighbour", Findings, [];
     the_help_has_keys_and_columns: "neighbour", Help, [];
-    a_quota_is_read_off_at_once: "quota", Overview, [];
-    threads_over_their_quota_are_read_off_at_once: "threads", Overview, [];
-    a_full_node_beside_an_idle_one_is_read_off_at_once: "nodes", Overview, [];
-    what_is_measured_coarsely_says_so: "coarse", Overview, [];
+    a_quota_is_visible_on_the_overview: "quota", Overview, [];
+    threads_over_their_quota_are_visible_on_the_overview: "threads", Overview, [];
+    a_full_node_beside_an_idle_node_is_visible_on_the_overview: "nodes", Overview, [];
+    a_screen_in_coarse_mode_shows_the_mode: "coarse", Overview, [];
 }
 
 /// Checks that the smallest common screen shows what an on-call engineer looks for: the finding, the bar and the culprit.
 #[test]
-fn field_cases_are_read_off_the_overview() {
+fn the_overview_shows_the_cause_of_each_field_case() {
     let screen = |file| written::plain(&written::buffer(&app(file, Colours::None)));
     let has = |screen: &str, words: &[&str]| {
         for word in words {

@@ -1,4 +1,4 @@
-//! Fuzz target for the daemon's protocol: bytes that a client sends to the daemon, or a daemon to a viewer.
+//! Fuzz target for the daemon's protocol: bytes that a client sends to the daemon, or that a daemon sends to a viewer.
 #![no_main]
 
 use cgscope_fuzz::{conversation::Said, memory};

@@ -17,7 +17,7 @@ const CONFIGURATION: &str = "etc/cgscope/cgscope.toml";
 pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     if !is_on_path("dpkg-deb") {
         return Err(Failure::Host(
-            "dist: dpkg-deb is not here, so the Debian package is not made (the tarball is); install dpkg"
+            "dist: cannot find dpkg-deb, so only the tarball was made; for the Debian package, install dpkg"
                 .to_owned(),
         ));
     }
@@ -26,8 +26,8 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     let version = latest_version(&changelog).unwrap_or_default();
     if version != contents.version {
         return Err(Failure::Step(format!(
-            "dist: the latest entry of deploy/debian/changelog is of version {version:?} and the binary of {:?}, so the \
-             package would be called wrong; add an entry",
+            "dist: the latest entry in deploy/debian/changelog has version {version:?}, but the binary has {:?}; add an \
+             entry for the binary's version",
             contents.version
         )));
     }
@@ -87,7 +87,7 @@ fn architecture() -> Result<&'static str, Failure> {
         "x86_64" => Ok("amd64"),
         "aarch64" => Ok("arm64"),
         here => Err(Failure::Host(format!(
-            "dist: Debian's name for {here} is not known here, so no package of it is made"
+            "dist: Debian's name for the architecture {here} is unknown, so the Debian package is not made"
         ))),
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::latest_version;
 
     #[test]
-    fn the_changelog_is_of_the_version_of_the_workspace() {
+    fn the_changelog_has_the_version_of_the_workspace() {
         let manifest = include_str!("../../../Cargo.toml");
         let package = manifest.split("[workspace.package]").nth(1).expect("the workspace's package");
         let version = package.lines().find_map(|line| line.strip_prefix("version = ")).expect("a version");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_changelog_has_no_version() {
+    fn text_without_a_changelog_entry_has_no_version() {
         assert_eq!(latest_version(""), None);
         assert_eq!(latest_version("cgscope 0.1.0\n"), None);
     }

@@ -9,10 +9,10 @@ use crate::failure::Failure;
 use crate::steps;
 
 const HEAD: &str = "\
-cgscope is one static file. What is linked into it besides cgscope itself:
+cgscope is one static file. It also contains:
 
-Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-later; with another one it is linked anew by
-`cargo xtask build` from the sources), and these packages, of which each may be had from crates.io in source:
+Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-later; to link another version of it, run
+`cargo xtask build` in the sources), and these packages, whose sources are on crates.io:
 
 ";
 
@@ -89,7 +89,7 @@ mod tests {
     use super::package;
 
     #[test]
-    fn packages_of_others_are_read_from_the_tree() {
+    fn third_party_packages_are_parsed_from_cargo_tree() {
         let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
         assert_eq!(
             (&*found.name, &*found.version, &*found.licence),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_are_not() {
+    fn our_own_packages_are_left_out() {
         assert_eq!(package("cgscope-model v0.1.0 (/somewhere/crates/model)|MIT OR Apache-2.0"), None);
         assert_eq!(package(""), None);
     }

@@ -33,16 +33,16 @@ impl Apt {
         let uris = output(asked.stderr(Stdio::inherit()))?;
         let mirror = mirror(&uris).ok_or_else(|| {
             Failure::Host(
-                "lab: the machine's apt has no source with Debian's packages, so no kernels can be had; \
-                 add one, or put kernels at the places that `cargo xtask lab --list` names"
+                "lab: the machine's apt has no source of Debian packages, so kernels cannot be downloaded; \
+                 add one, or copy kernels to the paths that `cargo xtask lab --list` prints"
                     .to_owned(),
             )
         })?;
         self.write_settings(mirror).map_err(|why| {
             let place = self.place.display();
-            Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
+            Failure::Host(format!("lab: cannot write {place} ({why}), so kernels cannot be downloaded"))
         })?;
-        eprintln!("lab: reading the archive's lists of packages");
+        eprintln!("lab: downloading the package lists of the archive");
         // `apt-get update` fails if the mirror lacks one of the releases, but it fetches the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
@@ -95,7 +95,7 @@ impl Apt {
         let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
         made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {
             let debs = debs.display();
-            Failure::Host(format!("lab: {debs} cannot be written ({why}), so {name} has no place"))
+            Failure::Host(format!("lab: cannot write {debs} ({why}), so {name} cannot be downloaded"))
         })?;
         eprintln!("lab: downloading {name}");
         let mut download = self.command("apt-get");
@@ -103,12 +103,12 @@ impl Apt {
         let downloaded = steps::status(&mut download)?.success();
         let deb = fs::read_dir(&debs).ok().and_then(|files| files.flatten().next()).filter(|_| downloaded);
         let deb = deb.ok_or_else(|| {
-            Failure::Step(format!("lab: {name} could not be downloaded; what apt-get said is above"))
+            Failure::Step(format!("lab: cannot download {name}; see the messages of apt-get above"))
         })?;
         let unpacked = steps::status(Command::new("dpkg").arg("-x").arg(deb.path()).arg(to))?;
         let _ = fs::remove_dir_all(&debs);
         if !unpacked.success() {
-            return Err(Failure::Step(format!("lab: {name} could not be unpacked; what dpkg said is above")));
+            return Err(Failure::Step(format!("lab: cannot unpack {name}; see the messages of dpkg above")));
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::mirror;
 
     #[test]
-    fn the_mirror_is_the_machines_own() {
+    fn the_mirror_is_that_of_the_machines_apt() {
         let uris = "https://packages.example/other\nhttp://mirror.example/debian-security/\nhttp://mirror.example/debian/\n";
         assert_eq!(mirror(uris), Some("http://mirror.example/debian/"));
         assert_eq!(mirror("https://packages.example/other\n"), None);

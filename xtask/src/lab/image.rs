@@ -69,7 +69,9 @@ fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     places.map(|dir| dir.join(program)).find(|path| path.is_file()).ok_or_else(|| {
-        Failure::Host(format!("lab: {program} is not here, so the tests that call it would fail; install it"))
+        Failure::Host(format!(
+            "lab: {program} is not installed, so the tests that call it would fail; install it"
+        ))
     })
 }
 
@@ -86,7 +88,7 @@ fn add_with_libraries(archive: &mut Archive, from: &Path, to: &str) -> Result<()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|why| Failure::Step(format!("lab: {} cannot be read ({why})", path.display())))
+    fs::read(path).map_err(|why| Failure::Step(format!("lab: cannot read {}: {why}", path.display())))
 }
 
 /// The library paths in the output of ldd.
@@ -194,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_a_link_is_put_where_it_leads() {
+    fn a_path_below_a_link_becomes_a_path_below_its_target() {
         assert_eq!(merged("/lib64/ld-linux-x86-64.so.2"), "/usr/lib64/ld-linux-x86-64.so.2");
         assert_eq!(merged("/usr/lib/a.so"), "/usr/lib/a.so");
     }
 
     #[test]
-    fn a_file_comes_after_its_directories_and_each_begins_at_a_multiple_of_four() {
+    fn entries_follow_their_directories_and_are_aligned_to_four_bytes() {
         let mut archive = Archive::new();
         archive.file("/usr/bin/a", 0o755, b"hello");
         let bytes = archive.finish();

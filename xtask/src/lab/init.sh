@@ -1,7 +1,7 @@
 #!/usr/bin/busybox sh
 # Init (process 1) of a virtual machine of `cargo xtask lab`. It runs the script /lab/job.
 export PATH=/usr/bin HOME=/root LANG=C.UTF-8 TERM=linux TMPDIR=/tmp RUST_BACKTRACE=0
-# Emulation is slow: this variable makes the tests count to a tenth and skip assertions about times.
+# Emulation is slow: with this variable, tests do a tenth of the work and skip assertions about times.
 export CGSCOPE_TEST_EMULATED=1 CGSCOPE_BIN=/usr/bin/cgscope
 /usr/bin/busybox --install -s /usr/bin
 mount -t proc proc /proc

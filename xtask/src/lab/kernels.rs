@@ -31,7 +31,7 @@ impl std::fmt::Display for Series {
 /// * 5.10: older than the supported kernels
 /// * 6.1: the oldest supported kernel in a Debian release
 /// * 6.12: has the clock of throttled time
-/// * 6.16: has the wakeups of 6.14; the last before per-task throttling (6.18)
+/// * 6.16: has the changed wakeups of 6.14; the last series here before per-task throttling (6.18)
 /// * 7.2: the newest kernel
 pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
 
@@ -85,18 +85,16 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
-        Failure::Host(format!(
-            "lab: the archive has no kernel {series}, so it cannot be run; put one at {place}"
-        ))
+        Failure::Host(format!("lab: the archive has no kernel {series}; copy a kernel image to {place}"))
     })?;
     let unpacked = image.with_extension("new");
     let _ = fs::remove_dir_all(&unpacked);
     apt.unpack(name, &unpacked)?;
     // The rest of the package, mostly modules, is not needed.
-    let found = find_image(&unpacked).ok_or_else(|| io::Error::other("no vmlinuz in it"));
+    let found = find_image(&unpacked).ok_or_else(|| io::Error::other("the package contains no vmlinuz"));
     found
         .and_then(|found| fs::rename(found, image))
-        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {place} ({why})")))?;
+        .map_err(|why| Failure::Step(format!("lab: cannot copy the kernel of {name} to {place}: {why}")))?;
     let _ = fs::remove_dir_all(&unpacked);
     Ok(())
 }
@@ -157,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_two_packages_the_image_is_in_the_binary_one() {
+    fn if_a_kernel_has_two_packages_the_image_is_in_linux_binary() {
         let names = names("linux-image-7.2.12+deb13-cloud-amd64 linux-binary-7.2.12+deb13-cloud-amd64");
         assert_eq!(choose(&names, Series(7, 2)), Some("linux-binary-7.2.12+deb13-cloud-amd64"));
     }
 
     #[test]
-    fn the_next_series_is_taken_for_one_that_is_not_there() {
+    fn the_next_series_replaces_a_missing_one() {
         let names = names(
             "linux-image-6.17.13+deb13-cloud-amd64 linux-image-6.18.15+deb13-cloud-amd64 \
              linux-image-7.3.4+deb13-cloud-amd64 linux-image-7.3-cloud-amd64",
         );
         assert_eq!(choose(&names, Series(6, 16)), Some("linux-image-6.17.13+deb13-cloud-amd64"));
         assert_eq!(choose(&names, Series(7, 2)), Some("linux-image-7.3.4+deb13-cloud-amd64"));
-        assert_eq!(choose(&names, Series(6, 1)), None, "that would be the place of 6.12");
+        assert_eq!(choose(&names, Series(6, 1)), None, "the next series belongs to 6.12");
     }
 
     #[test]

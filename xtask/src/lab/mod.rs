@@ -46,9 +46,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     let tests = names_of_tests(&binaries)?;
     if let Some(filter) = request.without_a_test(&tests) {
-        return Err(Failure::Usage(format!(
-            "no test has `{filter}` in its name, so there is nothing to run for it"
-        )));
+        return Err(Failure::Usage(format!("no test has `{filter}` in its name; check the filter")));
     }
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
     print(&reports);
@@ -57,13 +55,13 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::Step(format!("lab: not all is well on {}; what it is stands above", failed.join(", "))))
+    Err(Failure::Step(format!("lab: failed on {}; see the failures above", failed.join(", "))))
 }
 
 fn list(request: &Request) -> Result<(), Failure> {
     for series in &request.kernels {
         let place = kernels::image(*series)?;
-        let state = if place.is_file() { "here" } else { "to be fetched" };
+        let state = if place.is_file() { "here" } else { "not downloaded" };
         println!("{series:<6} {state:<14} {}", place.display());
     }
     Ok(())
@@ -98,11 +96,11 @@ fn output(command: &mut Command) -> Result<String, Failure> {
 /// Runs a script on one kernel after the other and prints its output immediately.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
-        .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
+        .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
     let initrd = image::initrd(binaries, &script)?;
     for kernel in kernels {
         if let Some(why) = vm::run(qemu, kernel, &initrd, |piece| print!("{piece}"))? {
-            return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
+            return Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series)));
         }
     }
     Ok(())
@@ -158,7 +156,7 @@ fn run_one(
         {
             let how = match outcome {
                 Outcome::Passed => "ok",
-                Outcome::PassedAgain => "ok when tried once more",
+                Outcome::PassedAgain => "ok when repeated",
                 _ => "FAILED",
             };
             eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
@@ -227,7 +225,7 @@ fn print(reports: &[KernelReport]) {
             println!("--- {} ---\n{said}\n", report.series);
         }
         if let Some(why) = &report.stopped {
-            println!("--- {} was ended: {why}\n", report.series);
+            println!("--- {}: the machine was stopped: {why}\n", report.series);
         }
     }
     println!("{}\n{}", results::table(reports), results::notes(reports));
@@ -240,7 +238,7 @@ mod tests {
     use super::{Outcome, job};
 
     #[test]
-    fn only_what_is_to_run_is_in_the_job() {
+    fn the_job_contains_only_tests_that_should_run() {
         let planned = [("truth::a", Outcome::Unfinished), ("cost::b", Outcome::Elsewhere("times"))]
             .map(|(test, outcome)| (test.to_owned(), outcome));
         let job = job(&planned.into());

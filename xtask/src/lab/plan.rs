@@ -9,54 +9,69 @@ const OLDEST_SUPPORTED: Series = Series(5, 17);
 /// Tests that run only on the host: the reason, and prefixes of their full names.
 const HOST_ONLY: [(&str, &[&str]); 27] = [
     (
-        "reads two ways at one moment, which emulation draws out to many",
-        &["coarse::the_sums_are_those_of_the_exact_mode"],
+        "needs two readings at one moment, and emulation is too slow for that",
+        &["coarse::the_sums_equal_those_of_the_exact_mode"],
     ),
     (
-        "asserts times, which mean nothing under emulation",
+        "asserts times, which are meaningless under emulation",
         &["coarse::five_thousand", "cost::", "screen_cost::", "stat_classes::a_command_that_sleeps"],
     ),
-    ("reads with Java, Go and Python what is the same on every kernel", &["export::"]),
-    ("Prometheus is 200 MB; a page is the same on every kernel", &["metrics_page::", "serve::prometheus::"]),
+    ("needs Java, Go and Python; the exports are the same on every kernel", &["export::"]),
     (
-        "asserts shares of time beside thousands, which mean nothing under emulation",
+        "Prometheus is 200 MB; the metrics page is the same on every kernel",
+        &["metrics_page::", "serve::prometheus::"],
+    ),
+    (
+        "asserts shares of time with thousands of processes, which are meaningless under emulation",
         &["serve::hostile::", "serve::many::", "serve::scale::"],
     ),
-    ("compares readings over the same seconds, which emulation draws out", &["serve::intervals::"]),
+    ("compares readings over the same seconds, and emulation is too slow for that", &["serve::intervals::"]),
     (
-        "its client is in Python, which is not in the machine; what the socket tells is the same on every kernel",
+        "its client needs Python, which the machine lacks; the socket behaves the same on every kernel",
         &["serve::access::no_request", "serve::access::a_request", "serve::limits::ids_of"],
     ),
     ("changes users with Python; the fields are read the same on every kernel", &["shared::a_task_is"]),
-    ("reads with Python what is the same on every kernel", &["fleet::"]),
-    ("installs in a root of Debian, which needs its archive; no kernel has a part in it", &["packages::"]),
+    ("needs Python; the files are the same on every kernel", &["fleet::"]),
+    ("installs into a Debian root, which needs the archive; the kernel does not matter", &["packages::"]),
     ("ffmpeg and its libraries are 250 MB", &["field_case_2::"]),
-    ("asserts how soon a recording starts", &["record::a_kill_loses_at_most_the_last_interval"]),
-    ("ends its load a fixed time after the start", &["bad_input::a_target_that_exits"]),
+    ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses", "kill::a_kill_with_bpf"]),
     (
-        "needs a block device, and the kernels of the lab have none",
+        "ends its load at a fixed time after the start, and emulation is too slow for that",
+        &["bad_input::a_target_that_exits"],
+    ),
+    (
+        "needs a block device, and the machines of the lab have none",
         &["offcpu::writes_to_a_disk", "sample::every_thread_of_a_blend"],
     ),
-    ("compares two tools over the same seconds, which emulation draws out", &["offcpu::beside_offcputime"]),
-    ("chromium and its libraries are 400 MB; the page is the same on every kernel", &["report::"]),
-    ("asserts that the screen answers within seconds; it is the same on every kernel", &["screen::"]),
-    ("reads the screen after each of many keys; it is the same on every kernel", &["views::"]),
-    ("asserts that an answer is read within seconds; it is the same on every kernel", &["overview::"]),
-    ("reads beside pidstat, which is not in the machine, over the same seconds", &["stat::side_by_side"]),
-    ("compares two runs over the same seconds, which emulation draws out", &["stat::objects_and_text_agree"]),
     (
-        "asserts that a job is stopped and continued within seconds; it is the same on every kernel",
+        "compares two tools over the same seconds, and emulation is too slow for that",
+        &["offcpu::beside_offcputime"],
+    ),
+    ("chromium and its libraries are 400 MB; the page is the same on every kernel", &["report::"]),
+    ("asserts that the screen answers within seconds; the screen is the same on every kernel", &["screen::"]),
+    ("reads the screen after each of many keys; the screen is the same on every kernel", &["views::"]),
+    (
+        "asserts that an answer arrives within seconds; the screen is the same on every kernel",
+        &["overview::"],
+    ),
+    ("compares with pidstat, which the machine lacks, over the same seconds", &["stat::side_by_side"]),
+    (
+        "compares two runs over the same seconds, and emulation is too slow for that",
+        &["stat::objects_and_text_agree"],
+    ),
+    (
+        "asserts that a job is stopped and continued within seconds; job control is the same on every kernel",
         &["stat_command_unseen::the_terminal"],
     ),
     (
-        "asserts shares of seconds that emulation draws out; of any kernel it is asserted by offcpu::",
+        "asserts shares of time, which are meaningless under emulation; offcpu:: checks the same on other kernels",
         &["stat_classes::a_pool_that_waits"],
     ),
-    ("starts a load that has to be over within two seconds", &["stat_classes::sleepers_that_exit"]),
-    ("asserts how long a start takes beside a sleep", &["stat_offcpu::the_stacks_of_a_command"]),
-    ("needs a block device and Python, which are not in the machine", &["sample::a_walk_of_proc"]),
+    ("starts a load that must end within two seconds", &["stat_classes::sleepers_that_exit"]),
+    ("compares the duration of a start with that of a sleep", &["stat_offcpu::the_stacks_of_a_command"]),
+    ("needs a block device and Python, which the machine lacks", &["sample::a_walk_of_proc"]),
     (
-        "asserts times beside Python's, which mean nothing under emulation",
+        "compares times with those of Python, which is meaningless under emulation",
         &["sample::a_sample_of_5000_threads"],
     ),
 ];
@@ -83,11 +98,11 @@ pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
         return if runs_below {
             Outcome::Unfinished
         } else {
-            Outcome::Elsewhere("the kernel is below the supported ones")
+            Outcome::Elsewhere("the kernel is older than the supported ones")
         };
     }
     if (runs_below || begins(&ENDS)) && !ends {
-        return Outcome::Elsewhere("on the oldest and the newest kernel; on all with --all");
+        return Outcome::Elsewhere("runs on the oldest and the newest kernel; on all with --all");
     }
     Outcome::Unfinished
 }
@@ -112,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_the_kernel_little_runs_at_the_ends() {
+    fn tests_that_hardly_depend_on_the_kernel_run_on_the_oldest_and_the_newest() {
         assert_eq!(outcome("record::b", Series(6, 1), true), Outcome::Unfinished);
         assert_ne!(outcome("record::b", Series(6, 12), false), Outcome::Unfinished);
     }
 
     #[test]
-    fn times_are_measured_on_the_host_alone() {
+    fn times_are_measured_only_on_the_host() {
         assert!(matches!(outcome("cost::a", Series(7, 2), true), Outcome::HostOnly(_)));
     }
 }

@@ -3,7 +3,7 @@ use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
 /// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
-const PART: [&str; 3] = ["truth::two_busy", "ledger::everything", "shared::"];
+const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -28,13 +28,16 @@ impl Request {
                 "--list" => request.list = true,
                 "--all" => request.all = true,
                 "--script" => {
-                    let file =
-                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
+                    let file = words.next().ok_or_else(|| {
+                        Failure::Usage("`--script` needs a file: `cargo xtask lab --script FILE`".to_owned())
+                    })?;
                     request.script = Some(file.clone());
                 }
                 "--" => break,
                 kernel => request.kernels.push(Series::parse(kernel).ok_or_else(|| {
-                    Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`"))
+                    Failure::Usage(format!(
+                        "`{kernel}` is not an option of `lab` or a kernel series such as `6.12`"
+                    ))
                 })?),
             }
         }
@@ -43,7 +46,9 @@ impl Request {
         if !request.named {
             request.kernels = kernels::DEFAULT.to_vec();
             if request.shell {
-                return Err(Failure::Usage("`lab --shell` needs to be told which kernel".to_owned()));
+                return Err(Failure::Usage(
+                    "`lab --shell` needs a kernel: `cargo xtask lab --shell 6.12`".to_owned(),
+                ));
             }
         }
         request.kernels.sort_unstable();
@@ -80,15 +85,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_every_kernel_runs() {
-        let request = parse("").expect("it is right");
+    fn without_arguments_tests_run_on_every_kernel() {
+        let request = parse("").expect("valid arguments");
         assert_eq!(request.kernels, kernels::DEFAULT);
         assert!(request.has("truth::a") && !request.all);
     }
 
     #[test]
     fn kernels_and_tests_can_be_chosen() {
-        let request = parse("7.2 6.1 -- truth ledger::a").expect("it is right");
+        let request = parse("7.2 6.1 -- truth ledger::a").expect("valid arguments");
         assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
         assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
     }

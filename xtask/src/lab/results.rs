@@ -139,7 +139,7 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
     for (outcome, what) in [
         (Outcome::Failed, "failed"),
         (Outcome::Unfinished, "did not end"),
-        (Outcome::PassedAgain, "failed at first and passed when tried once more"),
+        (Outcome::PassedAgain, "failed at first and passed when repeated"),
     ] {
         for report in reports {
             for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
@@ -198,10 +198,10 @@ test ledger::d ... ";
 
     fn report() -> KernelReport {
         let mut outcomes = outcomes(LOG);
-        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("it asserts times"));
+        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("asserts times"));
         outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
-        let release = told(LOG, "kernel").expect("it is there").to_owned();
+        let release = told(LOG, "kernel").expect("the release").to_owned();
         KernelReport {
             series: Series(6, 12),
             release,
@@ -215,7 +215,7 @@ test ledger::d ... ";
     }
 
     #[test]
-    fn outcomes_are_read_from_what_libtest_writes() {
+    fn outcomes_are_parsed_from_the_output_of_libtest() {
         let outcomes = outcomes(LOG);
         assert_eq!(outcomes.get("truth::a"), Some(&Outcome::Passed));
         assert_eq!(outcomes.get("truth::b"), Some(&Outcome::Failed));
@@ -223,7 +223,7 @@ test ledger::d ... ";
     }
 
     #[test]
-    fn a_test_that_passes_when_it_is_tried_once_more_has_passed_and_is_named() {
+    fn a_test_that_passes_when_repeated_counts_as_passed_and_is_named() {
         let mut report = report();
         report.log += "lab: again\ntest truth::b ... ok\n";
         report.outcomes.extend(outcomes(&report.log));
@@ -232,16 +232,14 @@ test ledger::d ... ";
         assert!(report.has_passed());
         let reports = [report];
         assert!(table(&reports).contains("| `truth` | 2 of 2 |"));
-        assert!(
-            notes(&reports).contains("6.12.107 failed at first and passed when tried once more: `truth::b`")
-        );
+        assert!(notes(&reports).contains("6.12.107 failed at first and passed when repeated: `truth::b`"));
         let mut again = LOG.to_owned();
         again += "test truth::b ... FAILED\n";
         assert_eq!(outcomes(&again).get("truth::b"), Some(&Outcome::Failed));
     }
 
     #[test]
-    fn the_table_counts_by_module_and_the_notes_name_what_is_missing() {
+    fn the_table_counts_by_module_and_the_notes_name_missing_tests() {
         let report = [report()];
         let table = table(&report);
         assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
@@ -250,13 +248,13 @@ test ledger::d ... ";
         assert!(table.contains("| `cost` | host |") && table.contains("| `screen` | - |"), "{table}");
         let notes = notes(&report);
         assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("* host only, it asserts times: `cost::e`\n"), "{notes}");
+        assert!(notes.contains("* host only, asserts times: `cost::e`\n"), "{notes}");
         assert!(notes.contains("* not on 6.12.107, on another: `screen` (1)\n"), "{notes}");
         assert!(!report[0].has_passed());
     }
 
     #[test]
-    fn a_machine_that_did_not_come_up_has_not_passed() {
+    fn a_machine_that_did_not_boot_has_not_passed() {
         let mut report = report();
         report.outcomes.clear();
         assert!(report.has_passed());

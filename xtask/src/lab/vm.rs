@@ -70,10 +70,10 @@ pub(crate) fn run(
             Ok(piece) => said(&String::from_utf8_lossy(&piece)),
             Err(RecvTimeoutError::Disconnected) => break None,
             Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
-                break Some(format!("it was not done after {} s", LIFE.as_secs()));
+                break Some(format!("the machine still ran after {} s", LIFE.as_secs()));
             }
             Err(RecvTimeoutError::Timeout) => {
-                break Some(format!("it said nothing for {} s", SILENCE.as_secs()));
+                break Some(format!("the machine printed nothing for {} s", SILENCE.as_secs()));
             }
         }
     };
@@ -104,7 +104,7 @@ pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), F
 fn put(place: &Path, initrd: &[u8]) -> Result<PathBuf, Failure> {
     let path = place.join("initrd");
     fs::create_dir_all(place).and_then(|()| fs::write(&path, initrd)).map_err(|why| {
-        Failure::Host(format!("lab: {} cannot be written ({why}), so nothing can be run", path.display()))
+        Failure::Host(format!("lab: cannot write {} ({why}), so the machine cannot start", path.display()))
     })?;
     Ok(path)
 }
@@ -114,7 +114,7 @@ fn last_lines(path: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n    ");
-    format!("the console's last lines (all are in {}):\n    {last}", path.display())
+    format!("the last lines of the console (complete: {}):\n    {last}", path.display())
 }
 
 /// A process that is killed on drop.
@@ -158,7 +158,7 @@ impl Qemu {
         if !is_new_enough(&program) {
             let (major, minor) = LEAST;
             return Err(Failure::Host(format!(
-                "lab: there is no qemu-system-x86_64 {major}.{minor} or later, and older ones let kernels die; install one"
+                "lab: qemu-system-x86_64 {major}.{minor} or later is not available, and kernels crash in older ones; install it"
             )));
         }
         Ok(Self { program, data: Some(place.join("usr/share/qemu")) })
@@ -184,7 +184,7 @@ mod tests {
     use super::version;
 
     #[test]
-    fn the_version_is_read() {
+    fn the_version_is_parsed_from_the_output_of_qemu() {
         assert_eq!(version("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"), Some((10, 0)));
         assert!(version("QEMU emulator version 7.2.22 (Debian)") < Some((8, 1)));
         assert_eq!(version("not found"), None);

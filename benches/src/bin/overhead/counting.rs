@@ -12,7 +12,7 @@ use aya::{
 ///
 /// The kernel also disables them if this process is killed.
 pub fn start() -> Result<OwnedFd> {
-    enable_stats(Stats::RunTime).context("the kernel cannot be told to count; root is needed")
+    enable_stats(Stats::RunTime).context("cannot enable the kernel's BPF statistics; run as root")
 }
 
 /// Ids of all loaded programs.
@@ -44,6 +44,9 @@ pub struct Counted {
     /// Time per run of the programs at wakeups, ns.
     pub wakeup_ns: f64,
     pub wakeups: u64,
+    /// Total time of the program at `sched_migrate_task`, ns, and its runs: moves of waiting tasks, and wakeups on another CPU.
+    pub move_ns: u64,
+    pub moves: u64,
     /// Total time of all programs, ns.
     pub total_ns: u64,
     pub runs: u64,
@@ -64,6 +67,9 @@ impl Counted {
             } else if name.contains("wakeup") {
                 wakeup_ns += time;
                 counted.wakeups += runs;
+            } else if name.contains("move") {
+                counted.move_ns += time;
+                counted.moves += runs;
             }
         }
         let per_run = |ns: u64, runs: u64| if runs == 0 { 0.0 } else { ns as f64 / runs as f64 };

@@ -1,8 +1,9 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! The load is `perf bench sched pipe` on one CPU. In each round it runs under every subject in turn, so that changes of the
-//! machine's speed affect all subjects. It runs twice under each subject. In one run the kernel counts the time of BPF programs
-//! (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of the load.
+//! The load is `perf bench sched pipe` on one CPU, or `perf bench sched messaging` on all. In each round it runs under every subject in turn, so that changes of the
+//! machine's speed affect all subjects. The load runs twice under each subject. In one run the kernel counts the time of BPF
+//! programs (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of
+//! the load.
 
 mod counting;
 mod sleepers;
@@ -20,7 +21,7 @@ use crate::{
     table::{SubjectResults, print},
 };
 
-/// Measures what cgscope costs, side by side with an empty hook and with runqlat.
+/// Compares the cost of cgscope with that of an empty hook and of runqlat.
 #[derive(Parser)]
 struct Options {
     /// Rounds: each runs the load twice under every subject
@@ -30,6 +31,10 @@ struct Options {
     /// Round trips of the pipe in one run of the load
     #[arg(long, default_value_t = 300_000)]
     loops: u64,
+
+    /// Load all CPUs: 160 processes send messages, and many wake up on another CPU
+    #[arg(long)]
+    messaging: bool,
 
     /// Another cgscope to compare with: the binary of an earlier commit
     #[arg(long, value_name = "BINARY")]
@@ -42,10 +47,12 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
+    let load = if options.messaging { messaging } else { pipe };
+    let what = if options.messaging { "messaging on all CPUs" } else { "pipe on one CPU" };
+    println!("perf bench sched {what}, {} loops, {} rounds", options.loops, options.rounds);
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
     if setting.trim() == "1" {
-        println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
+        println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
     let subjects =
         Subject::ALL.into_iter().filter(|subject| *subject != Subject::Before || options.before.is_some());
@@ -54,10 +61,10 @@ fn main() -> Result<()> {
         for row in &mut rows {
             eprintln!("round {round}: {}", row.subject.name());
             let running = row.subject.start(options.before.as_deref())?;
-            row.seconds.push(pipe(options.loops)?);
+            row.seconds.push(load(options.loops)?);
             let counts = counting::start()?;
             let before = counting::read(&running.programs)?;
-            pipe(options.loops)?;
+            load(options.loops)?;
             let after = counting::read(&running.programs)?;
             drop(counts);
             row.counted.push(Counted::between(&before, &after));
@@ -70,13 +77,22 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs the load. Returns its duration in seconds.
 fn pipe(loops: u64) -> Result<f64> {
-    let loops = loops.to_string();
-    let output = Command::new("taskset")
-        .args(["-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
+    run(&["taskset", "-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops.to_string()])
+}
+
+fn messaging(loops: u64) -> Result<f64> {
+    // About as long as as many round trips of the pipe.
+    let loops = (loops / 300).to_string();
+    run(&["perf", "bench", "-f", "simple", "sched", "messaging", "-g", "4", "-l", &loops])
+}
+
+/// Runs the load. Returns its duration in seconds.
+fn run(command: &[&str]) -> Result<f64> {
+    let output = Command::new(command[0])
+        .args(&command[1..])
         .output()
-        .context("taskset and perf are needed; cargo xtask overhead installs them")?;
+        .context("cannot run taskset and perf; `cargo xtask overhead` installs both")?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.trim().parse() {
         Ok(seconds) if output.status.success() => Ok(seconds),
@@ -84,7 +100,7 @@ fn pipe(loops: u64) -> Result<f64> {
     }
 }
 
-/// Waits until a process that just started or ended has settled.
+/// Waits until a process has finished its start or its exit.
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }

@@ -55,7 +55,7 @@ impl Sleepers {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| {
-                format!("{}: this is run by `cargo xtask overhead`, which builds it", path.display())
+                format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
             })?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;

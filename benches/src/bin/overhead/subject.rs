@@ -13,7 +13,7 @@ use cgscope_collect::EMPTY_HOOK_OBJECT;
 use crate::{counting::program_ids, pause};
 
 cgscope_layout::named! {
-    /// A tool that is attached while the load runs. The table has the same order.
+    /// A tool that is attached while the load runs. The table lists the tools in this order.
     Subject {
         Nothing = "nothing",
         EmptyHook = "empty hook",
@@ -54,7 +54,7 @@ impl Subject {
         let end = Instant::now() + Duration::from_secs(10);
         while running.programs.is_empty() {
             if Instant::now() > end {
-                bail!("{} has loaded no BPF program", self.name());
+                bail!("{} did not load a BPF program", self.name());
             }
             pause();
             running.programs = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
@@ -94,7 +94,7 @@ fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
 pub fn cgscope() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cgscope");
     if !path.exists() {
-        bail!("{} is not there: this is run by `cargo xtask overhead`, which builds it", path.display());
+        bail!("{} does not exist: run `cargo xtask overhead`, which builds it", path.display());
     }
     Ok(path)
 }

@@ -70,11 +70,20 @@ pub fn print(rows: &[SubjectResults]) -> Result<()> {
         println!("{:<24} {cost} {:>9.3}x", row.subject.name(), row.slowdown(nothing));
     }
     println!(
-        "all/switch: time of all programs of the tool for each switch; net: less an empty program at each place"
+        "all/switch: time of all BPF programs of the tool per switch; net: without the time of empty programs at the same hooks"
     );
     println!(
         "\ncgscope against the empty hook, gross: {:.2} x (at most 2)",
         cgscope.gross_ns() / empty.gross_ns()
+    );
+    let per_switch = |of: fn(&Counted) -> u64| {
+        median(cgscope.counted.iter().map(|counted| of(counted) as f64 / counted.switches.max(1) as f64))
+    };
+    let (moves, move_ns) = (per_switch(|counted| counted.moves), per_switch(|counted| counted.move_ns));
+    println!(
+        "cgscope hist 1: {:.2} moves and wakeups on another CPU per 100 switches, {:.1} ns each, {move_ns:.2} ns per switch",
+        100.0 * moves,
+        move_ns / moves.max(f64::MIN_POSITIVE),
     );
     if let Ok(before) = row(Subject::Before) {
         let rounds = cgscope.counted.iter().zip(&before.counted);
@@ -105,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_measured_makes_the_table() {
+    fn the_table_needs_results_of_every_subject() {
         assert!(print(&Subject::ALL.map(SubjectResults::new)).is_ok());
         assert!(print(&[SubjectResults::new(Subject::Nothing)]).is_err());
     }

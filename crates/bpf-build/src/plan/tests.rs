@@ -30,34 +30,34 @@ fn with_apt(facts: Facts, change: impl FnOnce(&mut Apt)) -> Facts {
 }
 
 #[test]
-fn where_all_is_there_nothing_is_done() {
+fn if_everything_is_installed_the_plan_is_empty() {
     let facts = Facts { complete: true, ..fresh(&[22]) };
     assert!(plan(&facts, &[]).is_empty());
     assert!(plan(&Facts { apt: None, ..facts }, &[]).is_empty());
 }
 
 #[test]
-fn without_a_compiler_the_distributions_is_installed_and_the_linker_comes_after_it() {
+fn without_a_compiler_the_distributions_compiler_and_then_the_linker_are_installed() {
     let plan = plan(&fresh(&[]), &[]);
     assert_eq!(plan.steps, [Step::AptInstall(names(&["rustc-web", "libstd-rust-web-dev-bpf"]))]);
     assert!(plan.then.is_some_and(|then| then.contains("bpf-linker")));
 }
 
 #[test]
-fn a_compiler_without_its_linker_gets_it_for_its_own_release_of_llvm() {
+fn a_linker_is_built_for_the_compilers_release_of_llvm() {
     let steps = plan(&fresh(&[22]), &[]).steps;
     let packages = names(&["llvm-22-dev", "libpolly-22-dev", "libzstd-dev"]);
     assert_eq!(steps, [Step::AptInstall(packages), Step::Linker { llvm: 22, root: root(22) }]);
 }
 
 #[test]
-fn what_is_installed_is_not_installed_again() {
+fn installed_packages_are_not_installed_again() {
     let facts = with_apt(fresh(&[22]), |apt| apt.installed = apt.offered.clone());
     assert_eq!(plan(&facts, &["gcc"]).steps, [Step::Linker { llvm: 22, root: root(22) }]);
 }
 
 #[test]
-fn the_tools_for_tests_are_asked_for_only_where_they_are_not() {
+fn tools_for_tests_are_installed_only_if_missing() {
     let facts = with_apt(Facts { complete: true, ..fresh(&[22]) }, |apt| {
         apt.installed.push("tmux".to_owned());
         apt.offered.push("stress-ng".to_owned());
@@ -66,13 +66,13 @@ fn the_tools_for_tests_are_asked_for_only_where_they_are_not() {
 }
 
 #[test]
-fn the_c_compiler_and_the_static_c_library_are_part_of_it() {
+fn the_c_compiler_and_the_static_c_library_are_installed() {
     let facts = Facts { c_compiler: false, static_libc: false, complete: true, ..fresh(&[22]) };
     assert_eq!(plan(&facts, &[]).steps, [Step::AptInstall(names(&["gcc", "libc6-dev"]))]);
 }
 
 #[test]
-fn a_package_that_apt_does_not_offer_makes_it_fetch_its_lists_once() {
+fn if_apt_lacks_a_package_its_lists_are_updated_once() {
     let stale = with_apt(fresh(&[]), |apt| apt.offered.clear());
     assert_eq!(plan(&stale, &[]).steps, [Step::AptUpdate]);
     let updated = with_apt(stale, |apt| apt.updated = true);
@@ -80,7 +80,7 @@ fn a_package_that_apt_does_not_offer_makes_it_fetch_its_lists_once() {
 }
 
 #[test]
-fn where_the_distribution_has_no_such_compiler_rustup_gets_one() {
+fn without_a_compiler_of_the_distribution_rustup_installs_one() {
     let facts = with_apt(fresh(&[]), |apt| {
         apt.offered.clear();
         apt.updated = true;
@@ -91,7 +91,7 @@ fn where_the_distribution_has_no_such_compiler_rustup_gets_one() {
 }
 
 #[test]
-fn a_compiler_newer_than_the_distributions_llvm_gives_way_to_the_distributions_own() {
+fn a_compiler_newer_than_the_distributions_llvm_is_not_used() {
     let facts = with_apt(fresh(&[23]), |apt| {
         apt.offered.retain(|name| !name.contains("23"));
         apt.updated = true;
@@ -100,7 +100,7 @@ fn a_compiler_newer_than_the_distributions_llvm_gives_way_to_the_distributions_o
 }
 
 #[test]
-fn a_release_of_llvm_that_the_linker_does_not_know_is_named() {
+fn an_unsupported_release_of_llvm_is_named() {
     let facts = with_apt(fresh(&[31]), |apt| {
         apt.updated = true;
         apt.installed = apt.offered.clone();
@@ -110,7 +110,7 @@ fn a_release_of_llvm_that_the_linker_does_not_know_is_named() {
 }
 
 #[test]
-fn a_package_that_cannot_be_had_is_named_and_the_others_are_installed() {
+fn an_unavailable_package_is_named_and_the_others_are_installed() {
     let facts = with_apt(Facts { complete: true, ..fresh(&[22]) }, |apt| {
         apt.updated = true;
         apt.offered.push("tmux".to_owned());
@@ -121,7 +121,7 @@ fn a_package_that_cannot_be_had_is_named_and_the_others_are_installed() {
 }
 
 #[test]
-fn without_apt_the_commands_are_the_same_but_packages_are_left_to_the_user() {
+fn without_apt_only_the_packages_are_left_to_the_user() {
     let plan = plan(&Facts { apt: None, static_libc: false, ..fresh(&[22]) }, &[]);
     assert_eq!(plan.steps, [Step::Linker { llvm: 22, root: root(22) }]);
     assert!(plan.out_of_reach[0].contains("libc.a") && plan.out_of_reach[1].contains("LLVM 22"), "{plan:?}");

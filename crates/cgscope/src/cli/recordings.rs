@@ -17,13 +17,13 @@ pub struct Record {
 
     /// File to write
     ///
-    /// An existing file is kept as FILE.old, or FILE.old.2 if that exists, too.
+    /// An existing file is renamed to FILE.old, or to FILE.old.2 if FILE.old exists.
     #[arg(short, long, value_name = "FILE", default_value = "cgscope.rec")]
     pub output: PathBuf,
 
     /// Length of an interval
     ///
-    /// A kill loses at most one interval.
+    /// If cgscope is killed, at most one interval is lost.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
 
@@ -61,9 +61,9 @@ pub struct Record {
 
     /// Keep only the last TIME, until a trigger saves it
     ///
-    /// SIGUSR1 saves it, too. The directory FILE.ring holds the data in segments, each a recording. It is removed at the end, but
-    /// remains after a kill. A saved file is named after the time of its trigger in UTC, FILE-20261121T101500.000Z.rec, unless
-    /// --triggers is 1.
+    /// SIGUSR1 also saves the recording. The directory FILE.ring holds the data in segments; each segment is a recording. The
+    /// directory is removed at the end, but remains if cgscope is killed. A saved file is named after the time of its trigger in
+    /// UTC, FILE-20261121T101500.000Z.rec, unless --triggers is 1.
     #[arg(long, value_name = "TIME", value_parser = long_time, conflicts_with = "rotation", help_heading = FLIGHT)]
     pub keep: Option<Duration>,
 
@@ -72,18 +72,18 @@ pub struct Record {
     /// EXPR is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, where CGROUP includes its descendants. Repeat the option for several triggers.
     ///
     /// p50, p90, p99, p999: a quantile of the waits that ended in the interval. Needs at least 20 waits (p99: 100, p999: 1000).
-    /// Quantiles are exact to an eighth; the trigger waits until the limit is certainly exceeded.
+    /// A quantile is accurate to one eighth; the trigger fires only if the limit is certainly exceeded.
     ///
     /// max: the longest of these waits. pending: the longest wait that has not ended.
     ///
-    /// throttled, waiting: the percentage of runnable time (running or waiting) in which tasks were throttled or waited. Needs runnable
-    /// time of at least 1 % of the interval. A wait counts in the interval in which it ends.
+    /// waiting: the percentage of runnable time (running or waiting) that tasks waited. throttled: the same for throttled tasks.
+    /// Both need a runnable time of at least 1 % of the interval. A wait counts in the interval in which it ends.
     ///
     /// Examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'.
     #[arg(long, value_name = "EXPR", value_parser = trigger, requires = "keep", help_heading = FLIGHT)]
     pub trigger: Vec<Trigger>,
 
-    /// Record for this time after a trigger before saving
+    /// Record for this time after a trigger, then save
     ///
     /// Default: a fifth of --keep.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
@@ -103,14 +103,14 @@ pub struct Record {
 
     /// Ignore triggers for this time after a file was saved
     ///
-    /// Default: the value of --keep. A trigger fires again only after its figure was below the limit for an interval. So a condition
-    /// that lasts for hours is saved once. SIGUSR1 always works, except while a file is being saved.
+    /// Default: the value of --keep. A trigger fires again only after its figure was below the limit for an interval, so a
+    /// condition that lasts for hours is saved once. SIGUSR1 always works, except while a file is being saved.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
     pub cool_down: Option<Duration>,
 
     /// Limit the size of FILE.ring
     ///
-    /// A ring that reaches this size holds less than --keep.
+    /// A ring that reaches this size holds less time than --keep.
     #[arg(
         long,
         hide_short_help = true,
@@ -210,7 +210,7 @@ fn size(text: &str) -> Result<u64, String> {
     let number: f64 = digits.parse().map_err(|_| nonsense())?;
     let bytes = number * (1u64 << shift) as f64;
     if !(SMALLEST as f64..=LARGEST as f64).contains(&bytes) {
-        return Err("a size lies between 4K and 1024T".to_owned());
+        return Err("a size must be between 4K and 1024T".to_owned());
     }
     Ok(bytes as u64)
 }

@@ -52,7 +52,7 @@ impl Sample {
 fn column(text: &str) -> Result<GroupBy, String> {
     GroupBy::by_name(text).ok_or_else(|| {
         let names: Vec<&str> = GroupBy::ALL.iter().map(|column| column.name()).collect();
-        format!("a column is one of {}", names.join(", "))
+        format!("the columns are {}", names.join(", "))
     })
 }
 
@@ -60,9 +60,9 @@ fn column(text: &str) -> Result<GroupBy, String> {
 const MOST_HZ: f64 = 1_000.0;
 
 fn hertz(text: &str) -> Result<f64, String> {
-    let hz: f64 = text.parse().map_err(|_| "a number like 20 or 0.5".to_owned())?;
+    let hz: f64 = text.parse().map_err(|_| "the rate must be a number like 20 or 0.5".to_owned())?;
     let is_possible = (0.01..=MOST_HZ).contains(&hz);
-    if is_possible { Ok(hz) } else { Err(format!("it lies between 0.01 and {MOST_HZ}")) }
+    if is_possible { Ok(hz) } else { Err(format!("the rate must be between 0.01 and {MOST_HZ}")) }
 }
 
 #[cfg(test)]

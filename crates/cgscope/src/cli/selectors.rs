@@ -29,7 +29,7 @@ fn argument(selector: &'static Selector) -> Arg {
         .value_name(selector.value)
         .help(selector.help)
         .help_heading(HEADING)
-        // The short help fits 24 lines.
+        // Keeps the short help within 24 lines.
         .hide_short_help(matches!(selector.name, "cpu" | "node"))
         .action(ArgAction::Set);
     if selector.is_ids {

@@ -16,7 +16,7 @@ pub struct Stat {
 
     /// Also print a line per thread, below its process
     ///
-    /// As pidstat -t does. Select threads by --tid.
+    /// Like pidstat -t. To select threads, use --tid.
     #[arg(short = 't', long, conflicts_with = "by")]
     pub threads: bool,
 
@@ -34,8 +34,9 @@ pub struct Stat {
 
     /// Show off-CPU time by kernel stack
     ///
-    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest stacks. Cost: one stack walk per
-    /// 100 µs that a thread is blocked. Without this option there is one walk per 10 ms, which is enough for the kind of blocking.
+    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest stacks. Cost: one stack
+    /// walk per 100 µs that a thread is blocked. Without this option there is one walk per 10 ms (with a command: 1 ms), which is
+    /// enough to show the kind of blocking.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub offcpu: Option<Option<PathBuf>>,
 
@@ -45,7 +46,7 @@ pub struct Stat {
 
     /// Print one JSON object (cgscope.interval/1) per interval
     ///
-    /// With a command, one object when it ends.
+    /// With a command, prints one object when the command ends.
     #[arg(long)]
     pub json: bool,
 }

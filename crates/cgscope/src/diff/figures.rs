@@ -8,7 +8,7 @@ use cgscope_model::{
 
 pub fn subject(subject: &DiffSubject) -> String {
     match subject {
-        DiffSubject::All => "all that was recorded".into(),
+        DiffSubject::All => "the whole recording".into(),
         DiffSubject::Cgroup { path } => match CgroupName::of(path).words() {
             Some(owner) => format!("{path} ({owner})"),
             None => path.to_string(),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_from_nothing_is_new_and_to_nothing_is_gone() {
+    fn a_change_from_zero_is_new_and_to_zero_is_gone() {
         let said = [(0.5, 0.4), (0.01, 0.5), (0.0, 0.5), (0.5, 0.0), (0.5, 0.5)]
             .map(|(b, a)| relative(&change(b, a)));
         assert_eq!(said, ["-20.0%", "x50", "new", "gone", "none"]);

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub fn run(options: &cli::Diff) -> Result {
-    // Open both before reading either, so that a mistyped second name fails before the first file is read.
+    // Open both files before reading one, so that a mistyped second name fails before the first file is read.
     let mut before = Recording::open(&options.before)?;
     let mut after = Recording::open(&options.after)?;
     let (first, second) = std::thread::scope(|scope| {

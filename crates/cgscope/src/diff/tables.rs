@@ -30,7 +30,7 @@ pub fn changes(out: &mut String, diff: &Diff, all: bool) -> Result {
         let rows = folded(&changes);
         rows.iter().take(most).try_for_each(|(change, same)| row(out, change, same))?;
         if rows.len() > most {
-            writeln!(out, "{:>10} more, smaller: --all shows them", rows.len() - most)?;
+            writeln!(out, "{:>10} more with a smaller change: --all shows all", rows.len() - most)?;
         }
     }
     Ok(())
@@ -51,7 +51,7 @@ fn row(out: &mut String, change: &Change, same: &[&DiffSubject]) -> Result {
     )?;
     if !same.is_empty() {
         let names: Vec<String> = same.iter().map(|subject| figures::subject(subject)).collect();
-        write!(out, "; the same of {}", names.join(", "))?;
+        write!(out, "; the same change in {}", names.join(", "))?;
     }
     writeln!(out)
 }
@@ -72,7 +72,7 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)>
     rows
 }
 
-/// Rank of a subject; the lowest locates a change best.
+/// Rank of a subject. The subject with the lowest rank shows best where a change is.
 fn rank(subject: &DiffSubject) -> u8 {
     match subject {
         DiffSubject::Cgroup { .. } => 0,

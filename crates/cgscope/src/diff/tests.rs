@@ -83,17 +83,17 @@ fn recording(path: &Path, does: &[Does]) -> Recording {
             cgroups: vec![(1, "/".into()), (2, "/media".into()), (3, "/backup".into())],
             ..Sample::default()
         };
-        writer.sample(&sample).expect("it fits");
+        writer.sample(&sample).expect("a valid sample");
     }
-    writer.end(1_700_000_030 * S, Reason::Finished).expect("it fits");
+    writer.end(1_700_000_030 * S, Reason::Finished).expect("a file of ours");
     let mut recording = Recording::open(path).expect("it was just written");
-    recording.file = path.file_name().expect("it has one").to_string_lossy().into_owned();
+    recording.file = path.file_name().expect("a file name").to_string_lossy().into_owned();
     recording
 }
 
 /// Field case 5: a media server before and after a fix, 30 s each.
 #[test]
-fn a_fix_is_told_in_two_columns_with_the_change_and_the_top_of_each_side() {
+fn a_fix_is_shown_in_two_columns_with_the_change_and_the_top_of_each_side() {
     let dir = std::env::temp_dir().join(format!("cgscope-diff-{}", std::process::id()));
     fs::create_dir_all(&dir).expect("a directory of ours");
     let server = |ran_ms, waits, wait_ms| Does { cgroup: 2, comm: "mediaserver", ran_ms, waits, wait_ms };

@@ -33,7 +33,7 @@ pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let _ = headline(&mut out, diff);
     let _ = limits(&mut out, diff);
     let _ = tables::changes(&mut out, diff, all);
-    let _ = tables::ranked(&mut out, "cgroup, with all below it", &diff.cgroups);
+    let _ = tables::ranked(&mut out, "cgroup, with its descendants", &diff.cgroups);
     let _ = tables::ranked(&mut out, "program", &diff.programs);
     let _ = alone(&mut out, diff);
     let _ = findings(&mut out, recordings, diff);
@@ -64,16 +64,16 @@ fn differences(recordings: [&Recording; 2], diff: &Diff) -> Vec<String> {
             said.push(format!("{what}: {before} before, {after} after"));
         }
     };
-    differ("another host", before.hostname.clone(), after.hostname.clone());
+    differ("different host", before.hostname.clone(), after.hostname.clone());
     let kernel = |header: &Header| format!("Linux {} {}", header.kernel_release, header.architecture);
-    differ("another kernel", kernel(before), kernel(after));
+    differ("different kernel", kernel(before), kernel(after));
     let cpus = |header: &Header| units::count(header.cpus.len() as u64, "CPU");
-    differ("another number of CPUs", cpus(before), cpus(after));
+    differ("different number of CPUs", cpus(before), cpus(after));
     if before.selection.pids.is_empty() && after.selection.pids.is_empty() {
-        differ("another selection", subject(before), subject(after));
+        differ("different selection", subject(before), subject(after));
     }
-    differ("another interval", duration(before.interval_ns), duration(after.interval_ns));
-    differ("another version of cgscope", before.cgscope_version.clone(), after.cgscope_version.clone());
+    differ("different interval", duration(before.interval_ns), duration(after.interval_ns));
+    differ("different version of cgscope", before.cgscope_version.clone(), after.cgscope_version.clone());
     said.extend(modes(diff));
     said
 }
@@ -94,8 +94,8 @@ fn modes(diff: &Diff) -> Option<String> {
 pub fn too_short(diff: &Diff) -> String {
     let [before, after] = diff.lengths.map(|length| length.intervals);
     format!(
-        "nothing can be said about noise: {} before and {} after, and at least {FEWEST_BLOCKS} are needed on each side; \
-         record longer, or with a shorter --interval",
+        "too few intervals to distinguish changes from noise: {} before and {} after, but each side needs at least \
+         {FEWEST_BLOCKS}; record longer, or with a shorter --interval",
         units::count(before, "interval"),
         units::count(after, "interval"),
     )
@@ -110,15 +110,15 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
     let Some(first) = headline_change(diff) else {
         return writeln!(
             out,
-            "Nothing changed by more than noise: {} compared, none differs beyond what chance gives so many.",
+            "Nothing changed by more than noise: {} compared, and no difference is larger than chance can explain.",
             units::count(diff.tested as u64, "figure")
         );
     };
-    writeln!(out, "Changed most: {}.", sentence(first))?;
+    writeln!(out, "Largest change: {}.", sentence(first))?;
     writeln!(
         out,
-        "{called} of {} compared changed by more than noise: of deals of the same blocks of time to both sides at random, \
-         at most 1% have any difference as sure.",
+        "{called} of {} compared changed by more than noise: if the blocks of time are assigned to both sides at random, \
+         at most 1% of the assignments show any difference as clear.",
         units::count(diff.tested as u64, "figure"),
     )
 }
@@ -133,7 +133,7 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
 
 fn sentence(change: &Change) -> String {
     format!(
-        "{} of {}, from {} to {}{} ({}; 99% interval of the change {}); {}",
+        "{} of {}, from {} to {}{} ({}; 99% confidence interval of the change {}); {}",
         change.figure.words,
         figures::subject(&change.subject),
         figures::value(change.figure.unit, change.before),
@@ -151,12 +151,12 @@ fn limits(out: &mut String, diff: &Diff) -> Result {
             (Some(before), Some(after)) => limit(out, path, before, after)?,
             _ => writeln!(
                 out,
-                "Limits of {path} are not compared: several cgroups have that name but for their ids, with other limits each."
+                "Limits of {path} are not compared: several cgroups have this name except for ids, and their limits differ."
             )?,
         }
         for (during, side) in changed_during.iter().zip(["first", "second"]) {
             if *during {
-                writeln!(out, "Limits of {path} were changed while the {side} recording was taken.")?;
+                writeln!(out, "Limits of {path} changed during the {side} recording.")?;
             }
         }
     }
@@ -171,7 +171,7 @@ fn limit(out: &mut String, path: &str, before: &CpuLimits, after: &CpuLimits) ->
         ("CPUs", cpus(before), cpus(after)),
     ] {
         if before != after {
-            writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
+            writeln!(out, "A limit changed: {what} of {path}: {before} before, {after} after.")?;
         }
     }
     Ok(())
@@ -230,8 +230,8 @@ fn short_names(recordings: [&Recording; 2]) -> [String; 2] {
 fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Result {
     let [before, after] = short_names(recordings);
     for (side, title) in [
-        (Presence::OnlyBefore, format!("Findings that are gone (in {before} alone)")),
-        (Presence::OnlyAfter, format!("Findings that are new (in {after} alone)")),
+        (Presence::OnlyBefore, format!("Findings only before (in {before})")),
+        (Presence::OnlyAfter, format!("Findings only after (in {after})")),
     ] {
         let these = diff.findings.iter().filter(|change| change.presence == side);
         for (i, FindingChange { finding, .. }) in these.enumerate() {
@@ -243,7 +243,7 @@ fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Resul
     }
     if diff.kept_findings != 0 {
         let kept = units::count(diff.kept_findings as u64, "finding");
-        writeln!(out, "\n{kept} in both: `cgscope report` tells them.")?;
+        writeln!(out, "\n{kept} in both recordings: `cgscope report` shows the details.")?;
     }
     Ok(())
 }

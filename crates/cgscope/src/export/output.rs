@@ -55,8 +55,7 @@ fn place(path: &Path) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
     match place.holds_something() {
         Ok(true) => Err(Error::could_not_run(format!(
-            "{} is there and holds something, which would be lost, so nothing is exported: move or remove it, or \
-             name another file with -o",
+            "{} exists and is not empty, so nothing is exported: move or remove the file, or name another file with -o",
             place.path().display()
         ))),
         _ => Ok(place),

@@ -135,7 +135,7 @@ impl Schedule {
     fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {
-            // First of all, because a new interval may have waited for a slow reader.
+            // Check for a new interval first, because one may be queued after a slow reading.
             for interval in intervals.try_iter() {
                 self.set_interval(interval, Instant::now());
             }
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_with_the_tick_that_is_due_then() {
+    fn a_run_ends_with_a_sample_at_its_end() {
         assert_eq!(ticks(1000, 3000), [0, 1000, 2000, 3000]);
-        assert_eq!(ticks(1000, 2500), [0, 1000, 2000, 2500], "half an interval is one of its own");
-        assert_eq!(ticks(1000, 2050), [0, 1000, 2050], "a rest is not");
+        assert_eq!(ticks(1000, 2500), [0, 1000, 2000, 2500], "half an interval is an interval");
+        assert_eq!(ticks(1000, 2050), [0, 1000, 2050], "a twentieth is added to the last interval");
         assert_eq!(ticks(5000, 2000), [0, 2000]);
     }
 
     #[test]
-    fn a_late_sample_starts_the_steps_anew_and_keeps_the_end() {
+    fn after_a_late_sample_the_interval_counts_from_it_and_the_end_stays() {
         let mut schedule = Schedule::new(Duration::from_secs(1), Some(Duration::from_secs(3)));
         let start = schedule.due;
         assert!(!schedule.catch_up(start + Duration::from_millis(400)));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_interval_begins_with_the_last_sample() {
+    fn a_new_interval_counts_from_the_last_sample() {
         let (mut schedule, start) = under_way(1_000, None);
         let at = start + Duration::from_millis(300);
         schedule.set_interval(Duration::from_secs(5), at);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(schedule.due, at);
         assert!(!schedule.catch_up(at + Duration::from_millis(20)));
         schedule.step();
-        assert_eq!(due_ms(&schedule, start), 40_100, "the steps go on from there");
+        assert_eq!(due_ms(&schedule, start), 40_100, "the next samples follow at the new interval");
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_under_way_is_cut_short_by_a_new_interval() {
+    fn a_new_interval_ends_a_running_wait_early() {
         let (mut schedule, start) = under_way(3_600_000, None);
         let (send, controls) = mpsc::channel();
         let teller = thread::spawn(move || {
@@ -258,11 +258,11 @@ mod tests {
         let waited = start.elapsed();
         assert!((60..10_000).contains(&waited.as_millis()), "{waited:?}");
         drop(teller.join().unwrap());
-        assert_eq!(schedule.wait(&controls), (true, 0), "nobody holds the other end: one last Sample, now");
+        assert_eq!(schedule.wait(&controls), (true, 0), "the sender is dropped: one last sample, now");
     }
 
     #[test]
-    fn what_was_asked_for_while_nobody_listened_is_heeded_before_anything_is_called_late() {
+    fn a_queued_interval_takes_effect_before_samples_count_as_late() {
         let (mut schedule, start) = under_way(1, None);
         let (send, controls) = mpsc::channel();
         thread::sleep(Duration::from_millis(10));

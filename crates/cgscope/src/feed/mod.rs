@@ -52,14 +52,14 @@ pub enum Demand {
 pub struct Events {
     events: mpsc::Receiver<Result<Event>>,
     demand: Box<dyn FnMut(Demand)>,
-    /// When to request the last sample; `None` if the feed ends by itself.
+    /// The time at which to request the last sample; `None` if the feed ends by itself.
     end: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Events {
     fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
-        // One place only: a slow reader makes the next sample late, which is counted, and samples never pile up.
+        // A channel of one message: a slow reader makes the next sample late, which is counted, and samples never pile up.
         let (send, events) = mpsc::channel(1);
         let thread = thread::spawn(move || {
             while let Some(event) = feed.next() {
@@ -77,7 +77,7 @@ impl Events {
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
-                    return event.unwrap_or_else(|| Err(Error::incomplete("the sampler is gone")));
+                    return event.unwrap_or_else(|| Err(Error::incomplete("the thread that takes samples has ended")));
                 }
                 () = sleep_until(end.into()), if self.end.is_some() => self.finish(),
             }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_sample_is_asked_for_once_the_time_is_over() {
+    async fn the_last_sample_is_requested_when_the_time_is_over() {
         let mut events = start(Some(Duration::from_millis(30)));
         events.set_interval(Duration::from_secs(1));
         assert!(matches!(events.next().await, Ok(Event::Sample { end: None, .. })));
@@ -146,10 +146,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropping_it_ends_the_thread_and_a_feed_that_has_ended_is_an_error() {
+    async fn a_drop_ends_the_thread_and_an_ended_feed_is_an_error() {
         drop(start(None));
         let mut events = start(None);
         (events.demand)(Demand::Stop);
-        assert_eq!(events.next().await.unwrap_err().to_string(), "the sampler is gone");
+        assert_eq!(events.next().await.unwrap_err().to_string(), "the thread that takes samples has ended");
     }
 }

@@ -44,7 +44,7 @@ impl File {
         Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
     }
 
-    /// Starts a recording beside `path`. The file gets its final name only when it is kept.
+    /// Starts a recording beside `path`. The file gets its final name only if it is kept.
     pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
@@ -73,11 +73,10 @@ impl File {
         if self.samples == 0 {
             return Error::could_not_run(failure.to_string());
         }
-        let no_end =
-            " (it has no end, as there was no room for one: reports will say that cgscope was killed)";
+        let no_end = " (its end record could not be written: reports will say that cgscope was killed)";
         Error::incomplete(format!(
-            "{failure}; the {} before it {} in {}{}",
-            units::count(self.samples, "Sample"),
+            "{failure}; the {} before the failure {} in {}{}",
+            units::count(self.samples, "sample"),
             if self.samples == 1 { "is" } else { "are" },
             self.path().display(),
             if ended { "" } else { no_end }
@@ -139,13 +138,17 @@ pub fn keep_old(path: &Path) -> Result<()> {
         return Ok(());
     }
     if place.is_direct() {
-        return Err(cannot_write(path, &io::Error::other("it leads to a file that holds something already")));
+        return Err(cannot_write(path, &io::Error::other("it leads to a file that is not empty")));
     }
     let there = place.path();
     let name = Path::new(there.file_name().unwrap_or_default());
     let old = names::move_to_free(place.directory(), name, names::olds(name))
         .map_err(|error| cannot_write(path, &error))?;
-    say!("cgscope: {} was there; it is kept as {}", there.display(), there.with_file_name(old).display());
+    say!(
+        "cgscope: {} already existed; it is kept as {}",
+        there.display(),
+        there.with_file_name(old).display()
+    );
     Ok(())
 }
 
@@ -160,7 +163,9 @@ pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(
             path,
-            &io::Error::other("it is no file, and several files with names like it are to be written"),
+            &io::Error::other(
+                "it is not a regular file, and several files with similar names must be written",
+            ),
         )),
         _ => Ok(()),
     }
@@ -180,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_file_that_was_made_is_removed() {
+    fn only_the_file_that_we_created_is_removed() {
         let path = std::env::temp_dir().join(format!("cgscope-{}-made", std::process::id()));
         fs::write(&path, "ours").unwrap();
         let made = Made::of(&path);
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn trying_whether_a_file_can_be_written_leaves_everything_as_it_was() {
+    fn checking_whether_a_file_is_writable_changes_nothing() {
         let dir = std::env::temp_dir().join(format!("cgscope-{}-tried", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let (file, link) = (dir.join("a.rec"), dir.join("link"));
@@ -236,13 +241,13 @@ mod tests {
         // As in `-o /dev/stdout >>a.rec`.
         let open = fs::File::open(&file).unwrap();
         let refused = keep_old(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))).unwrap_err();
-        assert!(refused.sentence.contains("holds something already"), "{refused}");
+        assert!(refused.sentence.contains("is not empty"), "{refused}");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
         fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn a_full_disk_is_told_from_other_failures() {
+    fn a_full_disk_is_distinguished_from_other_failures() {
         let of = |kind: io::ErrorKind| reason_of(&WriteError::Io(kind.into()));
         assert_eq!(of(io::ErrorKind::StorageFull), Reason::DiskFull);
         assert_eq!(of(io::ErrorKind::PermissionDenied), Reason::WriteFailed);
@@ -250,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn the_room_behind_the_last_sample_is_given_back() {
+    fn the_space_reserved_after_the_last_sample_is_freed() {
         let path = std::env::temp_dir().join(format!("cgscope-{}-room.rec", std::process::id()));
         let mut file = File::create(&path, &Header::default()).unwrap();
         file.sample(&Sample { mono_ns: 5, unix_ns: 7, ..Sample::default() }).unwrap();
         let bytes = file.bytes();
-        assert_eq!(fs::metadata(&path).unwrap().len(), bytes, "the room is not part of the file");
+        assert_eq!(fs::metadata(&path).unwrap().len(), bytes, "reserved space is not part of the file");
         file.end(Reason::Finished).unwrap();
         let metadata = fs::metadata(&path).unwrap();
         assert!(metadata.blocks() * 512 <= metadata.len().next_multiple_of(4096), "{metadata:?}");

@@ -1,4 +1,5 @@
-//! The flight recorder: a ring holds the latest part of the recording. A trigger freezes the part around it: copies it to a file.
+//! The flight recorder: a ring holds the latest part of the recording. A trigger saves the part around its time: the recorder
+//! copies this part to a file.
 
 use std::{
     fs,
@@ -41,10 +42,10 @@ pub struct Flight<'a> {
     options: &'a Record,
     selection: Selection,
     interval_ns: u64,
-    /// The time before a trigger, and the time after it, that are frozen, ns.
+    /// The time before a trigger that is saved, and the time after it, ns.
     keep_ns: u64,
     after_ns: u64,
-    /// The time after a frozen part in which triggers are ignored, ns.
+    /// The time after a saved part in which triggers are ignored, ns.
     cool_down_ns: u64,
     ring: Ring,
     watch: Watch,
@@ -57,7 +58,7 @@ pub struct Flight<'a> {
     stop: Arc<AtomicBool>,
     frozen: Vec<PathBuf>,
     failed: u64,
-    /// The last trigger could not be frozen; the ring holds the only copy.
+    /// The part around the last trigger could not be saved; the ring holds the only copy.
     latest_failed: bool,
 }
 
@@ -88,12 +89,12 @@ impl<'a> Flight<'a> {
         Ok(flight)
     }
 
-    /// Prints what triggers, and where the ring is.
+    /// Prints the triggers, and where the ring is.
     fn say_plan(&self) {
         let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
         say!(
-            "cgscope: the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
+            "cgscope: keeping the last {} in {} (at most {}); saving them together with the next {}, {}, on {}",
             duration(self.keep_ns),
             self.ring.directory.display(),
             units::bytes(self.options.ring_size),
@@ -114,7 +115,7 @@ impl<'a> Flight<'a> {
             let sample_bytes = self.ring.segments.step_bytes;
             let expected = sample_bytes * samples * 10 / 8;
             say!(
-                "cgscope: the first Sample takes {}: at that size the ring comes to about {}",
+                "cgscope: the first sample takes {}: at that size the ring takes about {}",
                 units::bytes(sample_bytes),
                 units::bytes(expected.min(self.options.ring_size))
             );
@@ -123,7 +124,7 @@ impl<'a> Flight<'a> {
             let Some(cgroup) = &trigger.cgroup else { continue };
             if !sample.cgroups.iter().any(|(_, path)| is_at_or_below(path, cgroup)) {
                 say!(
-                    "cgscope: {trigger}: no task is in {cgroup} at the moment; it is watched in case one comes"
+                    "cgscope: {trigger}: no task is in {cgroup} at the moment; the trigger works once a task enters it"
                 );
             }
         }
@@ -148,7 +149,7 @@ impl<'a> Flight<'a> {
 
     fn begin(&mut self, words: String, sample: &Sample) {
         say!(
-            "cgscope: {words}; freezing the {} before and the {} after",
+            "cgscope: {words}; saving the {} before and the {} after",
             duration(self.keep_ns),
             duration(self.after_ns)
         );
@@ -185,9 +186,9 @@ impl<'a> Flight<'a> {
     /// Reports the result of a finished copy. With `wait`, waits for the copy first.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
-        let done = copy.join().unwrap_or_else(|_| {
-            Err(Error::incomplete("the copy of what was to be frozen failed; the message is above"))
-        });
+        let done = copy
+            .join()
+            .unwrap_or_else(|_| Err(Error::incomplete("the copy to a file panicked; the message is above")));
         match done {
             Ok(frozen) => {
                 say!("cgscope: {}", frozen.words);
@@ -198,10 +199,10 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Reports that a part could not be frozen. The ring is still complete, and the recording continues.
+    /// Reports that a part could not be saved. The ring is still complete, and the recording continues.
     fn not_frozen(&mut self, error: &Error) {
         say!(
-            "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
+            "cgscope: {error}; nothing is saved. Until newer data replaces it, the part around the trigger is in the ring {}",
             self.ring.directory.display()
         );
         (self.failed, self.latest_failed) = (self.failed + 1, true);
@@ -209,7 +210,7 @@ impl<'a> Flight<'a> {
 
     fn take(&mut self, sample: &Sample) -> Result<()> {
         let fired = self.fired(sample).inspect_err(|_| {
-            // The failure lies elsewhere: the ring is complete.
+            // The ring itself is complete.
             let _ = self.ring.segments.file.end(Reason::Failed);
         })?;
         if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
@@ -231,11 +232,11 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Adds to an error that the ring stays, which is closed.
+    /// Adds to an error that the ring remains, and where it is.
     fn left_after(&mut self, mut error: Error) -> Error {
         // Let a running copy finish.
         self.settle(true);
-        error.sentence += &format!("; the ring stays in {}", self.ring.directory.display());
+        error.sentence += &format!("; the ring remains in {}", self.ring.directory.display());
         error
     }
 }
@@ -263,19 +264,19 @@ impl Destination for Flight<'_> {
             format!("ring {} in {}", duration(ring.held_ns()), units::bytes(ring.bytes_on_disk()));
         if let Some(triggered) = &self.triggered {
             let now_ns = self.previous.as_ref().map_or(0, |previous| previous.mono_ns);
-            state += &format!(", triggered, {} to go", duration(triggered.until_ns.saturating_sub(now_ns)));
+            state += &format!(", triggered, {} left", duration(triggered.until_ns.saturating_sub(now_ns)));
         }
         if !self.frozen.is_empty() {
-            state += &format!(", {} frozen", self.frozen.len());
+            state += &format!(", {} saved", self.frozen.len());
         }
         state
     }
 
     fn request(&mut self) {
         if self.triggered.is_some() {
-            say!("cgscope: SIGUSR1: what happens now is in what is being frozen already");
+            say!("cgscope: SIGUSR1 is ignored: the part that is being saved already covers this moment");
         } else if self.watch.left() == 0 {
-            say!("cgscope: SIGUSR1: nothing more is frozen, as --triggers says");
+            say!("cgscope: SIGUSR1 is ignored: as many parts as --triggers allows are saved already");
         } else {
             self.is_requested = true;
         }
@@ -288,18 +289,18 @@ impl Destination for Flight<'_> {
         }
         self.settle(true);
         let mut words = match (self.frozen.last(), self.failed) {
-            (None, 0) => "nothing triggered, so nothing is frozen".into(),
-            (None, _) => "nothing is frozen".into(),
+            (None, 0) => "no trigger fired, so nothing is saved".into(),
+            (None, _) => "nothing is saved".into(),
             (Some(last), _) => {
                 let frozen = units::count(self.frozen.len() as u64, "part");
-                format!("{frozen} frozen, the last one in {}", last.display())
+                format!("{frozen} saved, the last one in {}", last.display())
             }
         };
         if self.failed > 0 {
-            words += &format!("; {} could not be frozen", units::count(self.failed, "part"));
+            words += &format!("; {} could not be saved", units::count(self.failed, "part"));
         }
         if self.latest_failed {
-            words += &format!("; the ring stays in {}", self.ring.directory.display());
+            words += &format!("; the ring remains in {}", self.ring.directory.display());
             // Ignore errors: the ring is readable even without an end record.
             let _ = self.ring.segments.file.end(reason);
         } else {
@@ -308,11 +309,11 @@ impl Destination for Flight<'_> {
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    /// Closes the ring early, and stops a running copy, which could take long.
+    /// Closes the ring early, and stops a running copy, which could take a long time.
     fn abandon(&mut self, reason: Reason) {
         self.stop.store(true, Ordering::Relaxed);
         self.settle(true);
-        say!("cgscope: the ring stays in {}", self.ring.directory.display());
+        say!("cgscope: the ring remains in {}", self.ring.directory.display());
         let _ = self.ring.segments.file.end(reason);
     }
 }
@@ -345,7 +346,7 @@ impl Ring {
     fn remove(&self) -> Result<()> {
         self.segments.remove().and_then(|()| fs::remove_dir(&self.directory)).map_err(|error| {
             Error::incomplete(format!(
-                "the ring in {} cannot be removed ({error}): nothing reads it any more, so remove it",
+                "the ring in {} cannot be removed ({error}): cgscope no longer needs the ring, so remove it",
                 self.directory.display()
             ))
         })
@@ -365,7 +366,7 @@ fn keep_aside(directory: &Path) -> Result<()> {
         && flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
     {
         return Err(Error::could_not_run(format!(
-            "{} is the ring of another cgscope that still runs, so nothing is recorded: name another file with -o",
+            "{} is the ring of another cgscope that is running, so nothing is recorded: name another file with -o",
             directory.display()
         )));
     }

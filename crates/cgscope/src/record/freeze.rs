@@ -22,11 +22,11 @@ use crate::{
 /// A trigger that fired. Times are ns of the monotonic clock unless stated otherwise.
 pub struct Triggered {
     pub words: String,
-    /// The frozen part starts with the last sample at or before this time.
+    /// The saved part starts with the last sample at or before this time.
     pub from_ns: u64,
     /// The start of the interval in which the trigger fired.
     pub at_ns: u64,
-    /// The frozen part ends with the first sample at or after this time.
+    /// The saved part ends with the first sample at or after this time.
     pub until_ns: u64,
     /// Wall clock at the end of the interval in which the trigger fired, ns since 1970.
     pub unix_ns: u64,
@@ -40,7 +40,7 @@ pub struct Freeze {
     pub triggered: Triggered,
     /// The approximate maximum size of the file, bytes.
     pub bytes: u64,
-    /// Set once nobody waits for the copy any more.
+    /// Set to stop the copy early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -76,15 +76,13 @@ impl Freeze {
         for mut segment in self.segments {
             for sample in segment.by_ref() {
                 let sample = sample.map_err(|error| {
-                    Error::incomplete(format!(
-                        "what is to be frozen cannot be read: a segment of the ring {error}"
-                    ))
+                    Error::incomplete(format!("the part cannot be saved: a segment of the ring {error}"))
                 })?;
                 if self.stop.load(Ordering::Relaxed) {
-                    return Err(Error::incomplete("the copy of what was to be frozen was given up"));
+                    return Err(Error::incomplete("the part was not saved, because cgscope ended early"));
                 }
                 if Some(sample.mono_ns) <= last_ns {
-                    // The previous segment ends with the same sample.
+                    // The previous segment ended with this sample.
                     continue;
                 }
                 last_ns = Some(sample.mono_ns);
@@ -101,7 +99,7 @@ impl Freeze {
             });
         }
         first.iter().try_for_each(write)?;
-        let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))?;
+        let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no sample to save"))?;
         let bytes = file.bytes();
         file.end(Reason::Triggered(self.triggered.words))?;
         keep_old(&self.path)?;
@@ -109,15 +107,15 @@ impl Freeze {
             Error::incomplete(format!("{} could not be written: {error}", self.path.display()))
         })?;
         let mut words = format!(
-            "froze {} before the trigger and {} from then on: {}, {}, in {path}; `cgscope report {path}` says what happened",
+            "saved {} before the trigger and {} after it: {}, {}, in {path}; `cgscope report {path}` shows what happened",
             duration(at_ns.saturating_sub(file.first_ns)),
             duration(file.last_ns.saturating_sub(at_ns)),
-            units::count(file.samples, "Sample"),
+            units::count(file.samples, "sample"),
             units::bytes(bytes),
             path = self.path.display(),
         );
         if let Some(damage) = damage {
-            words += &format!("; a part is missing: in the ring {damage}");
+            words += &format!("; something is missing, because the ring is damaged: {damage}");
         }
         Ok(Frozen { path: self.path, words })
     }
@@ -133,7 +131,7 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::incomplete(format!(
-        "{} cannot be written, as the disk is full: it takes about {}, and {} are free",
+        "{} cannot be written, because the disk is full: the file needs about {}, and {} are free",
         path.display(),
         units::bytes(bytes),
         units::bytes(free)

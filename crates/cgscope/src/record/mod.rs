@@ -39,7 +39,7 @@ use crate::{
 
 /// Where samples are written: a series of files, or the flight recorder.
 trait Destination {
-    /// Adds a sample. After an error the destination is closed, and the error says what is left of the recording.
+    /// Adds a sample. After an error the destination is closed, and the error says what was saved.
     fn sample(&mut self, sample: Sample) -> Result<()>;
 
     /// Whether the destination needs no more samples.
@@ -70,7 +70,7 @@ struct Ended {
     words: String,
     /// The file that the final message recommends for `cgscope report`.
     report: Option<PathBuf>,
-    /// Part of the requested output is missing, and a message has reported that.
+    /// Part of the requested output is missing; a message about that was printed.
     incomplete: bool,
 }
 
@@ -87,8 +87,8 @@ pub async fn run(options: &Record) -> Result {
         && let Some(coarse) = &ready.session.coarse
     {
         return Err(Error::could_not_run(format!(
-            "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not know ({}): here 'throttled' and \
-             'waiting' can trigger",
+            "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not measure ({}): use \
+             'throttled' or 'waiting' instead",
             coarse.because
         )));
     }
@@ -182,7 +182,7 @@ pub fn header_of_host(interval: Duration) -> Header {
 }
 
 /// The error after a restart of the daemon, which ends a recording.
-const RESTARTED: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
+const RESTARTED: &str = "the daemon was restarted and its counters begin at 0 again, so the recording ended: start another recording";
 
 struct Recorder<'a> {
     session: Session,
@@ -255,7 +255,7 @@ impl Recorder<'_> {
 
     fn not_recorded(&self, mut error: Error) -> Error {
         if self.session.command_runs() {
-            error.sentence += "; the command goes on, and is not recorded any more";
+            error.sentence += "; the command still runs, but is no longer recorded";
         }
         error
     }
@@ -265,9 +265,9 @@ impl Recorder<'_> {
         let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
-                format!("; `cgscope report {}` says what happened", file.display())
+                format!("; `cgscope report {}` shows what happened", file.display())
             });
-            let (samples, lost) = (units::count(self.samples, "Sample"), text::loss_line(&losses));
+            let (samples, lost) = (units::count(self.samples, "sample"), text::loss_line(&losses));
             let length = units::duration(self.whole.duration_ns);
             say!("cgscope: {samples} in {length}, {}; {lost}{report}", ended.words);
             say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));

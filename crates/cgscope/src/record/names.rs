@@ -26,7 +26,7 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The first free [`stamped`] name from this time on, and its time. An unset clock has the same time at every boot.
+/// The first free [`stamped`] name from this time on, and its time. A clock that is not set gives the same time at every boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_taken_by_nobody_else() {
+    fn a_free_name_is_given_to_only_one_file() {
         let dir = std::env::temp_dir().join(format!("cgscope-{}-names", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let base = dir.join("a.rec");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_series_are_known_again_and_foreign_ones_are_not() {
+    fn names_of_a_series_are_recognized_and_foreign_names_are_not() {
         let path = Path::new("/a/host.rec");
         assert!(is_stamped(path, &stamped(path, 123 * DAY)));
         for name in

@@ -22,7 +22,7 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// Selects the manner. `shares` is true if a command writes to the same terminal.
+    /// Selects how progress is shown. `shares` is true if a command writes to the same terminal.
     pub fn of(quiet: bool, shares: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() {
@@ -36,7 +36,7 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // Rarely, as a journal keeps weeks of lines, but often enough to show that a run of an hour is alive.
+            // Rare, because a journal keeps weeks of lines, but often enough to show that a run of an hour is still working.
             Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     use cgscope_layout::Loss;
 
     #[test]
-    fn a_state_is_one_line() {
+    fn the_state_is_one_line() {
         let mut losses = Losses::default();
         let state = |losses: &Losses, more| words(125_000_000_000, 1 << 20, losses, more);
         assert_eq!(state(&losses, ""), "2m05s  1.0MiB (8.2KiB/s)  losses: none");
@@ -101,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_its_first_line_after_a_while_and_a_quiet_run_none() {
+    fn a_log_gets_its_first_line_after_a_pause_and_a_quiet_run_gets_none() {
         for manner in [Manner::Logged, Manner::Silent] {
-            Progress::new(manner).show(|| panic!("{manner:?} says something at once"));
+            Progress::new(manner).show(|| panic!("{manner:?} prints something at once"));
         }
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         for (seconds, is_due) in [(590, false), (600, true)] {

@@ -43,7 +43,8 @@ impl SegmentLimits {
         Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
     }
 
-    /// Whether a segment is complete. It has at least one interval. The last sample may be early by half an interval.
+    /// Whether a segment is complete: it has at least one interval, and its size or age is reached. The last sample may be early
+    /// by half an interval.
     fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
         let is_full = self.size.is_some_and(|limit| bytes >= limit);
         let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);
@@ -51,7 +52,7 @@ impl SegmentLimits {
     }
 
     /// How many complete segments can be removed. `complete` yields `(end_ns, bytes)`, the oldest first. Segments that end before
-    /// `needed_ns` go, and more if all segments together (`bytes`) exceed their limit.
+    /// `needed_ns` can be removed, and more if all segments together (`bytes`) exceed their limit.
     fn expendable(
         &self,
         complete: impl Iterator<Item = (u64, u64)>,
@@ -115,7 +116,7 @@ pub struct Segments {
     stuck: Vec<Made>,
     removed: u64,
     removed_bytes: u64,
-    /// The most bytes on disk that one sample has added, including the start of a next segment.
+    /// The largest number of bytes on disk that one sample has added, including the start of a new segment.
     pub step_bytes: u64,
     /// A segment that was still needed was removed because of the size limit.
     pub shortened: bool,
@@ -187,7 +188,8 @@ impl Segments {
             if segment.end_ns > needed_ns && !self.shortened {
                 self.shortened = true;
                 say!(
-                    "cgscope: the ring is as large as it may be, {}, before it holds {}: it holds less; --ring-size allows more",
+                    "cgscope: the ring reached its size limit, {}, before it held {}, so it holds less time; \
+                     to raise the limit, use --ring-size",
                     units::bytes(self.limits.bytes.unwrap_or_default()),
                     units::duration(self.limits.keep_ns),
                 );
@@ -196,7 +198,7 @@ impl Segments {
                 Ok(removed) => self.removed += u64::from(removed),
                 Err(error) => {
                     say!(
-                        "cgscope: {} cannot be removed ({error}); that is tried again with each new file",
+                        "cgscope: {} cannot be removed ({error}); cgscope tries again with each new file",
                         segment.made.path.display()
                     );
                     self.stuck.push(segment.made);
@@ -209,7 +211,9 @@ impl Segments {
     pub fn open(&self) -> Result<Vec<FileReader>> {
         let opened: std::result::Result<_, _> =
             self.complete.iter().map(|segment| open(&segment.made.path)).collect();
-        opened.map_err(|error| Error::incomplete(format!("what is to be frozen cannot be read: {error}")))
+        opened.map_err(|error| {
+            Error::incomplete(format!("the part cannot be saved, because the ring cannot be read: {error}"))
+        })
     }
 
     /// How far the segments reach back from the last sample, ns.
@@ -233,7 +237,7 @@ impl Segments {
         let mut error = self.file.end_after(failure);
         if let Some(latest) = self.complete.back() {
             error.sentence += &format!(
-                ", and what came before them in {} up to {}",
+                ", and earlier samples are in {} up to {}",
                 units::count(self.complete.len() as u64, "file"),
                 latest.made.path.display()
             );
@@ -281,7 +285,7 @@ pub fn say_foreign(base: &Path) {
     let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
     if files > 0 {
         say!(
-            "cgscope: {} of earlier runs ({}) {} there; what this run removes is its own alone",
+            "cgscope: {} of earlier runs ({}) {} in the same directory; this run removes only its own files",
             units::count(files, "file"),
             units::bytes(bytes),
             if files == 1 { "is" } else { "are" },

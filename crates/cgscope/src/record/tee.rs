@@ -47,7 +47,7 @@ impl Tee {
         let error = file.end_after(&failure);
         self.file = None;
         self.broken = Some(file::reason_of(&failure.error));
-        self.say(format!("{error}; what is shown after that is not recorded"));
+        self.say(format!("{error}; from now on nothing is recorded"));
     }
 
     /// Ends the recording after a restart of the daemon, because the counters start again from 0.
@@ -61,8 +61,9 @@ impl Tee {
 
     pub fn end(&mut self, reason: Reason) {
         let Some(mut file) = self.file.take() else { return };
-        let (samples, path) = (units::count(file.samples, "Sample"), file.path().display());
-        let words = format!("{samples}, {}; `cgscope replay {path}` shows it again", file.words());
+        let (samples, path) = (units::count(file.samples, "sample"), file.path().display());
+        let words =
+            format!("{samples}, {}; to play the recording, run `cgscope replay {path}`", file.words());
         match file.end(reason) {
             Ok(()) => self.say(words),
             Err(failure) => {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_is_that_of_the_file() {
+    fn the_first_reason_for_an_end_is_recorded() {
         let mut recorded = Teed::new("end");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
@@ -151,12 +152,12 @@ mod tests {
         tee.end(Reason::Interrupted);
         assert_eq!((tee.state(), tee.exit()), (None, Exit::Done));
         let words = tee.unsaid.as_deref().unwrap();
-        assert!(words.starts_with("2 Samples, ") && words.contains("`cgscope replay "), "{words}");
+        assert!(words.starts_with("2 samples, ") && words.contains("`cgscope replay "), "{words}");
         assert_eq!(recorded.read(), (2, Reason::TargetGone));
     }
 
     #[test]
-    fn what_cannot_be_written_ends_the_file_and_nothing_else() {
+    fn a_failed_write_ends_only_the_recording() {
         let mut recorded = Teed::new("broken");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
@@ -167,16 +168,16 @@ mod tests {
             (Some(Recorded::Broken(Reason::WriteFailed.to_string())), Exit::Incomplete)
         );
         let said = tee.unsaid.clone().unwrap();
-        assert!(said.contains("the 1 Sample before it is in "), "{said}");
-        assert!(said.ends_with("what is shown after that is not recorded"), "{said}");
+        assert!(said.contains("the 1 sample before the failure is in "), "{said}");
+        assert!(said.ends_with("from now on nothing is recorded"), "{said}");
         tee.sample(&sample(3));
         tee.end(Reason::Finished);
-        assert_eq!(tee.unsaid.as_ref(), Some(&said), "it is said once");
+        assert_eq!(tee.unsaid.as_ref(), Some(&said), "the message is printed once");
         assert_eq!(recorded.read(), (1, Reason::WriteFailed));
     }
 
     #[test]
-    fn without_a_file_nothing_is_said() {
+    fn without_a_file_nothing_is_printed() {
         let mut tee = Tee::default();
         tee.sample(&sample(1));
         tee.end(Reason::Finished);

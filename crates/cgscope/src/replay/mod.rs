@@ -54,10 +54,10 @@ pub async fn run(options: &cli::Replay) -> Result {
 
 fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) -> Result<Player> {
     if moments.len() < 2 {
-        let count = units::count(moments.len() as u64, "Sample");
+        let count = units::count(moments.len() as u64, "sample");
         return Err(Error::could_not_run(format!(
-            "{} holds {count}, and an interval lies between two, so there is nothing to replay; if it is still being \
-             recorded, wait for the next Sample",
+            "{} holds {count}, but an interval needs two, so there is nothing to replay; if the recording is still \
+             running, wait for the next sample",
             recording.file
         )));
     }
@@ -129,7 +129,7 @@ impl Updates for Playback {
         let Some(replay) = &app.replay else { return Ok(Flow::End) };
         if replay.player.intervals() == 0 {
             return Err(Error::incomplete(
-                "the recording is damaged before its second Sample: nothing of it can be shown",
+                "the recording is damaged before its second sample, so nothing can be shown",
             ));
         }
         let due = replay.due_in();
@@ -151,5 +151,5 @@ impl Updates for Playback {
 }
 
 fn gone() -> Error {
-    Error::incomplete("the thread that reads the recording is gone")
+    Error::incomplete("the thread that reads the recording has ended")
 }

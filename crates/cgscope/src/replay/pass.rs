@@ -20,7 +20,7 @@ use cgscope_view::replay::{
 
 use crate::{exit::Result, recording::Recording};
 
-/// The time between two messages, as each message causes a draw.
+/// The time between two messages, because each message redraws the screen.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
 /// A message for the screen. The last message includes the recording, which knows what is missing.
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_begins_where_the_interval_before_did_not_have_it() {
+    fn a_finding_begins_if_the_previous_interval_did_not_have_it() {
         let host = Host::default();
         let quiet = interval(vec![task(3, &[])]);
         let mut beginnings = Beginnings::default();
         let first = beginnings.of(&noisy(), &host);
-        assert!(!first.is_empty(), "the first interval begins whatever it has");
-        assert_eq!(beginnings.of(&noisy(), &host), [], "it goes on");
+        assert!(!first.is_empty(), "every finding of the first interval begins there");
+        assert_eq!(beginnings.of(&noisy(), &host), [], "the finding continues");
         assert_eq!(beginnings.of(&quiet, &host), []);
-        assert_eq!(beginnings.of(&noisy(), &host), first, "it begins again");
+        assert_eq!(beginnings.of(&noisy(), &host), first, "the finding begins again");
     }
 }

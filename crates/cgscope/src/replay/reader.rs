@@ -19,7 +19,7 @@ use crate::{
     recording,
 };
 
-/// How many intervals before the target of a jump are read, for figures over time: a minute at the usual interval.
+/// How many intervals before the target of a jump are read, for figures over time: a minute at the default interval.
 const BEFORE: usize = 60;
 
 /// Maximum number of skipped intervals that are read as well: one or two seconds of playback at the highest speed.
@@ -72,7 +72,7 @@ impl IntervalReader {
         }
     }
 
-    /// The latest request, because a held key sends many. Waits for a request if there is nothing else to do.
+    /// Returns the latest request, because a held key sends many. Waits for a request if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
         let first = match self.receive.try_recv() {
             Ok(first) => first,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn in_any_order_they_are_those_that_a_report_has() {
+    fn intervals_read_in_any_order_equal_those_of_a_report() {
         let path = std::env::temp_dir().join(format!("cgscope-replay-{}.rec", std::process::id()));
         let selection = Selection { comm: Some("task-[123]".into()), ..Selection::default() };
         let header = Header { selection, ..Header::default() };

@@ -88,13 +88,13 @@ pub fn run(options: &Report) -> Result {
 }
 
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {
-    // Check the file first: do not read a long recording for a page that cannot be written.
+    // Check the file first, so that no long recording is read for a page that cannot be written.
     let place = html::output::place(path)?;
     let whole = Whole::read(recording)?;
     let page = html::page(&About::new(recording, &whole.interval), &whole);
     let Some(place) = place else { return print(&page) };
     html::output::write(&place, &page)?;
-    say!("cgscope: a page of {} is in {}", units::bytes(page.len() as u64), place.path().display());
+    say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
 }
 

@@ -74,7 +74,10 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nWho waited behind whom; the share is that of all the victim's waiting behind others:")?;
+    writeln!(
+        out,
+        "\nWho waited behind whom (share: part of the time that the victim waited behind others):"
+    )?;
     writeln!(out, "    waited share  victim  <-  who ran")?;
     for pair in pairs.iter().take(PAIRS) {
         let share = percent(pair.ns, pair.of_ns).map_or("-".into(), |share| format!("{share:.0}%"));
@@ -122,20 +125,20 @@ fn quota(
         let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
         let length = limits.period_us.map_or_else(String::new, |us| {
             let all = us.saturating_mul(1_000).saturating_mul(periods);
-            format!(" of {}, {} in all", duration(us.saturating_mul(1_000)), duration(all))
+            format!(" of {}, {} in total", duration(us.saturating_mul(1_000)), duration(all))
         });
-        writeln!(out, "  periods  {periods}{length}; the quota ran out in {throttled}: {share}")?;
+        writeln!(out, "  periods  {periods}{length}; the quota ran out in {throttled} of them, {share}")?;
     }
     usage(out, limits, row)?;
     if let Some(row) = row {
         writeln!(
             out,
-            "  tasks    waited for it {} of {} in which they could have run",
+            "  tasks    waited for quota for {} of the {} in which they were runnable",
             duration(row.wait.by_cause.get(Cause::Throttled)),
             duration(row.wait.total_ns + row.totals.on_cpu_ns)
         )?;
     }
-    writeln!(out, "  threads  {} busy at one time or another", busy_threads(whole, path))
+    writeln!(out, "  threads  {} busy at some time", busy_threads(whole, path))
 }
 
 fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result {
@@ -144,7 +147,7 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
         let times = throttled_ns as f64 / used.max(1) as f64;
         writeln!(
             out,
-            "  stood    {} out of quota, each CPU counted by itself: {times:.1} times as long as it ran",
+            "  stopped  {} because the quota ran out (summed over CPUs), {times:.1} times as long as it ran",
             duration(throttled_ns)
         )?;
     }

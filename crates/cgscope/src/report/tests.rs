@@ -53,20 +53,20 @@ fn the_report_goes_from_what_is_wrong_to_who_and_when() {
 }
 
 #[test]
-fn sparklines_fit_eighty_columns_however_long_it_took() {
+fn sparklines_of_any_recording_fit_eighty_columns() {
     for seconds in [2, 39, 40, 41, 599, 1_300] {
         let whole = of((0..seconds).map(second));
         let mut text = String::new();
         when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
         assert!(text.lines().count() > 4, "{text}");
-        for line in text.lines().filter(|line| !line.starts_with("When")) {
+        for line in text.lines().filter(|line| !line.starts_with("Over time")) {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }
 }
 
 #[test]
-fn one_moment_has_no_timeline() {
+fn a_single_interval_has_no_timeline() {
     let whole = of([second(3)].into_iter());
     let mut text = String::new();
     when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
@@ -74,14 +74,14 @@ fn one_moment_has_no_timeline() {
 }
 
 #[test]
-fn the_worst_moment_is_said_with_its_cgroup_and_cause() {
+fn the_worst_moment_is_reported_with_its_cgroup_and_cause() {
     let whole = whole();
     let said = when::worst(&whole.timeline, &whole.interval);
     assert_eq!(
         said.as_deref(),
         Some(
-            "It was worst at 22:13:25 UTC, 5.00s after the start: for 1.00s there were 0.39 tasks waiting on average, \
-             100% of that in /kubepods/burstable/pod7f/main, there 98% throttled."
+            "The worst moment was at 22:13:25 UTC, 5.00s after the start: for 1.00s, 0.39 tasks waited on average; \
+             100% of this waiting was in /kubepods/burstable/pod7f/main, 98% of that throttled."
         )
     );
 }

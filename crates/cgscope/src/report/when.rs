@@ -16,7 +16,7 @@ const NAME: usize = 16;
 /// Bars from just above 0 to the maximum; 0 is blank.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it already.
+/// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it.
 pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
     let slices = timeline.slices();
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
@@ -24,7 +24,7 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
     let length = columns.first().map_or(0, |column| length_ns(column));
     writeln!(
         out,
-        "\nWhen, {} of {} each from {} on, tasks at a time on average:",
+        "\nOver time: {} of {} each from {}, average number of tasks:",
         count(columns.len() as u64, "column"),
         duration(length),
         time_of_day(first.start_unix_ns)
@@ -83,7 +83,7 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;
     let waited_ns = slice.all.waited_ns();
     let mut said = format!(
-        "It was worst at {}, {} after the start: for {} there were {:.2} tasks waiting on average",
+        "The worst moment was at {}, {} after the start: for {}, {:.2} tasks waited on average",
         time_of_day(slice.start_unix_ns),
         duration(slice.start_unix_ns.saturating_sub(whole.start_unix_ns)),
         duration(slice.duration_ns),
@@ -92,9 +92,9 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     if let Some((id, part)) = slice.worst_cgroup() {
         let path = whole.cgroup_path(id).map_or(UNNAMED, |path| path);
         let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
-        let _ = write!(said, ", {:.0}% of that in {path}", share(part.waited_ns(), waited_ns));
+        let _ = write!(said, "; {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
         if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
-            let _ = write!(said, ", there {:.0}% {}", share(ns, part.waited_ns()), causes::words(cause));
+            let _ = write!(said, ", {:.0}% of that {}", share(ns, part.waited_ns()), causes::words(cause));
         }
     }
     Some(said + ".")

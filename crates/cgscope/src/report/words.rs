@@ -42,8 +42,8 @@ impl About {
             what: format!("the {} on {}", subject(header), header.hostname),
             host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
             extent: format!(
-                "{} over {} from {} on, one every {}",
-                units::count(recording.samples(), "Sample"),
+                "{} over {}, starting at {}, one every {}",
+                units::count(recording.samples(), "sample"),
                 duration(whole.duration_ns),
                 text::utc(whole.start_unix_ns),
                 duration(header.interval_ns),
@@ -55,7 +55,7 @@ impl About {
 }
 
 /// The sentence for a recording without an interval.
-pub const NOTHING: &str = "Fewer than two Samples: there is nothing to compare, so nothing to report.";
+pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
@@ -72,7 +72,7 @@ pub fn body_of(whole: &Whole, host: &Host) -> String {
     out
 }
 
-/// Writes first what is wrong, then how much and when, then who. Cost and losses come last.
+/// Writes first the findings, then the sums and the timeline, then the tables. Cost and losses come last.
 fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
     let mode = interval.mode;
@@ -85,7 +85,7 @@ fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     }
     when::timeline(out, timeline, interval, host.cpus)?;
     tables::quotas(out, interval, cgroups)?;
-    tables::table(out, "Cgroups, each with all below it", "cgroup", mode, cgroups)?;
+    tables::table(out, "Cgroups, each with its descendants", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
     tables::culprits(out, pairs)?;
@@ -123,17 +123,17 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
     let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
         Some(share) => format!(
-            "Of the {} in which its tasks could have run, they ran {} and waited {}: {share:.1}%.",
+            "Its tasks were runnable for {}: they ran for {} and waited for {} ({share:.1}% of that time).",
             duration(waited.saturating_add(ran)),
             duration(ran),
             duration(waited)
         ),
         None => "Nothing ran and nothing waited.".into(),
     }];
-    said.extend(causes::line(&total.wait.by_cause).map(|why| format!("They waited {why}.")));
+    said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
     if total.wait.by_cause.get(Cause::OtherCgroup) != 0 {
         let behind = causes::culprits_line(&interval.culprits());
-        said.extend(behind.map(|behind| format!("Who ran meanwhile: {behind}.")));
+        said.extend(behind.map(|behind| format!("Who ran during these waits: {behind}.")));
     }
     said.extend(when::worst(&whole.timeline, interval));
     said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
@@ -158,20 +158,20 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {
-        ", the same to the nanosecond".into()
+        ", equal to the nanosecond".into()
     } else {
         format!(
-            ", {} from ours: waits that were not over at the first or the last Sample",
+            "; the difference of {} is from waits that had not ended at the first or the last sample",
             duration(kernel.abs_diff(waited))
         )
     };
-    format!("The kernel's own sum is {}{same}.", duration(kernel))
+    format!("The kernel's own sum of these waits is {}{same}.", duration(kernel))
 }
 
 fn unstamped(total: &Group) -> Option<String> {
     (total.totals.unstamped != 0).then(|| {
         format!(
-            "Not in either: {} of tasks preempted on their way to sleep, {} in all.",
+            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
             units::count(total.totals.unstamped, "wait"),
             duration(total.totals.unstamped_ns)
         )

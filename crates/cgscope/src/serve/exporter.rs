@@ -84,7 +84,7 @@ impl Exporter {
 
     /// Waits until no page is served any more, and returns why.
     pub async fn failed(&mut self) -> String {
-        (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics is gone".into())
+        (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
     }
 
     /// Sets another configuration, which applies from the next sample on.
@@ -266,15 +266,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn why_it_ended_is_told_also_where_it_panicked() {
+    async fn the_reason_for_an_end_is_reported_even_after_a_panic() {
         let mut ended = Exporter::that_says("no socket");
         assert_eq!(ended.failed().await, "no socket");
-        let mut panicked = Exporter::run(|_| async { panic!("as a fault of ours might") }).expect("a thread");
-        assert!(panicked.failed().await.contains("is gone"));
+        let mut panicked = Exporter::run(|_| async { panic!("like a bug of ours") }).expect("a thread");
+        assert!(panicked.failed().await.contains("has ended"));
     }
 
     #[tokio::test]
-    async fn one_that_goes_on_says_nothing_and_ends_when_it_is_dropped() {
+    async fn a_running_exporter_reports_nothing_and_ends_on_drop() {
         let (held, seen) = oneshot::channel::<()>();
         let work = |_| async move {
             let _held = held;

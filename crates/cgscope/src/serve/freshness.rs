@@ -1,4 +1,5 @@
-//! Fresh samples for pages. Before a periodic scrape, the sample is taken ahead; for any other scrape, when it arrives.
+//! Fresh samples for pages. For a periodic scrape, the sample is taken ahead; for any other scrape, it is taken when the scrape
+//! arrives.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +14,7 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-/// The oldest sample that a page may show. This limits the number of samples that frequent scrapes cause.
+/// The maximum age of a sample on a page. This limits the number of samples that frequent scrapes cause.
 const FRESH: Duration = Duration::from_millis(250);
 /// The longest wait for a sample; after that, the page shows the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl Freshness {
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);
-        // If taken earlier, a sample that takes no longer than the last one might already be stale.
+        // If taken earlier, a sample might be stale when the scrape arrives.
         let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
         self.ahead.send_replace(ahead);
@@ -141,21 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_scraper_is_foretold_from_its_third_scrape_on() {
+    fn a_periodic_scraper_is_predicted_after_its_third_scrape() {
         assert_eq!(next(&[0, 15_000]), None);
         assert_eq!(next(&[0, 15_000, 30_010]), Some(45_020));
         assert_eq!(next(&[0, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000]), Some(10_000));
     }
 
     #[test]
-    fn so_are_two_and_three_that_come_in_turn() {
+    fn two_or_three_periodic_scrapers_are_predicted() {
         assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000]), Some(34_000));
         assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000, 34_000]), Some(45_000));
         assert_eq!(next(&[0, 1, 9_000, 15_000, 15_001, 24_000, 30_000]), Some(30_001));
     }
 
     #[test]
-    fn who_comes_as_they_like_is_not() {
+    fn irregular_scrapers_are_not_predicted() {
         assert_eq!(next(&[]), None);
         assert_eq!(next(&[0, 15_000, 27_000]), None);
         assert_eq!(next(&[0, 1_000, 15_000, 18_000, 30_000, 47_000, 49_000]), None);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_steady_and_is_not_any_more_is_not() {
+    fn a_scraper_that_is_no_longer_periodic_is_not_predicted() {
         assert_eq!(next(&[0, 15_000, 30_000, 45_000, 52_000]), None);
     }
 }

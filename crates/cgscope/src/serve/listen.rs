@@ -47,8 +47,8 @@ impl Listening {
         remove_stale(path)?;
         let failed = |error: io::Error| {
             format!(
-                "the socket {} cannot be made ({error}), so no viewer could connect: start the daemon as root, or name another \
-                 `path` in [socket]",
+                "the socket {} cannot be created ({error}), so no viewer could connect: start the daemon as root, or name \
+                 another `path` in [socket]",
                 path.display()
             )
         };
@@ -63,8 +63,8 @@ impl Listening {
         listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
             format!(
-                "the socket {} cannot be given to user {} and group {gid} ({error}): start the daemon as root, or name others in \
-                 [socket]",
+                "the socket {} cannot be given to user {} and group {gid} ({error}): start the daemon as root, or name \
+                 another user and group in [socket]",
                 path.display(),
                 config.owner,
             )
@@ -82,7 +82,7 @@ impl Listening {
 
     fn make_ready(&self) -> Result<(), String> {
         let done = note_senders(&self.listener).and_then(|()| self.listener.set_nonblocking(true));
-        done.map_err(|error| format!("{} cannot be listened on ({error})", self.place))
+        done.map_err(|error| format!("cgscope cannot listen on {} ({error})", self.place))
     }
 }
 
@@ -110,19 +110,20 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
         return Err(format!(
-            "{} is there and no socket, so the daemon's cannot be made: remove it, or name another `path` in [socket]",
+            "{} exists and is not a socket, so the daemon cannot create its socket: remove the \
+             file, or name another `path` in [socket]",
             path.display()
         ));
     }
     if UnixStream::connect(path).is_ok() {
         return Err(format!(
-            "another daemon serves {}: end it (`systemctl stop cgscope`), or name another `path` in [socket]",
+            "another daemon serves {}: stop that daemon (`systemctl stop cgscope`), or name another `path` in [socket]",
             path.display()
         ));
     }
     let removed = fs::remove_file(path);
     removed.map_err(|error| {
-        format!("the socket {} of a daemon that is gone cannot be removed ({error})", path.display())
+        format!("the socket {} of an earlier daemon cannot be removed ({error})", path.display())
     })
 }
 
@@ -151,13 +152,13 @@ pub fn group_id(account: &Account) -> Result<u32, String> {
         Account::Id(users::NO_ID) => Err(no_id("group")),
         Account::Id(id) => Ok(*id),
         Account::Name(name) => users::group(name).map_err(|sentence| {
-            format!("{sentence}: make it (`groupadd --system {name}`), or name another in [socket]")
+            format!("{sentence}: create it (`groupadd --system {name}`), or name another group in [socket]")
         }),
     }
 }
 
 fn no_id(what: &str) -> String {
-    format!("{} is the id of no {what}: name another in [socket]", users::NO_ID)
+    format!("{} is not a valid id of a {what}: name another one in [socket]", users::NO_ID)
 }
 
 #[cfg(test)]
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_would_leave_the_owner_as_it_is_is_refused() {
+    fn the_id_that_chown_ignores_is_refused() {
         for refused in [user_id(&Account::Id(u32::MAX)), group_id(&Account::Id(u32::MAX))] {
             assert!(refused.unwrap_err().contains("name another"));
         }

@@ -50,7 +50,7 @@ use crate::{
 pub async fn run(options: &Serve) -> Result {
     let (config, source) = read(options.config.as_deref()).map_err(Error::could_not_run)?;
     if options.check {
-        say!("cgscope: {source} is right");
+        say!("cgscope: {source} is valid");
         return Ok(Exit::Done);
     }
     let daemon = Daemon::set_up(config, options)?;
@@ -63,7 +63,7 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
-            return Ok((Config::default(), format!("the configuration of a host without {FILE}")));
+            return Ok((Config::default(), format!("the default configuration (there is no {FILE})")));
         }
         Err(error) => return Err(format!("the configuration {} cannot be read ({error})", file.display())),
     };
@@ -79,7 +79,7 @@ fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
         match listen::group_id(group) {
             Ok(gid) => admin_gids.push(gid),
             Err(_) if *config.admin_groups == SocketConfig::default().admin_groups => {}
-            Err(sentence) => warnings.push(format!("{sentence}; without it nobody is in it")),
+            Err(sentence) => warnings.push(format!("{sentence}; until it exists, it has no members")),
         }
     }
     let limits = ViewerLimits {
@@ -151,7 +151,7 @@ impl Daemon {
         let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
         if socket.is_none() && http.is_none() {
             return Err(Error::could_not_run(
-                "nothing is to be served: the configuration has neither `path` in [socket] nor `listen` in [http]",
+                "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
             ));
         }
         let runtime = Runtime::new(&config.containers.runtime).map_err(Error::could_not_run)?;
@@ -241,7 +241,7 @@ impl Daemon {
 async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
     match latest.wait_for(std::result::Result::is_err).await.as_deref() {
         Ok(Err(sentence)) => sentence.clone(),
-        _ => "the thread that takes Samples is gone".into(),
+        _ => "the thread that takes samples has ended".into(),
     }
 }
 
@@ -264,7 +264,7 @@ impl Reload {
         let (config, source) = match read(self.named.as_deref()) {
             Ok(read) => read,
             Err(wrong) => {
-                say!("cgscope: {wrong}; going on with the configuration of before");
+                say!("cgscope: {wrong}; the previous configuration stays in use");
                 return;
             }
         };
@@ -322,7 +322,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            // End: a daemon that serves only viewers looks healthy to systemd, while one that ends is restarted.
+            // End the daemon: systemd restarts a daemon that ends, but not one that still serves viewers.
             sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn metrics_that_are_not_served_any_more_are_the_end_with_the_reason() {
+    async fn the_daemon_ends_with_the_reason_if_metrics_cannot_be_served() {
         let reload = Reload {
             named: None,
             started: Config::default(),

@@ -18,10 +18,10 @@ pub fn give_up(user: Option<&User>) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: io::Error| {
-            format!("{what} ({error}), so the daemon would serve with privileges: it ends")
+            format!("{what} ({error}), so the daemon ends, because it must not serve with privileges")
         }
     };
-    set_no_new_privs(true).map_err(io::Error::from).map_err(failed("privileges cannot be ruled out"))?;
+    set_no_new_privs(true).map_err(io::Error::from).map_err(failed("new privileges cannot be prevented"))?;
     for capability in CapabilitySet::all().iter() {
         // Ignore errors: the process cannot remove a capability that it lacks, and an unknown capability does not exist.
         let _ = remove_capability_from_bounding_set(capability);

@@ -32,12 +32,12 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
     let path_text = path.display();
     if may(path, None, READ) {
         return Some(format!(
-            "every user of this host can read {path_text} (`{key}` in [http]): take that from them (`chmod o= {path_text}`)"
+            "every user of this host can read {path_text} (`{key}` in [http]): remove this permission (`chmod o= {path_text}`)"
         ));
     }
     let gid = viewers.filter(|gid| may(path, Some(*gid), READ))?;
     Some(format!(
-        "viewers (group {}) can read {path_text} (`{key}` in [http]): give it to a group of the daemon alone (`chgrp \
+        "viewers (group {}) can read {path_text} (`{key}` in [http]): change its group to that of the daemon (`chgrp \
          cgscope-daemon {path_text}; chmod 640 {path_text}`), and replace the key or passwords in it",
         users::name_of_group(gid)
     ))
@@ -46,8 +46,8 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
 fn runtimes(socket: &Path, gid: u32) -> Option<String> {
     may(socket, Some(gid), WRITE).then(|| {
         format!(
-            "viewers (group {}) can use the container runtime's socket {}, and whoever uses it can become root: have the runtime \
-             give it to another group (`getent group cgscope-daemon`)",
+            "viewers (group {}) can use the container runtime's socket {}, and whoever uses it can become root: configure \
+             another group for this socket (`getent group cgscope-daemon`)",
             users::name_of_group(gid),
             socket.display()
         )
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_viewers_or_everybody_can_read_is_told_with_what_to_do() {
+    fn a_key_that_viewers_or_everybody_can_read_causes_a_warning_with_a_remedy() {
         if !rustix::process::geteuid().is_root() {
             // Only root can give files to other groups.
             return;

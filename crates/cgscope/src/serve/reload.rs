@@ -18,7 +18,7 @@ pub fn what_stays(started: &Config, now: &Config) -> String {
     if changed.is_empty() {
         return String::new();
     }
-    format!("; what has changed of {} counts once the daemon is started anew", changed.join(", "))
+    format!("; changes to {} take effect when the daemon is restarted", changed.join(", "))
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_count_from_the_next_start_on_are_named_where_they_changed_and_others_are_not() {
+    fn only_changed_keys_that_need_a_restart_are_named() {
         let started = parsed("");
         let at_once = "[collect]\ninterval = \"1s\"\n[socket]\nclients = 3\nadmin_groups = []\n\
                        [http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n[metrics]\ndepth = 3\n";
@@ -44,7 +44,7 @@ mod tests {
             ("[containers]\nruntime = \"\"", "`runtime` in [containers]"),
         ] {
             let words = what_stays(&started, &parsed(text));
-            assert!(words.contains(&format!(" of {key} counts")), "{words:?}");
+            assert!(words.contains(&format!(" to {key} take effect")), "{words:?}");
             assert_eq!(what_stays(&parsed(text), &parsed(text)), "");
         }
         let two = what_stays(&started, &parsed("[http]\nlisten = \"\"\n[containers]\nruntime = \"\""));

@@ -12,7 +12,7 @@ pub fn hidden(selection: &Selection) -> Option<String> {
     let (what, id) =
         chosen.find(|(_, id)| fs::read(format!("/proc/{id}/stat")).is_ok_and(|stat| lives(&stat)))?;
     Some(format!(
-        "{what} {id} is not shown to us: this kernel hides it from BPF; --mode coarse reads it from /proc"
+        "{what} {id} exists but is not visible to BPF: this kernel hides it; to read it from /proc, use --mode coarse"
     ))
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_is_on_its_way_out_does_not_live() {
+    fn an_exiting_task_does_not_count_as_existing() {
         let stat = |state: &str, flags: u64| {
             format!("7 (a) b) {state} 1 7 7 0 -1 {flags}{}", " 0".repeat(43)).into_bytes()
         };
@@ -37,15 +37,17 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_there_and_not_seen_is_hidden_and_has_not_exited() {
+    fn an_existing_target_that_was_not_seen_is_hidden_and_has_not_exited() {
         let of = |pids: Vec<u32>, tids: Vec<u32>| hidden(&Selection { pids, tids, ..Selection::default() });
         let (own, no_one) = (std::process::id(), u32::MAX);
         let said = of(vec![no_one, own], Vec::new()).unwrap();
         assert!(
-            said.starts_with(&format!("process {own} is not shown to us: this kernel hides it")),
+            said.starts_with(&format!(
+                "process {own} exists but is not visible to BPF: this kernel hides it"
+            )),
             "{said}"
         );
-        assert!(of(Vec::new(), vec![own]).unwrap().starts_with(&format!("thread {own} is not")));
+        assert!(of(Vec::new(), vec![own]).unwrap().starts_with(&format!("thread {own} exists but is not")));
         assert_eq!(of(vec![no_one], vec![no_one]), None);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();

@@ -77,7 +77,7 @@ fn heatmap(settings: &Settings) -> Settings {
 }
 
 #[test]
-fn the_place_is_that_of_the_specification() {
+fn the_path_follows_the_xdg_specification() {
     let file = |set: &[(&str, &str)]| {
         let place = Place::of_environment(|name| {
             set.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
@@ -98,7 +98,7 @@ fn the_place_is_that_of_the_specification() {
 }
 
 #[test]
-fn without_a_home_there_are_the_defaults_and_nothing_is_remembered() {
+fn without_a_home_the_defaults_are_used_and_nothing_is_saved() {
     let (store, settings, warnings) = open_at(None, me());
     assert_eq!((&settings, warnings.len()), (&Settings::default(), 0));
     assert_eq!(store.save(&heatmap(&settings)), Ok(()));
@@ -112,7 +112,7 @@ fn without_a_home_there_are_the_defaults_and_nothing_is_remembered() {
 }
 
 #[test]
-fn what_was_chosen_is_there_the_next_time() {
+fn changed_settings_are_read_at_the_next_start() {
     let home = Home::new();
     let (store, settings, warnings) = home.open();
     assert!(warnings.is_empty());
@@ -125,7 +125,7 @@ fn what_was_chosen_is_there_the_next_time() {
 }
 
 #[test]
-fn a_folder_for_settings_is_made_where_the_environment_names_one() {
+fn a_directory_named_by_the_environment_is_created() {
     let home = Home::new();
     let base = home.0.join("a/b");
     let place =
@@ -136,7 +136,7 @@ fn a_folder_for_settings_is_made_where_the_environment_names_one() {
 }
 
 #[test]
-fn what_only_the_file_says_is_never_written() {
+fn a_setting_that_no_key_changed_is_not_rewritten() {
     let home = Home::with("interval = \"2s\" # mine\n");
     let (store, settings, _) = home.open();
     let other = Settings { interval: std::time::Duration::from_secs(5), ..settings };
@@ -147,26 +147,23 @@ fn what_only_the_file_says_is_never_written() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_is_said_and_stays_what_it_is() {
+fn an_invalid_file_is_reported_and_not_changed() {
     for bytes in [&b"view = overview\n"[..], b"\xff\xfe\n"] {
         let home = Home::with("");
         fs::write(home.file(), bytes).unwrap();
         let (store, settings, warnings) = home.open();
         assert_eq!(settings, Settings::default());
         let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-        assert!(
-            warning.contains("settings.toml") && warning.contains("nothing is remembered until"),
-            "{warning}"
-        );
+        assert!(warning.contains("settings.toml") && warning.contains("nothing is saved until"), "{warning}");
         let error = store.save(&heatmap(&settings)).unwrap_err();
-        assert!(error.starts_with("what was chosen is not remembered: /"), "{error}");
+        assert!(error.starts_with("the settings are not saved: /"), "{error}");
         assert_eq!(fs::read(home.file()).unwrap(), bytes);
         assert_eq!(store.save(&settings), Ok(()), "nothing has changed");
     }
 }
 
 #[test]
-fn a_file_that_is_mended_meanwhile_is_written() {
+fn a_file_that_was_corrected_since_the_start_is_written() {
     let home = Home::with("view = overview\n");
     let (store, settings, _) = home.open();
     fs::write(home.file(), "tree = false\n").unwrap();
@@ -175,7 +172,7 @@ fn a_file_that_is_mended_meanwhile_is_written() {
 }
 
 #[test]
-fn a_wrong_value_is_said_with_its_line() {
+fn an_invalid_value_is_reported_with_its_line() {
     let (_, _, warnings) = Home::with("\ntree = 3\n").open();
     assert!(
         warnings[0].starts_with("settings.toml, line 2: tree: invalid type: integer `3`"),
@@ -184,7 +181,7 @@ fn a_wrong_value_is_said_with_its_line() {
 }
 
 #[test]
-fn the_mode_of_the_file_stays() {
+fn the_mode_of_the_file_is_kept() {
     let home = Home::with("tree = false\n");
     fs::set_permissions(home.file(), fs::Permissions::from_mode(0o644)).unwrap();
     let (store, settings, _) = home.open();
@@ -204,12 +201,12 @@ fn links_stay_links() {
     assert!(fs::read_to_string(&kept).unwrap().contains("heatmap"));
     fs::remove_file(&kept).unwrap();
     let error = store.save(&heatmap(&settings)).unwrap_err();
-    assert!(error.contains("a link to a file that is not there"), "{error}");
+    assert!(error.contains("a link to a file that does not exist"), "{error}");
     assert!(!kept.exists());
 }
 
 #[test]
-fn where_nothing_can_be_written_that_is_said() {
+fn a_failed_write_is_reported() {
     // Not even root can create a directory there.
     let proc = Place::of_environment(|name| (name == "HOME").then(|| "/proc/self".into()));
     let (store, settings, warnings) = open_at(proc, me());
@@ -225,23 +222,23 @@ fn where_nothing_can_be_written_that_is_said() {
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
+fn a_fifo_or_directory_does_not_block() {
     let home = Home::with("");
     fs::remove_file(home.file()).unwrap();
     mknodat(CWD, home.file(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let (store, settings, warnings) = home.open();
-    assert!(warnings[0].contains("cannot be read (it is no file)"), "{warnings:?}");
+    assert!(warnings[0].contains("cannot be read (it is not a regular file)"), "{warnings:?}");
     assert!(store.save(&heatmap(&settings)).is_err());
     fs::remove_file(home.file()).unwrap();
     fs::create_dir(home.file()).unwrap();
-    assert!(home.open().2[0].contains("it is no file"));
+    assert!(home.open().2[0].contains("it is not a regular file"));
     fs::remove_dir(home.file()).unwrap();
     fs::write(home.file(), vec![b'#'; 2 << 20]).unwrap();
     assert!(home.open().2[0].contains("longer than a mebibyte"));
 }
 
 #[test]
-fn in_the_home_of_another_nothing_is_made_and_his_file_stays_his() {
+fn no_file_is_created_in_the_home_of_another_user_and_an_existing_one_keeps_its_owner() {
     let home = Home::new();
     let other = me() + 1;
     let (store, settings, _) = open_at(home.place(), other);
@@ -256,7 +253,7 @@ fn in_the_home_of_another_nothing_is_made_and_his_file_stays_his() {
 }
 
 #[test]
-fn root_gives_a_file_that_it_replaces_to_whom_it_was() {
+fn root_keeps_the_owner_of_a_file_that_it_replaces() {
     let home = Home::with("tree = false\n");
     let alice = 12_345;
     let given = [&home.0, &home.file()]
@@ -270,7 +267,7 @@ fn root_gives_a_file_that_it_replaces_to_whom_it_was() {
 }
 
 #[test]
-fn who_may_write_what() {
+fn the_owners_decide_whether_the_file_is_written() {
     let (root, alice, bob) = (0, 1_000, 1_001);
     for (user, home, file, expected) in [
         (alice, Some(alice), None, Verdict::Write),
@@ -286,7 +283,7 @@ fn who_may_write_what() {
 }
 
 #[test]
-fn two_screens_keep_what_the_other_has_chosen() {
+fn two_screens_keep_the_settings_of_each_other() {
     let home = Home::new();
     let (one, settings, _) = home.open();
     let (other, _, _) = home.open();
@@ -296,7 +293,7 @@ fn two_screens_keep_what_the_other_has_chosen() {
 }
 
 #[test]
-fn whoever_reads_while_others_write_reads_a_whole_file() {
+fn a_reader_during_writes_gets_a_complete_file() {
     let home = Home::with("# a comment that stays\n");
     let over = AtomicBool::new(false);
     let write = |view: View, tree: bool| {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::{cli::Stat, exit::Result};
 
-/// Blocked time of a thread between two stack walks, of some microseconds each: enough to show where most time was spent.
+/// Blocked time of a thread between two stack walks: enough to show where most time was spent. A walk takes some microseconds.
 const STACK_EVERY: Duration = Duration::from_millis(10);
-/// The same for a command, which may be short: all its blocked time matters.
+/// The same for a command. It is shorter, because a command may be short and all its blocked time matters.
 const STACK_EVERY_OF_COMMAND: Duration = Duration::from_millis(1);
 
 pub async fn run(options: &Stat) -> Result {

@@ -80,14 +80,14 @@ impl Offcpu {
     pub fn finish(&self) -> Result<Option<String>> {
         if self.is_coarse {
             return Err(Error::incomplete(
-                "the coarse mode does not see where tasks are blocked, so there is nothing for --offcpu: run without --mode coarse where \
-                 `cgscope doctor` finds BPF",
+                "--offcpu needs the exact mode, because the coarse mode does not know where tasks are blocked: omit \
+                 --mode coarse, or use a host where `cgscope doctor` finds BPF",
             ));
         }
         let Some(output) = &self.output else { return Ok(Some(self.text())) };
         if self.stacks.total_ns() == 0 {
             return Err(Error::incomplete(format!(
-                "nothing was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
+                "no task was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
                 units::duration(self.duration_ns),
                 self.target,
                 output.path().display(),
@@ -130,8 +130,7 @@ impl Offcpu {
         let total_ns = self.stacks.total_ns();
         let share = units::percent(self.stacks.with_stack_ns(), total_ns).unwrap_or(100.0);
         format!(
-            "time off a CPU without waiting for one, by stack in the kernel: {} summed over {}; {share:.1}% of it with a stack, the rest is \
-             [no stack]",
+            "blocked time by kernel stack: {} summed over {}; {share:.1}% of this time has a stack, the rest is [no stack]",
             units::duration(total_ns),
             units::count(self.stacks.threads(), "thread"),
         )

@@ -30,7 +30,7 @@ use crate::{
     session::Session,
 };
 
-/// In an endless run, ended tasks lose their lines in the average once they number more than this plus the live tasks.
+/// In an endless run, ended tasks lose their lines in the average once there are more of them than live tasks plus this number.
 const ENDED_KEPT: usize = 4_096;
 
 pub async fn run(options: &Stat) -> Result {
@@ -68,7 +68,7 @@ struct Printer<'a> {
     options: &'a Stat,
     uids: RefCell<Uids>,
     host: Host,
-    /// The whole run, for the average; `None` if no average is printed, because one line stands for all or the output is JSON.
+    /// The whole run, for the average; `None` if no average is printed, because there is only one interval or the output is JSON.
     whole: Option<Appended>,
     printed: u64,
     symbols: Rc<KernelSymbols>,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_read_once_a_task_and_again_after_a_while() {
+    fn the_user_of_a_task_is_read_once_and_again_after_a_while() {
         let sample = cgscope_made_up::host(2, 1, 3);
         let (first, mut second) = (sample.tasks[0].clone(), sample.tasks[1].clone());
         second.tid = first.tid;
@@ -278,13 +278,13 @@ mod tests {
         let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
         assert_eq!(uids.of_at(&first, start, |_| Some(7)), Some(7));
         assert_eq!(uids.of_at(&first, start + UID_STANDS / 2, never), Some(7));
-        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "who has the id now is another task");
-        assert_eq!(uids.of_at(&first, start + UID_STANDS, |_| Some(9)), Some(9), "it may change");
-        assert_eq!(uids.of_at(&first, start + 2 * UID_STANDS, |_| None), Some(9), "it went");
+        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "another task has the id now");
+        assert_eq!(uids.of_at(&first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
+        assert_eq!(uids.of_at(&first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
     }
 
     #[test]
-    fn who_got_the_id_of_a_task_that_went_is_told_from_it() {
+    fn a_task_that_reuses_a_thread_id_is_distinguished() {
         let stat = |ticks: u64| format!("7 (a) 1) S 1 {} {ticks} 4096 0", vec!["0"; 17].join(" "));
         let ticks = Ticks::new(10_000_000, 5_000_000_000);
         let later = |began: u64| began_later(&stat(began), 2_003_000_000, ticks);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_have_what_the_lines_have() {
+    fn objects_have_the_same_figures_as_lines() {
         let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(40, 8, round));
         let interval = Interval::between(&sample(3), &sample(5));
         let host = Host::default();
@@ -344,11 +344,11 @@ mod tests {
             assert_eq!(line[at("cswch/s")], format!("{rate:.2}"));
         }
         let nodes: HashSet<_> = tasks.iter().map(|task| task["node"].as_u64()).collect();
-        assert_eq!(nodes, HashSet::from([Some(0), Some(1)]), "each node has some");
+        assert_eq!(nodes, HashSet::from([Some(0), Some(1)]), "each node has some tasks");
     }
 
     #[test]
-    fn what_was_typed_says_what_the_lines_are_of() {
+    fn the_arguments_select_what_a_line_stands_for() {
         let rows_of = |words: &str| {
             let words = format!("cgscope stat {words}");
             let parsed = Cli::try_parse_from(words.split_whitespace()).ok()?;

@@ -55,7 +55,7 @@ pub async fn run(options: &Top) -> Result {
     let (remembered, settings) = Store::open();
     let pace = pace(&settings);
     let view = options.view.unwrap_or(settings.view);
-    // Which list the view shows is known only with the first interval.
+    // The list that the view shows is known only after the first interval.
     let kinds = [(true, true), (false, true), (false, false)]
         .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
     let sort = options.sort_among(&kinds)?;
@@ -87,7 +87,7 @@ impl<'a> Printer<'a> {
             Some(View::Cgroups) => ListKind::Cgroups,
             Some(view) => {
                 return Err(Error::could_not_run(format!(
-                    "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}: that is on the screen alone",
+                    "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}, which only the screen shows",
                     view.name()
                 )));
             }

@@ -73,7 +73,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
                 Flow::End => return Ok(()),
             },
             () = frames.wait() => continue,
-            () = terminal::panicked() => return Err(Error::incomplete("a part of it has failed, as said above")),
+            () = terminal::panicked() => return Err(Error::incomplete("a part of cgscope panicked; the message is above")),
         };
         let since = Instant::now();
         match job.obey(order, screen).await {

@@ -8,7 +8,7 @@ use std::{
 use cgscope_model::{printable, units};
 use cgscope_view::{app::App, snapshot};
 
-/// How many names to try, as several dumps in one second need different names.
+/// How many names to try, because several dumps in one second need different names.
 const TRIES: u32 = 100;
 
 /// Writes a new file in the working directory. Returns a sentence about the result.
@@ -18,7 +18,7 @@ pub fn write(app: &App) -> String {
     };
     match create(end_unix_ns).and_then(|(mut file, path)| file.write_all(text.as_bytes()).map(|()| path)) {
         Ok(path) => format!("written to {}", printable(&path.display().to_string())),
-        Err(error) => format!("not written: {error}; it goes into the folder that cgscope was started in"),
+        Err(error) => format!("not written: {error}; dumps go to the directory where cgscope was started"),
     }
 }
 

@@ -45,21 +45,21 @@ fn a_share_is_of_the_time_in_which_tasks_ran_or_waited() {
     let interval = interval(&[("/a", &[150 * MS, 50 * MS], 600 * MS)]);
     assert_eq!(
         exceeded("throttled>20%", &interval).as_deref(),
-        Some("throttled>20%: 25.0% of the 800ms in which tasks could run they were throttled")
+        Some("throttled>20%: tasks were throttled for 25.0% of the 800ms in which they were runnable")
     );
     assert_eq!(exceeded("throttled>25%", &interval), None, "above, not at the limit");
     assert!(exceeded("waiting > 24.9 %", &interval).is_some());
 }
 
 #[test]
-fn a_share_of_next_to_nothing_is_noise() {
+fn a_share_of_very_little_time_does_not_trigger() {
     assert_eq!(exceeded("throttled>20%", &interval(&[("/a", &[9 * MS], 0)])), None);
     assert!(exceeded("throttled>20%", &interval(&[("/a", &[10 * MS], 0)])).is_some());
     assert_eq!(exceeded("throttled>0%", &interval(&[])), None);
 }
 
 #[test]
-fn a_quantile_needs_so_many_waits_that_one_lies_above_it() {
+fn a_quantile_needs_enough_waits_to_have_one_above_it() {
     for (name, fewest) in [("p50", 20), ("p90", 20), ("p99", 100), ("p999", 1_000)] {
         let expression = format!("{name}>10ms");
         let waits = vec![20 * MS; fewest];
@@ -93,12 +93,12 @@ fn a_quantile_that_triggers_was_above_the_limit() {
 }
 
 #[test]
-fn a_wait_that_is_not_over_triggers_while_it_lasts() {
+fn an_unfinished_wait_triggers() {
     let mut starving = interval(&[("/a/b", &[], 0), ("/c", &[], 0)]);
     starving.tasks[0].reading.pending = Some(Pending { ns: 3_000 * MS, ..Pending::default() });
     assert_eq!(
         exceeded("pending>1s", &starving).as_deref(),
-        Some("pending>1s: a task had been waiting for 3.00s and still was")
+        Some("pending>1s: a task has been waiting for 3.00s so far")
     );
     assert!(exceeded("pending(/a)>1s", &starving).is_some());
     assert_eq!(exceeded("pending(/c)>1s", &starving), None);
@@ -106,7 +106,7 @@ fn a_wait_that_is_not_over_triggers_while_it_lasts() {
 }
 
 #[test]
-fn a_cgroup_is_with_all_below_it_and_no_namesake() {
+fn a_cgroup_includes_its_descendants_and_no_similar_names() {
     let interval = interval(&[("/a/b", &[400 * MS], 100 * MS), ("/ab", &[0], 900 * MS)]);
     assert!(exceeded("throttled(/a)>70%", &interval).is_some());
     assert!(exceeded("throttled( a/b/ )>70%".replace(" a", " /a").as_str(), &interval).is_some());
@@ -116,7 +116,7 @@ fn a_cgroup_is_with_all_below_it_and_no_namesake() {
 }
 
 #[test]
-fn what_exited_counts_too() {
+fn exited_tasks_count() {
     let mut ended = interval(&[("/a", &[900 * MS], 0)]);
     let task = ended.tasks.remove(0);
     ended.exited.push(cgscope_model::interval::ExitedInterval {
@@ -130,7 +130,7 @@ fn what_exited_counts_too() {
 }
 
 #[test]
-fn an_expression_is_said_as_it_is_meant() {
+fn an_expression_is_printed_in_its_normal_form() {
     for (typed, said) in [
         ("p99>10ms", "p99>10ms"),
         (" p999 ( //a/b/ ) > 1.5s ", "p999(/a/b)>1.5s"),
@@ -175,13 +175,17 @@ fn nonsense_is_refused_with_examples() {
 }
 
 #[test]
-fn what_lasts_is_frozen_once_and_again_after_it_was_gone() {
+fn a_lasting_condition_is_saved_once_and_again_after_it_ended() {
     let mut watch = Watch::new(2, 5);
     assert_eq!(watch.fires(&[false, false], 10), [0usize; 0]);
     assert_eq!(watch.fires(&[true, false], 20), [0]);
     watch.froze(50);
     assert_eq!(watch.fires(&[true, true], 30), [0usize; 0], "in the cool-down");
-    assert_eq!(watch.fires(&[true, true], 50), [1], "the second one only: the first one never went");
+    assert_eq!(
+        watch.fires(&[true, true], 50),
+        [1],
+        "only the second trigger: the first one never fell below its limit"
+    );
     watch.froze(60);
     assert_eq!(watch.fires(&[false, true], 70), [0usize; 0]);
     assert_eq!(watch.fires(&[true, true], 80), [0]);
@@ -189,7 +193,7 @@ fn what_lasts_is_frozen_once_and_again_after_it_was_gone() {
 }
 
 #[test]
-fn what_begins_in_the_cool_down_and_lasts_is_frozen_after_it() {
+fn a_condition_that_begins_in_the_cool_down_and_lasts_is_saved_after_it() {
     let mut watch = Watch::new(1, 5);
     assert_eq!(watch.fires(&[true], 1), [0]);
     watch.froze(100);
@@ -199,7 +203,7 @@ fn what_begins_in_the_cool_down_and_lasts_is_frozen_after_it() {
 }
 
 #[test]
-fn no_more_is_frozen_than_was_asked_for() {
+fn no_more_parts_are_saved_than_requested() {
     let mut watch = Watch::new(1, 1);
     assert_eq!(watch.fires(&[true], 1), [0]);
     watch.froze(2);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
+fn paths_are_relative_to_the_mount_and_outlive_their_cgroup() {
     let mount = std::env::temp_dir().join(format!("cgscope-tree-{}", std::process::id()));
     fs::create_dir_all(mount.join("a/b")).unwrap();
     let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
@@ -20,7 +20,7 @@ fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
     let c = inode("c");
     fs::remove_dir(mount.join("a/b")).unwrap();
     tree.learn([c], start);
-    assert_eq!(tree.path(c), None, "not walked again so soon");
+    assert_eq!(tree.path(c), None, "the next walk is not due");
     tree.learn([c], start + WALK_EVERY);
     assert_eq!(tree.path(c).map(|p| &**p), Some("/c"));
     fs::remove_dir_all(&mount).unwrap();
@@ -28,7 +28,7 @@ fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
 
     assert!(tree.is_gone(b) && !tree.is_gone(c) && !tree.is_gone(root));
     tree.forget(|id| id == b, start + 2 * (WALK_EVERY + LINGERS));
-    assert!(tree.path(b).is_some(), "figures name it");
+    assert!(tree.path(b).is_some(), "figures still refer to the cgroup");
     tree.forget(|_| false, start + 2 * (WALK_EVERY + LINGERS));
     assert_eq!((tree.path(b), tree.len()), (None, 3));
 }
@@ -38,7 +38,7 @@ fn made(id: u64, path: &str) -> TreeEvent {
 }
 
 #[test]
-fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
+fn a_reported_cgroup_needs_no_walk_and_is_dropped_when_unused() {
     let mut tree = CgroupTree::new("/nowhere");
     tree.shows_all = true;
     let start = Instant::now();
@@ -55,14 +55,14 @@ fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
     // Another cgroup of the same name is created before the first one is dropped.
     tree.hear(made(9, "/a/b"), start);
     tree.forget(|_| false, start);
-    assert!(tree.path(8).is_some(), "what names it may not have been read yet");
+    assert!(tree.path(8).is_some(), "figures that refer to the cgroup may not have been read yet");
     tree.forget(|_| false, start + LINGERS);
     assert_eq!((tree.path(8), tree.len()), (None, 2));
     assert_eq!(tree.ids.get("/a/b"), Some(&9));
 }
 
 #[test]
-fn a_cgroup_is_known_to_be_made_after_what_was_told_before() {
+fn a_cgroup_was_created_after_earlier_events() {
     let mut tree = CgroupTree::new("/nowhere");
     let start = Instant::now();
     tree.hear(made(7, "/a"), start);
@@ -75,7 +75,7 @@ fn a_cgroup_is_known_to_be_made_after_what_was_told_before() {
 }
 
 #[test]
-fn a_rename_and_lost_events_make_it_walk() {
+fn a_rename_or_lost_events_cause_a_walk() {
     let mount = std::env::temp_dir().join(format!("cgscope-renamed-{}", std::process::id()));
     fs::create_dir_all(mount.join("a/b")).unwrap();
     let b = fs::metadata(mount.join("a/b")).unwrap().ino();
@@ -84,17 +84,17 @@ fn a_rename_and_lost_events_make_it_walk() {
     tree.learn([b], start);
     fs::rename(mount.join("a"), mount.join("z")).unwrap();
     tree.learn([b], start);
-    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "nothing was told");
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.hear(TreeEvent::Renamed, start);
     tree.learn([b], start);
-    assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "at once");
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "a rename causes a walk at once");
     assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
 
     tree.suspect(b);
     tree.learn([], start + WALK_EVERY);
     assert!(!tree.is_gone(b));
     tree.suspect(b);
-    assert!(tree.suspects.is_empty(), "it is there all the same: no more walks for it");
+    assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
 
     // Created before the others are removed, because a later one could get one of their inode numbers.
     let anew = mount.with_extension("anew");
@@ -103,17 +103,17 @@ fn a_rename_and_lost_events_make_it_walk() {
     tree.has_missed = true;
     tree.learn([], start + WALK_EVERY);
     tree.learn([], start + 2 * WALK_EVERY);
-    assert!(!tree.is_gone(b), "not mounted any more");
+    assert!(!tree.is_gone(b), "the hierarchy is no longer mounted");
     fs::rename(&anew, &mount).unwrap();
     tree.learn([], start + 2 * WALK_EVERY);
-    assert!(!tree.is_gone(b), "not walked again so soon");
+    assert!(!tree.is_gone(b), "the next walk is not due");
     tree.learn([], start + 3 * WALK_EVERY);
     fs::remove_dir(&mount).unwrap();
     assert!(tree.is_gone(b));
 }
 
 #[test]
-fn in_a_mount_of_a_part_what_is_not_found_may_be_elsewhere() {
+fn in_a_partial_mount_a_missing_cgroup_may_still_exist() {
     let mount = std::env::temp_dir().join(format!("cgscope-part-{}", std::process::id()));
     fs::create_dir(&mount).unwrap();
     let mut tree = CgroupTree::new(&mount);
@@ -141,7 +141,7 @@ fn an_event_is_read_as_the_kernel_side_writes_it() {
 }
 
 #[test]
-fn the_number_of_the_hierarchy_is_that_of_the_cpu_controller() {
+fn the_hierarchy_number_is_that_of_the_cpu_controller() {
     let text = "12:cpuset:/x\n4:cpu,cpuacct:/a:b\n1:name=systemd:/\n0::/\n";
     assert_eq!(hierarchy(text, false), Some(4));
     assert_eq!(hierarchy(text, true), Some(0));
@@ -149,7 +149,7 @@ fn the_number_of_the_hierarchy_is_that_of_the_cpu_controller() {
 }
 
 #[test]
-fn what_is_left_is_given_back_once_it_was_read_twice_unchanged() {
+fn an_entry_is_freed_after_two_equal_readings() {
     let mut remains = Remains::default();
     let mut settled = |figures: &[(u64, u64)]| {
         let mut settled: Vec<u64> = remains.settled(figures.iter().copied().collect()).into_iter().collect();
@@ -159,7 +159,7 @@ fn what_is_left_is_given_back_once_it_was_read_twice_unchanged() {
     assert!(settled(&[(1, 10), (2, 20)]).is_empty());
     assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
     assert_eq!(settled(&[(1, 11)]), [1]);
-    assert!(settled(&[(1, 11)]).is_empty(), "begins anew");
+    assert!(settled(&[(1, 11)]).is_empty(), "the comparison restarts");
 }
 
 /// Drops this thread's right to read directories that others have closed.
@@ -171,7 +171,7 @@ fn be_nobody_special() {
 }
 
 #[test]
-fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
+fn an_unreadable_cgroup_does_not_keep_others_from_being_freed() {
     use std::os::unix::fs::PermissionsExt;
     let mount = std::env::temp_dir().join(format!("cgscope-closed-{}", std::process::id()));
     fs::create_dir_all(mount.join("theirs/inside/below")).unwrap();
@@ -193,24 +193,24 @@ fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
     tree.learn([nobody_knows], start + WALK_EVERY);
     let walked = tree.walked.map(|(at, _)| at);
     assert!(tree.is_gone(other), "the others are released");
-    assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "it is seen from above");
-    assert!(!tree.is_gone(inside) && !tree.is_gone(below), "not known to be gone");
+    assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "its parent shows it");
+    assert!(!tree.is_gone(inside) && !tree.is_gone(below), "they may still exist");
     tree.suspect(inside);
     tree.learn([nobody_knows, inside], start + 2 * WALK_EVERY);
-    assert_eq!(tree.walked.map(|(at, _)| at), walked, "nothing more is learnt by a walk");
+    assert_eq!(tree.walked.map(|(at, _)| at), walked, "another walk would find nothing new");
 
     tree.hear(TreeEvent::Removed(below), start);
     tree.forget(|_| false, start + LINGERS);
-    assert_eq!(tree.path(below), None, "its end was told");
+    assert_eq!(tree.path(below), None, "its removal was reported");
     tree.has_missed = true;
     tree.learn([], start + 3 * WALK_EVERY);
     tree.forget(|_| false, start + 3 * WALK_EVERY + LINGERS);
-    assert_eq!(tree.path(inside), None, "its end may have been missed");
+    assert_eq!(tree.path(inside), None, "its removal may have been missed");
     assert_eq!(tree.len(), 2);
     close(0o700);
     tree.has_missed = true;
     tree.learn([], start + 5 * WALK_EVERY);
-    assert_eq!(tree.path(inside).map(|path| &**path), Some("/theirs/inside"), "it was there after all");
+    assert_eq!(tree.path(inside).map(|path| &**path), Some("/theirs/inside"), "it still exists");
     fs::remove_dir_all(&mount).unwrap();
 }
 
@@ -227,7 +227,7 @@ fn make_deep(mount: &Path, name: &str, levels: usize) -> u64 {
 }
 
 #[test]
-fn a_tree_deeper_than_any_path_keeps_no_other_from_being_released() {
+fn a_tree_deeper_than_any_path_does_not_keep_others_from_being_freed() {
     for (name, levels) in [("n".repeat(250), 40), ("n".into(), 400)] {
         let mount = std::env::temp_dir().join(format!("cgscope-deep-{levels}-{}", std::process::id()));
         fs::create_dir_all(mount.join("other")).unwrap();

@@ -104,7 +104,7 @@ fn a_v2_host_is_read() {
 }
 
 #[test]
-fn of_an_empty_directory_nothing_is_known() {
+fn an_empty_directory_gives_no_facts() {
     let host = Fake::new("empty");
     let architecture = Some(std::env::consts::ARCH.into());
     assert_eq!(gather(&host.0), Facts { architecture, btf: Some(Btf::Absent), ..Facts::default() });
@@ -112,7 +112,7 @@ fn of_an_empty_directory_nothing_is_known() {
 }
 
 #[test]
-fn a_kernel_without_numa_or_sched_info_is_told_from_one_that_cannot_be_read() {
+fn a_missing_feature_is_distinguished_from_an_unreadable_file() {
     let host = Fake::new("small")
         .file("proc/self/status", "Uid:\t0\t0\t0\t0\n")
         .file("sys/devices/system/cpu/online", "0\n");
@@ -123,7 +123,7 @@ fn a_kernel_without_numa_or_sched_info_is_told_from_one_that_cannot_be_read() {
 }
 
 #[test]
-fn a_v2_hierarchy_without_the_cpu_controller_is_no_place_for_quotas() {
+fn a_v2_hierarchy_without_the_cpu_controller_has_no_quotas() {
     let host = Fake::new("undelegated")
         .file("proc/self/mountinfo", V2)
         .file("sys/fs/cgroup/cgroup.controllers", "memory pids cpuset\n");
@@ -140,7 +140,7 @@ fn containers_leave_signs() {
 }
 
 #[test]
-fn a_realtime_kernel_says_so_in_either_place() {
+fn a_realtime_kernel_is_found_by_its_file_or_its_version() {
     let by_file = Fake::new("rt-file")
         .file("sys/kernel/realtime", "1\n")
         .file("proc/sys/kernel/version", "#1 SMP PREEMPT\n");
@@ -173,7 +173,7 @@ fn the_cpu_controller_of_a_hybrid_host_is_on_v1() {
 }
 
 #[test]
-fn the_cpu_controller_is_found_where_it_shares_a_mount() {
+fn the_cpu_controller_is_found_in_a_shared_mount() {
     let mounts = cgroup_mounts(
         "40 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 master:3 - cgroup cgroup rw,cpu,cpuacct\n",
     );
@@ -182,7 +182,7 @@ fn the_cpu_controller_is_found_where_it_shares_a_mount() {
 }
 
 #[test]
-fn a_hierarchy_that_only_has_a_name_makes_no_hybrid_host() {
+fn a_hierarchy_without_a_controller_does_not_make_the_host_hybrid() {
     let named = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
     let mounts = cgroup_mounts(&format!("{named}{V2}"));
     assert_eq!(mounts.layout(), CgroupLayout::V2);
@@ -198,7 +198,7 @@ fn the_mount_that_shows_the_root_is_preferred() {
 }
 
 #[test]
-fn mountinfo_of_any_shape_is_no_danger() {
+fn malformed_mountinfo_is_ignored() {
     assert_eq!(cgroup_mounts("").layout(), CgroupLayout::None);
     assert_eq!(cgroup_mounts(" - \n1 2 3 - cgroup2\n- cgroup cgroup cpu\n").layout(), CgroupLayout::None);
 }
@@ -239,21 +239,21 @@ fn proxy_execution_can_be_switched_off_at_boot() {
 }
 
 #[test]
-fn waits_are_stamped_where_schedstat_counts() {
+fn waits_are_stamped_if_schedstat_counts() {
     assert!(counts("1 0 2\n"));
     assert!(!counts("0 0 0\n"));
     assert!(!counts(""));
 }
 
 #[test]
-fn a_proc_that_hides_processes_is_told_by_its_options() {
+fn a_proc_that_hides_processes_is_detected_by_its_options() {
     let mounts = |options| format!("22 1 0:21 / /proc rw,nosuid shared:5 - proc proc rw{options}\n");
     assert!(!hides_processes(&mounts("")) && !hides_processes(&mounts(",hidepid=off")));
     assert!(hides_processes(&mounts(",gid=4,hidepid=invisible")) && hides_processes(&mounts(",hidepid=2")));
 }
 
 #[test]
-fn what_a_mount_shows_of_its_hierarchy() {
+fn a_mount_may_show_only_a_part_of_its_hierarchy() {
     let mountinfo = "\
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
 32 31 0:29 /docker/a\\040b /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu

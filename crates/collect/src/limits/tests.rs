@@ -120,7 +120,7 @@ fn a_v2_cgroup_with_everything_is_read() {
 }
 
 #[test]
-fn without_the_cpu_controller_there_is_no_limit_and_the_ancestors_cpus_count() {
+fn without_the_cpu_controller_there_is_no_limit_and_the_ancestors_cpuset_applies() {
     let host = Fake::new("bare", V2)
         .files("sys/fs/cgroup/a", &ALL_V2)
         .file("sys/fs/cgroup/a/b/c/cgroup.procs", "")
@@ -135,7 +135,7 @@ fn without_the_cpu_controller_there_is_no_limit_and_the_ancestors_cpus_count() {
 }
 
 #[test]
-fn the_root_of_v2_has_its_cpus_only() {
+fn the_root_of_v2_has_only_cpus() {
     let host = Fake::new("root", V2).file("sys/fs/cgroup/cpuset.cpus.effective", "0-1\n");
     let id = host.id("sys/fs/cgroup");
     let expected = CgroupReading { id, cpus: Some(2), cpuset: Some("0-1".into()), ..Default::default() };
@@ -143,7 +143,7 @@ fn the_root_of_v2_has_its_cpus_only() {
 }
 
 #[test]
-fn without_a_quota_what_it_did_is_read_only_if_asked_for() {
+fn without_a_quota_effects_are_read_only_on_request() {
     let host = Fake::new("max", V2)
         .files("sys/fs/cgroup/a", &ALL_V2)
         .file("sys/fs/cgroup/a/cpu.max", "max 100000\n");
@@ -190,7 +190,7 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
 }
 
 #[test]
-fn on_a_hybrid_host_the_v1_hierarchy_of_cpu_counts() {
+fn on_a_hybrid_host_the_v1_cpu_hierarchy_is_used() {
     let host = Fake::new("hybrid", HYBRID)
         .file("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "-1\n")
         .file("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n")
@@ -234,7 +234,7 @@ fn files_of_a_later_kernel_may_be_missing() {
 }
 
 #[test]
-fn a_cgroup_that_is_gone_is_none_and_forgotten_and_so_is_one_whose_path_was_given_away() {
+fn removed_and_replaced_cgroups_are_none_and_dropped() {
     let host = Fake::new("gone", V2).files("sys/fs/cgroup/a", &ALL_V2).files("sys/fs/cgroup/b", &ALL_V2);
     let (a, b) = (host.id("sys/fs/cgroup/a"), host.id("sys/fs/cgroup/b"));
     let mut limits = host.limits();
@@ -242,13 +242,13 @@ fn a_cgroup_that_is_gone_is_none_and_forgotten_and_so_is_one_whose_path_was_give
     fs::remove_dir_all(host.0.join("sys/fs/cgroup/a")).unwrap();
     assert_eq!(limits.read(a, "/a", true), None);
     fs::rename(host.0.join("sys/fs/cgroup/b"), host.0.join("sys/fs/cgroup/a")).unwrap();
-    assert_eq!(limits.read(a, "/a", true), None, "/a is another cgroup now");
+    assert_eq!(limits.read(a, "/a", true), None, "/a now names another cgroup");
     assert_eq!(limits.known.keys().collect::<Vec<_>>(), [&b]);
     assert!(limits.read(b, "/a", false).is_some());
 }
 
 #[test]
-fn settings_are_read_again_with_the_fifth_read_and_effects_with_each() {
+fn settings_are_re_read_every_fifth_time_and_effects_every_time() {
     let host = Fake::new("fifth", V2).files("sys/fs/cgroup/a", &ALL_V2);
     let id = host.id("sys/fs/cgroup/a");
     let mut limits = host.limits();
@@ -268,7 +268,7 @@ fn settings_are_read_again_with_the_fifth_read_and_effects_with_each() {
 }
 
 #[test]
-fn cgroups_first_read_together_are_not_all_read_again_together() {
+fn cgroups_first_read_together_are_re_read_at_different_times() {
     let names = ["a", "b", "c", "d", "e"];
     let host = names
         .iter()
@@ -285,7 +285,7 @@ fn cgroups_first_read_together_are_not_all_read_again_together() {
 }
 
 #[test]
-fn of_many_cgroups_so_many_are_read_again_at_once_and_all_of_them_in_turn() {
+fn many_cgroups_are_re_read_in_turn_a_limited_number_at_once() {
     const COUNT: usize = 60;
     const AT_ONCE: u64 = 4;
     let names: Vec<String> = (0..COUNT).map(|i| format!("c{i}")).collect();
@@ -308,7 +308,7 @@ fn of_many_cgroups_so_many_are_read_again_at_once_and_all_of_them_in_turn() {
 }
 
 #[test]
-fn that_one_without_a_quota_is_gone_is_seen_when_its_settings_are_read() {
+fn removal_of_a_cgroup_without_a_quota_is_noticed_when_its_settings_are_read() {
     let host = Fake::new("gone-later", V2).file("sys/fs/cgroup/a/cpu.weight", "79\n");
     let id = host.id("sys/fs/cgroup/a");
     let mut limits = host.limits();
@@ -319,7 +319,7 @@ fn that_one_without_a_quota_is_gone_is_seen_when_its_settings_are_read() {
 }
 
 #[test]
-fn what_was_not_read_between_two_calls_is_forgotten() {
+fn cgroups_not_read_between_two_calls_are_dropped() {
     let host = Fake::new("forget", V2).files("sys/fs/cgroup/a", &ALL_V2).files("sys/fs/cgroup/b", &ALL_V2);
     let (a, b) = (host.id("sys/fs/cgroup/a"), host.id("sys/fs/cgroup/b"));
     let mut limits = host.limits();
@@ -334,7 +334,7 @@ fn what_was_not_read_between_two_calls_is_forgotten() {
 }
 
 #[test]
-fn garbage_and_what_is_too_long_is_none() {
+fn invalid_and_too_long_files_are_none() {
     let names = ALL_V2.map(|(name, _)| name);
     let long = "9".repeat(LONGEST);
     let texts = ["", "\n", "nonsense", "-3 -4\n", "max\n", "99999999999999999999 1\n", &long];
@@ -349,7 +349,7 @@ fn garbage_and_what_is_too_long_is_none() {
 }
 
 #[test]
-fn a_path_leads_nowhere_but_below_the_mount() {
+fn a_path_never_leads_out_of_the_mount() {
     let host = Fake::new("dots", V2)
         .files("sys/fs/cgroup/a", &ALL_V2)
         .files("sys/fs/cgroup/..a", &ALL_V2)
@@ -373,7 +373,7 @@ fn a_host_without_cgroups_has_no_limits() {
 }
 
 #[test]
-fn lines_are_read_one_by_one() {
+fn each_line_is_parsed_separately() {
     assert_eq!(cpu_max("max 100000\n"), (None, Some(100_000)));
     assert_eq!(cpu_max("50000 100000\n"), (Some(50_000), Some(100_000)));
     for other in ["", "max", "max x", "x 100000", "50000", "50000 100000 1", "50000  100000"] {
@@ -382,7 +382,7 @@ fn lines_are_read_one_by_one() {
     assert_eq!(cpu_pressure(PRESSURE), (Some(1_046_000), Some(12_000)));
     assert_eq!(cpu_pressure("full avg10=0.00 total=7\nsomewhat total=1\n"), (None, Some(7_000)));
     assert_eq!(cpu_pressure("some total=99999999999999999999\n"), (None, None));
-    assert_eq!(cpu_stat_local("throttled_usec 18446744073709551615\n"), None, "in ns it is too much");
+    assert_eq!(cpu_stat_local("throttled_usec 18446744073709551615\n"), None, "the value in ns is too large");
     assert_eq!(cpu_stat_local("throttled_time 18446744073709551615\n"), Some(u64::MAX));
     let mut reading = CgroupReading::default();
     cpu_stat("nr_periods 1\nnr_periods x\nnr_periods\nnr_bursts -1\nusage_usec 1 2\n", &mut reading);
@@ -409,7 +409,7 @@ fn arbitrary_texts() -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_parsers_take_any_text() {
+fn the_parsers_accept_any_text() {
     for text in arbitrary_texts() {
         let mut reading = CgroupReading::default();
         cpu_stat(&text, &mut reading);
@@ -423,7 +423,7 @@ fn the_parsers_take_any_text() {
 }
 
 #[test]
-fn a_quota_that_was_changed_is_read_as_soon_as_its_counters_show_it() {
+fn a_changed_quota_is_read_as_soon_as_counters_reveal_it() {
     let host = Fake::new("changed", V2)
         .file("sys/fs/cgroup/a/cpu.max", "50000 100000\n")
         .file("sys/fs/cgroup/a/cpu.stat", "usage_usec 0\nnr_periods 10\nnr_throttled 0\n");

@@ -33,21 +33,21 @@ impl Drop for Host {
 }
 
 #[test]
-fn it_is_made_below_our_own_and_goes_with_its_value() {
+fn the_cgroup_is_created_below_our_own_and_removed_on_drop() {
     let host = Host::new("made", V2, "0::/a/b\n");
     let cgroup = OwnCgroup::make(&host.0).unwrap();
     let name = format!("{PREFIX}{}-", std::process::id());
     assert!(cgroup.path().starts_with(&format!("/a/b/{name}")), "{}", cgroup.path());
     assert_eq!(host.names("a/b").len(), 1);
     let other = OwnCgroup::make(&host.0).unwrap();
-    assert_eq!(host.names("a/b").len(), 2, "one that is held is not taken for one that was left");
+    assert_eq!(host.names("a/b").len(), 2, "a cgroup in use is not removed");
     other.remove().unwrap();
     drop(cgroup);
     assert_eq!(host.names("a/b"), [""; 0]);
 }
 
 #[test]
-fn on_a_hybrid_host_it_is_in_the_hierarchy_of_v2() {
+fn on_a_hybrid_host_the_cgroup_is_in_v2() {
     let mounts = "31 23 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                   32 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
     let host = Host::new("hybrid", mounts, "1:cpu:/x\n0::/a\n");
@@ -56,7 +56,7 @@ fn on_a_hybrid_host_it_is_in_the_hierarchy_of_v2() {
 }
 
 #[test]
-fn what_a_killed_cgscope_left_is_removed_once_it_is_empty() {
+fn cgroups_of_killed_cgscopes_are_removed_when_empty() {
     let host = Host::new("stale", V2, "0::/a\n");
     fs::create_dir(host.at("a/cgscope-stat-1-0")).unwrap();
     fs::create_dir_all(host.at("a/cgscope-stat-2-0/busy")).unwrap();
@@ -68,22 +68,22 @@ fn what_a_killed_cgscope_left_is_removed_once_it_is_empty() {
 }
 
 #[test]
-fn where_it_cannot_be_made_a_sentence_says_why() {
+fn a_cgroup_that_cannot_be_created_is_an_error_with_the_reason() {
     let said = |host: Host| OwnCgroup::make(&host.0).unwrap_err().to_string();
     let v1 = "31 23 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
     assert_eq!(
         said(Host::new("v1", v1, "1:cpu:/\n")),
-        "no cgroup v2 hierarchy is mounted, so the command has no cgroup of its own and its children are followed by \
-         their forks alone: mount -t cgroup2 none /sys/fs/cgroup"
+        "no cgroup v2 hierarchy is mounted, so the command has no cgroup of its own and its children are found only by \
+         their forks: mount -t cgroup2 none /sys/fs/cgroup"
     );
     let hidden = said(Host::new("hidden", V2, "0::/../x\n"));
     assert!(hidden.contains("does not show cgscope's own cgroup"), "{hidden}");
     let gone = said(Host::new("gone", V2, "0::/nowhere\n"));
-    assert!(gone.starts_with("no cgroup can be made in"), "{gone}");
+    assert!(gone.starts_with("cannot create a cgroup in"), "{gone}");
     let weighing = Host::new("weighing", V2, "0::/a\n");
     fs::write(weighing.at("a/cgroup.subtree_control"), "memory cpu pids\n").unwrap();
     let weighing = said(weighing);
-    assert!(weighing.contains("passes the cpu controller on"), "{weighing}");
+    assert!(weighing.contains("enables the cpu controller"), "{weighing}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_mount_may_show_a_part_of_the_hierarchy() {
 }
 
 #[test]
-fn its_files_are_read_and_those_below_it() {
+fn files_of_the_cgroup_and_its_descendants_are_read() {
     let host = Host::new("files", V2, "0::/a\n");
     let cgroup = OwnCgroup::make(&host.0).unwrap();
     let file = |name: &str| cgroup.directory.join(name);

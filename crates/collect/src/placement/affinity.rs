@@ -75,7 +75,7 @@ impl Affinities {
         self.tasks.retain(|_, task| task.seen == sample);
         for task in tasks {
             let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
-            // Used for longer than a mask: policies hardly ever change, and earlier waits are judged by them.
+            // A policy is valid for longer than a mask: policies rarely change, and earlier waits are judged by them.
             task.scheduling = look.scheduling;
             if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
                 let placement = Arc::make_mut(task.placement.get_or_insert_default());

@@ -71,7 +71,7 @@ fn task(tid: u32, cpu: u32) -> TaskReading {
 }
 
 #[test]
-fn a_cpu_is_busy_with_all_but_idling_and_waiting_for_io() {
+fn a_cpu_is_busy_unless_it_is_idle_or_waits_for_io() {
     //               user nice system idle iowait irq softirq steal guest guest_nice
     let stat = "cpu  1 1 1 1 1 1 1 1 1 1\ncpu10 1 2 4 8 16 32 64 128 256 512\ncpu2 0 0 0 5 0 0 0\n";
     let cpus = cpu_times(stat, 10_000_000);
@@ -81,7 +81,7 @@ fn a_cpu_is_busy_with_all_but_idling_and_waiting_for_io() {
 }
 
 #[test]
-fn what_is_no_time_is_no_reading() {
+fn invalid_times_give_no_reading() {
     let cpus = cpu_times("cpu0 1 2 3\ncpu1 a b c d e f g h\ncpux 1 1 1 1 1 1 1\ncpu\n\ncpu3\n", 1);
     assert_eq!(nodes_of(&cpus), [(0, None), (1, None)]);
     assert!(cpus.iter().all(|cpu| cpu.busy_ns.is_none() && cpu.idle_ns.is_none()));
@@ -90,7 +90,7 @@ fn what_is_no_time_is_no_reading() {
 }
 
 #[test]
-fn two_nodes_of_192_cpus_with_gaps_are_placed() {
+fn cpus_of_two_large_nodes_with_gaps_get_their_node() {
     let host = Fake::new("large").nodes(&[(0, "0-95,192-287"), (1, "96-190,300-396")]);
     let mut files = host.files();
     let cpus = files.cpus();
@@ -100,7 +100,7 @@ fn two_nodes_of_192_cpus_with_gaps_are_placed() {
 }
 
 #[test]
-fn nodes_may_be_far_between_and_without_cpus() {
+fn node_numbers_may_have_gaps_and_nodes_may_lack_cpus() {
     let host = Fake::new("sparse").nodes(&[(0, "0-3"), (8, "8-11"), (252, "")]);
     let mut files = host.files();
     assert_eq!(files.cpus().len(), 8);
@@ -125,7 +125,7 @@ fn one_cpu_is_a_node_of_its_own() {
 }
 
 #[test]
-fn without_numa_all_is_node_0_with_the_memory_of_the_host() {
+fn without_numa_node_0_has_all_cpus_and_memory() {
     let host = Fake::new("no-numa").online(&[0, 2, 3]);
     host.write("proc/meminfo", "MemTotal:        2000 kB\nMemFree:          500 kB\nSwapTotal: 1 kB\n");
     let mut files = host.files();
@@ -135,7 +135,7 @@ fn without_numa_all_is_node_0_with_the_memory_of_the_host() {
 }
 
 #[test]
-fn cpus_that_go_and_come_are_followed() {
+fn cpus_that_go_offline_and_online_are_noticed() {
     let host = Fake::new("hotplug").nodes(&[(0, "0-1"), (1, "2-3")]);
     let mut files = host.files();
     assert_eq!(files.cpus().len(), 4);
@@ -152,7 +152,7 @@ fn cpus_that_go_and_come_are_followed() {
 }
 
 #[test]
-fn a_host_that_shows_nothing_has_no_cpus_and_no_nodes() {
+fn without_readable_files_there_are_no_cpus_and_nodes() {
     let host = Fake::new("nothing");
     fs::create_dir_all(host.0.join("sys/devices/system/node")).unwrap();
     let mut files = host.files();
@@ -161,7 +161,7 @@ fn a_host_that_shows_nothing_has_no_cpus_and_no_nodes() {
 }
 
 #[test]
-fn what_was_asked_for_and_is_not_there_is_named_with_what_is() {
+fn a_missing_cpu_or_node_is_named_with_the_existing_ones() {
     let nodes = BTreeMap::from([(0, 0), (1, 0), (8, 4)]);
     let refusal = |cpus: &[u32], nodes_asked: &[u32]| {
         let (cpus, nodes_asked) = (cpus.to_vec(), nodes_asked.to_vec());
@@ -174,7 +174,7 @@ fn what_was_asked_for_and_is_not_there_is_named_with_what_is() {
 }
 
 #[test]
-fn lists_are_written_as_they_are_read() {
+fn cpu_lists_are_written_as_they_are_read() {
     for list in ["", "0", "0-1", "0-3,8", "1,3,5-7,250", "0-95,192-287"] {
         assert_eq!(cpu_list(&parse_cpu_list(list).unwrap()), list);
     }
@@ -211,7 +211,7 @@ fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
 }
 
 #[test]
-fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
+fn only_busy_threads_are_checked() {
     // The two nodes have all possible CPUs, so that no mask contains all.
     let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
     let mut files = host.files();
@@ -228,15 +228,15 @@ fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
     assert_eq!(look(2, 2_000), None);
     let mask = look(3, 500_000_000).expect("its mask");
     assert!(!parse_cpu_list(&mask).unwrap().is_empty(), "{mask}");
-    assert_eq!(look(4, 500_000_000), Some(mask), "good for some Samples");
+    assert_eq!(look(4, 500_000_000), Some(mask), "valid for some samples");
     for s in 5..8 {
         look(s, 500_000_000);
     }
-    assert_eq!(look(8, 500_000_000), None, "but not for ever");
+    assert_eq!(look(8, 500_000_000), None, "but not forever");
 }
 
 #[test]
-fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
+fn the_policy_of_a_busy_thread_is_read_even_with_one_node() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     // The flags are PF_NO_SETAFFINITY, PF_KTHREAD and others; the name before them contains a bracket. The node's CPUs exceed any
@@ -256,13 +256,13 @@ fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
         tasks[0].scheduling
     };
     look(1, 1_000);
-    assert_eq!(look(2, 2_000), None, "it idles");
+    assert_eq!(look(2, 2_000), None, "the thread is idle");
     let batch = libc::sched_param { sched_priority: 0 };
     // SAFETY: the structure is ours; 0 is this thread. Every thread may set SCHED_BATCH.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
     let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
     assert_eq!(look(3, 500_000_000), busy);
     for s in 4..10 {
-        assert_eq!(look(s, 500_000_000), busy, "a policy is good for as long as the task is there");
+        assert_eq!(look(s, 500_000_000), busy, "a policy is valid as long as the task exists");
     }
 }

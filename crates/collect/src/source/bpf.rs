@@ -33,7 +33,7 @@ use crate::{
 };
 
 const HOST: &str = "/";
-/// Longer than a start takes, and shorter than the time until an id is reused, ns.
+/// Longer than the start of a measurement takes, and shorter than the time until an id is reused, ns.
 const STARTING_NS: u64 = 2_000_000_000;
 
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
@@ -353,7 +353,7 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
     if !options.selection.follows_all() && facts::gather(Path::new(HOST)).initial_pid_namespace == Some(false)
     {
         return Err(Failure::of_mode(
-            "this is not the initial PID namespace, where the kernel side counts ids",
+            "this is not the initial PID namespace, whose ids the kernel side uses",
             "processes and threads cannot be selected by id",
             "run cgscope on the host, or select by --cgroup or --comm",
         ));
@@ -366,7 +366,7 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
     Err(Failure::of_host(
         format!("this kernel does not have {}", missing.join(", ")),
         "waits cannot be measured",
-        "`cgscope doctor` says which kernel option each of them needs",
+        "`cgscope doctor` shows which kernel option each of them needs",
     ))
 }
 
@@ -388,7 +388,7 @@ fn config(
         cgroup_v2: mounts.cpu_is_v2().into(),
         root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
         blame_tasks: (!selection.follows_all()).into(),
-        cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
+        cgroup_hierarchy: hierarchy_with_events(tree, mounts.cpu_is_v2()),
         nodes: 0,
         count_by_cpu: 0,
         accounts: options.accounts.is_some().into(),
@@ -399,7 +399,7 @@ fn config(
 }
 
 /// Returns the hierarchy whose events are reported, or `u64::MAX` for none if events would be useless.
-fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
+fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;
     }
@@ -451,14 +451,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_task_that_is_told_twice_the_later_record_and_the_later_owner_count() {
+    fn if_a_task_is_reported_twice_the_later_record_is_used() {
         let mut all = vec![(7, 'a'), (5, 'a'), (7, 'b'), (6, 'a'), (7, 'c')];
         keep_last(&mut all, |(serial, _)| *serial);
         assert_eq!(all, [(5, 'a'), (6, 'a'), (7, 'c')]);
     }
 
     #[test]
-    fn empty_cgroups_do_not_use_up_the_places_of_exited_tasks() {
+    fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
         let task = |cgroup_id| TaskReading { cgroup_id, ..TaskReading::default() };
         let tasks: Vec<TaskReading> = (100..200).map(task).collect();
         let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
@@ -467,11 +467,11 @@ mod tests {
         assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
         assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
         given_back.iter().for_each(|id| drop(places.remove(id)));
-        assert!(surplus(&places, &tasks, 1).is_empty(), "there is room");
+        assert!(surplus(&places, &tasks, 1).is_empty(), "entries are free");
     }
 
     #[test]
-    fn a_figure_that_was_added_moves_a_place() {
+    fn an_added_task_changes_the_checksum() {
         let mut place = ExitedReading { cgroup_id: 7, tasks: 1, ..ExitedReading::default() };
         let before = motion(&place);
         place.tasks += 1;

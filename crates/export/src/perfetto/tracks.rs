@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_gone_is_forgotten_and_the_rest_keeps_its_track() {
+    fn exited_tasks_lose_their_tracks_and_others_keep_them() {
         let mut tracks = Tracks::new(Box::new(std::io::sink()), "host".into(), 0).expect("nothing can fail");
         let stays = Scope::Cgroup(Some("/stays".into()));
         for n in 0..3_000u32 {
@@ -279,7 +279,7 @@ mod tests {
                 tracks.count(&scope, "ran", CounterUnit::TimeNs, 5).expect("a sink takes all");
             }
             tracks.end_interval(&present).expect("a sink takes all");
-            assert_eq!(tracks.shown.len(), 4, "what was set in this interval alone");
+            assert_eq!(tracks.shown.len(), 4, "only counters that this interval set");
             assert!(tracks.scopes.len() <= REMOVED_CGROUPS + 8, "{}", tracks.scopes.len());
         }
         let of = |scope: &Scope| tracks.scopes.get(scope).map(|track| track.counters.len());

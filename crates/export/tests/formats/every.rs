@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use crate::support::{Paper, export, intervals, try_export};
 
 #[test]
-fn a_disk_that_is_full_is_told_as_such_wherever_it_ends() {
+fn a_full_disk_is_reported_wherever_the_file_ends() {
     let intervals = intervals(3, Mode::Bpf);
     for &format in Format::value_variants() {
         let whole = export(format, &intervals).len();
@@ -25,7 +25,7 @@ fn a_disk_that_is_full_is_told_as_such_wherever_it_ends() {
 }
 
 #[test]
-fn the_same_intervals_are_the_same_bytes() {
+fn equal_intervals_give_equal_bytes() {
     for &format in Format::value_variants() {
         let export = || export(format, &intervals(3, Mode::Bpf));
         assert_eq!(export(), export(), "{format:?}");
@@ -33,7 +33,7 @@ fn the_same_intervals_are_the_same_bytes() {
 }
 
 #[test]
-fn nothing_is_a_file_that_can_be_read() {
+fn a_file_without_intervals_can_be_read() {
     use crate::decode;
     assert!(decode::csv_rows(&export(Format::Csv, &[])).is_empty());
     assert!(decode::parquet_rows(export(Format::Parquet, &[])).is_empty());

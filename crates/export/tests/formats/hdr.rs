@@ -21,7 +21,7 @@ fn an_interval_has_a_histogram_of_all_and_one_of_each_cgroup_that_waited() {
 }
 
 #[test]
-fn the_histograms_hold_every_wait_at_its_length() {
+fn the_histograms_contain_every_wait_with_its_length() {
     let intervals = intervals(3, Mode::Bpf);
     let log = hdr_log(&export(Format::Hdr, &intervals));
     let all = log.iter().filter(|logged| logged.tag.is_none());
@@ -35,7 +35,7 @@ fn the_histograms_hold_every_wait_at_its_length() {
 }
 
 #[test]
-fn the_coarse_mode_has_no_histogram_to_write() {
+fn intervals_of_the_coarse_mode_have_no_histogram_to_write() {
     let coarse = intervals(1, Mode::Coarse);
     let refused = try_export(Format::Hdr, &coarse, &Paper::default());
     assert!(matches!(refused, Err(Error::NoHistogram)), "{refused:?}");

@@ -18,7 +18,7 @@ fn sum_at(traced: &Traced, end: &[&str]) -> u64 {
 }
 
 #[test]
-fn the_counters_of_the_host_sum_to_the_whole() {
+fn the_counters_of_the_host_sum_to_the_total() {
     let traced = traced(3, Mode::Bpf);
     let total = whole(&intervals(3, Mode::Bpf)).total();
     for cause in Cause::ALL {
@@ -32,14 +32,14 @@ fn the_counters_of_the_host_sum_to_the_whole() {
 }
 
 #[test]
-fn cgroups_lie_within_each_other_with_the_counters_of_the_kernel() {
+fn cgroups_are_nested_and_have_the_counters_of_the_kernel() {
     let traced = traced(2, Mode::Bpf);
     let web = ["cgroups", "/", "/system.slice", "/system.slice/web app.service"];
     let of = |name| sum_at(&traced, &[&web[..], &[name]].concat());
     assert_eq!(of(counters::THROTTLED), 2 * 400_000_000);
     assert_eq!(of(counters::PERIODS_THROTTLED), 18);
     assert_eq!(of("waited: throttled"), 2 * 140 * 3_000_000);
-    assert_eq!(of("waited: kernel"), 2 * 5 * 3_000_000, "what ended is in it");
+    assert_eq!(of("waited: kernel"), 2 * 5 * 3_000_000, "exited tasks are included");
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn processes_and_busy_threads_have_names() {
 }
 
 #[test]
-fn every_counter_ends_at_nothing() {
+fn every_counter_ends_at_0() {
     let traced = traced(2, Mode::Bpf);
     assert!(!traced.last.is_empty() && traced.last.values().all(|value| *value == 0), "{:?}", traced.last);
 }
 
 #[test]
-fn findings_are_said_at_the_start_of_their_interval() {
+fn findings_are_shown_at_the_start_of_their_interval() {
     let traced = traced(2, Mode::Bpf);
     let throttled: Vec<_> = traced.instants.iter().filter(|(_, says)| says.contains("quota")).collect();
     let at: Vec<u64> = throttled.iter().map(|(at, _)| *at).collect();
@@ -64,7 +64,7 @@ fn findings_are_said_at_the_start_of_their_interval() {
 }
 
 #[test]
-fn what_the_coarse_mode_does_not_know_has_no_counter() {
+fn figures_unknown_in_the_coarse_mode_have_no_counter() {
     let traced = traced(2, Mode::Coarse);
     let named =
         |name: &str| traced.counters.keys().any(|track| track.last().is_some_and(|last| last == name));

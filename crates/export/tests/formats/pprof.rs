@@ -60,7 +60,7 @@ fn a_stack_goes_from_the_root_cgroup_down_to_the_cause() {
 }
 
 #[test]
-fn who_was_waited_for_is_a_value_of_its_own() {
+fn the_time_behind_culprits_is_a_separate_value() {
     let behind = by_leaf(&stacks(2, Mode::Bpf), "behind");
     let whole = whole(&intervals(2, Mode::Bpf));
     let of = |blame| whole.pairs.iter().filter(|pair| pair.blame == blame).map(|pair| pair.ns).sum::<u64>();
@@ -70,7 +70,7 @@ fn who_was_waited_for_is_a_value_of_its_own() {
 }
 
 #[test]
-fn the_profile_says_when_and_which_value_to_show() {
+fn the_profile_has_its_time_and_the_value_to_show() {
     let profile = pprof_profile(&export(Format::Pprof, &intervals(2, Mode::Bpf)));
     assert_eq!(profile.time_nanos as u64, START_NS);
     assert_eq!(profile.duration_nanos, 2_000_000_000);
@@ -79,7 +79,7 @@ fn the_profile_says_when_and_which_value_to_show() {
 }
 
 #[test]
-fn folded_stacks_are_those_of_the_profile() {
+fn folded_stacks_equal_those_of_the_profile() {
     for mode in [Mode::Bpf, Mode::Coarse] {
         let text = String::from_utf8(export(Format::Folded, &intervals(3, mode))).expect("text");
         let mut lines: Vec<(String, u64)> = text

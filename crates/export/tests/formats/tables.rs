@@ -13,13 +13,13 @@ fn cell<'a>(row: &'a Row, column: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_rows_sum_to_the_whole() {
+fn the_rows_sum_to_the_total() {
     let intervals = intervals(3, Mode::Bpf);
     let total = whole(&intervals).total();
     for rows in
         [csv_rows(&export(Format::Csv, &intervals)), parquet_rows(export(Format::Parquet, &intervals))]
     {
-        assert_eq!(rows.len(), 3 * 5, "four tasks and what ended in one cgroup, three times");
+        assert_eq!(rows.len(), 3 * 5, "four tasks and the exited tasks of one cgroup, three times");
         assert_eq!(sum(&rows, "wait_ns"), total.wait.total_ns);
         assert_eq!(sum(&rows, "waits"), total.wait.count);
         assert_eq!(sum(&rows, "on_cpu_ns"), total.totals.on_cpu_ns);
@@ -55,7 +55,7 @@ fn both_formats_have_the_same_cells() {
 }
 
 #[test]
-fn a_name_is_no_formula_to_a_spreadsheet_and_parquet_has_it_as_it_is() {
+fn csv_escapes_formulas_and_parquet_keeps_names_unchanged() {
     let names =
         ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\u{ff1d}1", "'quoted", "plain=1", "日本", ""];
     let tasks = |n| {
@@ -82,7 +82,7 @@ fn a_name_is_no_formula_to_a_spreadsheet_and_parquet_has_it_as_it_is() {
 }
 
 #[test]
-fn a_row_says_who_and_when() {
+fn a_row_has_its_task_and_its_time() {
     let rows = csv_rows(&export(Format::Csv, &intervals(1, Mode::Bpf)));
     let main = &rows[0];
     assert_eq!(cell(main, "host"), Some(about().hostname.as_str()));
@@ -98,13 +98,13 @@ fn a_row_says_who_and_when() {
     assert_eq!(cell(&rows[3], "wait_p99_ns"), None, "no wait has no quantile");
     let ended = &rows[4];
     for column in ["tid", "tgid", "comm", "serial", "cpu", "pending_ns"] {
-        assert_eq!(cell(ended, column), None, "{column} of what ended");
+        assert_eq!(cell(ended, column), None, "{column} of exited tasks");
     }
     assert_eq!(cell(ended, "exited_tasks"), Some("3"));
 }
 
 #[test]
-fn the_coarse_mode_has_null_where_it_sees_nothing() {
+fn figures_unknown_in_the_coarse_mode_are_null() {
     let intervals = intervals(2, Mode::Coarse);
     let rows = parquet_rows(export(Format::Parquet, &intervals));
     for row in &rows {
@@ -130,7 +130,7 @@ fn the_coarse_mode_has_null_where_it_sees_nothing() {
 }
 
 #[test]
-fn rows_are_written_as_they_come_and_not_kept() {
+fn rows_are_written_at_once_and_not_kept() {
     /// Intervals with 5 rows each: together more rows than a Parquet row group.
     const INTERVALS: usize = 15_000;
     let one = &intervals(1, Mode::Bpf)[0];

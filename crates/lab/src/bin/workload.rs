@@ -1,4 +1,4 @@
-//! Loads of a known kind, each limited in number and time.
+//! Loads with known effects, each limited in number and time.
 //!
 //! Every command prints `ready` when its load has started. Its result, if any, is the last line.
 
@@ -139,8 +139,8 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Busy loops. They can run on all CPUs, on CPUs 0 and 1 (`pair`), or each on one of these two (`pin`). Two CPUs are the same
-/// load on hosts of all sizes.
+/// Busy loops: on all CPUs, on CPUs 0 and 1 (`pair`), or each on one of these two (`pin`). With two CPUs, the load is the same
+/// on hosts of all sizes.
 fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -176,7 +176,7 @@ fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// A thread on these CPUs that writes again and again to memory bound to `node`.
+/// A thread on these CPUs that writes repeatedly to memory bound to `node`.
 fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()> {
     keep_on(cpus);
     let nodes = [1u64 << node];
@@ -260,7 +260,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// A thread that waits for its sleeping child, as a parent does after `vfork`. Only SIGKILL interrupts that wait.
+/// A thread that waits for its sleeping child, like a parent after `vfork`. Only SIGKILL interrupts this wait.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
         // SAFETY: no memory is touched.
@@ -386,8 +386,8 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
     })
 }
 
-/// Short-lived processes. Prints the kernel's sum of their run delays and of our own so far (ns). Each child is read as a zombie,
-/// when its figures are final.
+/// Short-lived processes. Prints the sum of their run delays and of our own so far, from the kernel's files (ns). Reads each
+/// child as a zombie, because its figures are final then.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
     // Waits before this process was moved into its cgroup do not count for that cgroup.
@@ -445,7 +445,7 @@ fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
         if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // A zombie may not have left the CPU yet. Its figures are final after that.
+        // A zombie may still be on the CPU. Its figures are final when it has left the CPU.
         let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
         loop {
             thread::sleep(Duration::from_micros(50));
@@ -476,8 +476,8 @@ fn churn(seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Short-lived threads. Prints the sum of their run delays (ns). Each thread reads its own just before it ends, so the sum is a
-/// lower bound.
+/// Short-lived threads. Prints the sum of their run delays (ns). Each thread reads its own run delay just before it ends, so the
+/// sum is a lower bound.
 fn threads(count: usize) -> io::Result<()> {
     ready()?;
     let mut run_delay_ns = 0;

@@ -1,4 +1,4 @@
-//! Time accounts: the parts of a task's life sum to its whole life, and the reported counts equal the kernel's.
+//! Time accounts: the parts of a task's time sum to the elapsed time, and the reported counts equal the kernel's.
 
 use std::{fs, thread, time::Duration};
 
@@ -34,8 +34,8 @@ fn over(pids: &[u32], seconds: u64) -> Interval {
 }
 
 fn blocked_ns(task: &TaskInterval) -> u64 {
-    let accounts = task.accounts.as_deref().expect("accounts were asked for");
-    accounts.blocked.expect("the hook tells how long it was blocked").total()
+    let accounts = task.accounts.as_deref().expect("requested accounts");
+    accounts.blocked.expect("blocked time from the hook").total()
 }
 
 /// Tolerance, ns: a CPU's clock is up to one tick old, and a sample does not read all tasks at one moment.
@@ -43,7 +43,7 @@ fn allowed_ns() -> u64 {
     if is_emulated() { 150_000_000 } else { 25_000_000 }
 }
 
-/// Makes a check up to three times; one must succeed. Other programs share this machine: if the reader itself is delayed, its
+/// Repeats a check up to three times; one must succeed. Other programs share this machine: if the reader itself is delayed, its
 /// figures are not from one moment.
 fn one_of_three(look: impl Fn() -> Result<(), String>) {
     let first = look();
@@ -52,7 +52,7 @@ fn one_of_three(look: impl Fn() -> Result<(), String>) {
 }
 
 #[test]
-fn what_a_task_ran_waited_and_was_blocked_is_all_of_its_time() {
+fn run_wait_and_blocked_time_of_a_task_sum_to_the_elapsed_time() {
     let cgroup = Cgroup::new("accounts");
     cgroup.limit(30_000, 100_000);
     let (mix, _out) = Load::workload(&["mix", "20", "30"], None);
@@ -78,7 +78,7 @@ fn lives_are_whole(whole: &Interval) -> Result<(), String> {
 }
 
 #[test]
-fn blocked_time_is_told_by_state_and_by_stack() {
+fn blocked_time_is_reported_by_state_and_by_stack() {
     let sleeper = Load::start("sleep", &["30"], None);
     let (vfork, _out) = Load::workload(&["vfork", "30"], None);
     let stopped = Load::start("sleep", &["30"], None);
@@ -98,7 +98,7 @@ fn blocked_time_is_told_by_state_and_by_stack() {
         assert!(in_state.abs_diff(whole.duration_ns) < allowed_ns(), "{}: {task:#?}", state.name());
         let stacks = whole.stacks.iter().filter(|stack| stack.tid == load.pid() && stack.state == state);
         let by_stack: Vec<_> = stacks.collect();
-        assert_eq!(by_stack.len(), 1, "it does not move: {by_stack:?}");
+        assert_eq!(by_stack.len(), 1, "it blocks in one place: {by_stack:?}");
         assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
         // At the first sample, less than `STACK_EVERY` of the blocked time is not yet counted by stack.
         let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
@@ -107,7 +107,7 @@ fn blocked_time_is_told_by_state_and_by_stack() {
 }
 
 #[test]
-fn time_by_stack_sums_to_the_time_blocked() {
+fn time_by_stack_sums_to_the_blocked_time() {
     let (mix, _out) = Load::workload(&["mix", "20", "30"], None);
     one_of_three(|| {
         let whole = over(&[mix.pid()], 3);
@@ -124,7 +124,7 @@ fn time_by_stack_sums_to_the_time_blocked() {
 }
 
 #[test]
-fn user_and_system_time_are_those_of_proc() {
+fn user_and_system_time_equal_those_of_proc() {
     let load = Load::start("sh", &["-c", "while :; do : < /dev/null; done"], None);
     let ticks = || -> [f64; 2] {
         let stat = fs::read_to_string(format!("/proc/{}/stat", load.pid())).expect("a process of ours");
@@ -142,7 +142,7 @@ fn user_and_system_time_are_those_of_proc() {
         [("user", cpu.user_ns, at_last[0] - at_first[0]), ("system", cpu.system_ns, at_last[1] - at_first[1])]
     {
         let ours = ours as f64 / 1e9;
-        // Two readings in ticks of 10 ms each. On an emulated machine they are not from one moment.
+        // Both readings count ticks of 10 ms. On an emulated machine, the readings are not from one moment.
         let allowed = if is_emulated() { 0.2 } else { 0.03 };
         assert!((ours - kernel).abs() <= allowed, "{name}: {ours} s, /proc says {kernel} s");
     }
@@ -170,14 +170,14 @@ fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_that_exited_are_told_with_their_process() {
+fn threads_that_exited_are_reported_with_their_process() {
     let (load, _out) = Load::workload(&["mix", "4", "30"], None);
     let whole = over(&[load.pid()], 1);
     let gone = |whole: &Interval, pid: u32| {
         let main = whole.tasks.iter().find(|task| task.reading.tid == pid).expect("its main thread");
         main.accounts.as_deref().expect("accounts").gone
     };
-    assert_eq!(gone(&whole, load.pid()).voluntary, 0, "all of them are there");
+    assert_eq!(gone(&whole, load.pid()).voluntary, 0, "no thread has exited yet");
     let (load, _out) = Load::workload(&["churn", "30"], None);
     thread::sleep(Duration::from_millis(500));
     let whole = over(&[load.pid()], 2);

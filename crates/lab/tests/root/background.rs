@@ -33,7 +33,8 @@ impl Background {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
-            let line = line.unwrap_or_else(|_| panic!("{words:?} is not said, but {:?}", self.said));
+            let line =
+                line.unwrap_or_else(|_| panic!("standard error has no {words:?}, but {:?}", self.said));
             self.said.push(line.clone());
             if line.contains(words) {
                 return line;

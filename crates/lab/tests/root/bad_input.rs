@@ -1,4 +1,4 @@
-//! Errors: each is one sentence, with the exit code that scripts rely on.
+//! Errors: each prints one sentence and returns the exit code that scripts rely on.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn programs() -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Ids of the programs that a process holds, directly or by a link. Other tests run at the same time and hold some.
+/// Ids of the BPF programs that a process holds, directly or by a link. Other tests hold programs at the same time.
 fn held() -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let descriptors = processes.filter_map(|process| fs::read_dir(process.path().join("fdinfo")).ok());
@@ -39,7 +39,7 @@ fn held() -> Vec<String> {
         .collect()
 }
 
-/// Waits until no new program is left: the kernel unloads a program a moment after its last user has closed it.
+/// Waits until all new programs are unloaded: the kernel unloads a program a moment after its last user has closed it.
 fn assert_nothing_stays_loaded(before: &[String]) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -75,7 +75,7 @@ fn shell(line: &str) -> Output {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_targets_are_named_in_the_error() {
     for (args, words) in [
         (&["--pid", "4194303"][..], &["no process 4194303"][..]),
         (&["--tid", "4194303"], &["no thread 4194303"]),
@@ -87,7 +87,7 @@ fn what_is_not_there_is_named() {
         (&["--node", "x"], &["--node takes a list"]),
         (&["--cpu", "0,8191"], &["no CPU 8191", "the online CPUs are 0"]),
         (&["--node", "1023"], &["no node 1023", "the nodes with CPUs are 0"]),
-        (&["--memory"], &["--memory looks at chosen processes"]),
+        (&["--memory"], &["--memory reads only chosen processes"]),
         (&["--", "/no/such/program"], &["No such file"]),
         (&["--", "/etc/passwd"], &["Permission denied"]),
         (&["--user", "no-such-user", "--", "true"], &["no user", "no-such-user"]),
@@ -98,7 +98,7 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn a_command_that_cannot_be_followed_is_not_left_behind() {
+fn a_command_that_cannot_be_followed_does_not_stay() {
     let marker = format!("{}.5", 100_000 + std::process::id());
     let output = run(&["hist", "--cgroup", "/no/such", "--", "sleep", &marker]);
     assert_eq!(output.status.code(), Some(2));
@@ -109,13 +109,13 @@ fn a_command_that_cannot_be_followed_is_not_left_behind() {
         lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&marker))
     };
     while is_left() {
-        assert!(Instant::now() < end, "the process that was to become the command still waits");
+        assert!(Instant::now() < end, "the process that should execute the command still waits");
         thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[test]
-fn a_thread_is_no_process() {
+fn a_thread_id_is_not_accepted_as_a_process_id() {
     let (load, _out) = Load::workload(&["sleep", "2", "30"], None);
     let threads = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("threads");
     let ids = threads.flatten().map(|thread| thread.file_name().to_string_lossy().into_owned());
@@ -124,7 +124,7 @@ fn a_thread_is_no_process() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_starts() {
+fn invalid_arguments_are_refused_before_the_measurement_starts() {
     let before = programs();
     for args in [
         &["hist", "0"][..],
@@ -164,14 +164,18 @@ pub(crate) fn for_everyone() -> (Dir, PathBuf) {
 }
 
 #[test]
-fn without_root_the_missing_capability_is_named_and_the_remedy_too() {
+fn without_root_the_missing_capability_and_the_remedy_are_named() {
     let (_dir, path) = for_everyone();
     let bpf = ["hist", "--mode", "bpf", "1", "1"];
-    let output = Command::new(&path).args(bpf).uid(65_534).gid(65_534).output().expect("it runs");
+    let output = Command::new(&path).args(bpf).uid(65_534).gid(65_534).output().expect("the command starts");
     assert_one_sentence(&output, &["CAP_BPF and CAP_PERFMON", "sudo", "setcap"]);
-    let output =
-        Command::new(&path).args(["doctor", "--json"]).uid(65_534).gid(65_534).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "coarse it can measure");
+    let output = Command::new(&path)
+        .args(["doctor", "--json"])
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(1), "the coarse mode works without root");
     assert!(json_lines(&output).iter().any(|line| line["level"] == "missing"), "{}", stdout(&output));
 }
 
@@ -209,20 +213,24 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
 
 /// Starts `hist` for the whole host and sends these signals to it.
 fn interrupted(signals: &[i32]) -> Output {
-    let child =
-        cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    // Wait until it is attached and has measured a whole interval.
+    let child = cgscope()
+        .arg("hist")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // Wait until cgscope is attached and has measured a whole interval.
     thread::sleep(patience(2_500));
     for signal in signals {
         // SAFETY: our own child, which has not been reaped.
         unsafe { libc::kill(child.id() as i32, *signal) };
         thread::sleep(Duration::from_millis(1));
     }
-    child.wait_with_output().expect("it ends")
+    child.wait_with_output().expect("a child of ours")
 }
 
 #[test]
-fn ctrl_c_and_sigterm_print_what_there_is() {
+fn ctrl_c_and_sigterm_print_the_result_so_far() {
     let before = programs();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let output = interrupted(&[signal]);
@@ -234,27 +242,27 @@ fn ctrl_c_and_sigterm_print_what_there_is() {
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn a_second_ctrl_c_ends_at_once_and_says_what_was_given_up() {
+fn a_second_ctrl_c_ends_at_once_and_says_what_is_missing() {
     let before = programs();
     let output = interrupted(&[libc::SIGINT, libc::SIGINT]);
     match output.status.code() {
-        // It had finished before the second signal.
+        // cgscope ended before the second signal.
         Some(0) => {}
         Some(1) => assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output)),
         other => panic!("{other:?}: {}", stderr(&output)),
     }
-    assert!(stdout(&output).contains("distribution"), "what was measured is printed either way");
+    assert!(stdout(&output).contains("distribution"), "the measured part is printed in both cases");
     assert_nothing_stays_loaded(&before);
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_any_more_is_success() {
+fn a_closed_pipe_on_standard_output_is_success() {
     let output = shell("{ \"$0\" hist 0.1 30; echo ended with $? >&2; } | head -n 1");
     assert!(stderr(&output).contains("ended with 0"), "{}", stderr(&output));
 }
 
 #[test]
-fn standard_output_carries_the_result_alone_and_no_control_codes() {
+fn standard_output_has_only_the_result_and_no_control_codes() {
     let output = run(&["hist", "-v", "--json", "0.2", "3"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(json_lines(&output).len(), 3);
@@ -267,14 +275,14 @@ fn standard_output_carries_the_result_alone_and_no_control_codes() {
 }
 
 #[test]
-fn a_full_standard_output_is_no_success() {
+fn a_full_disk_on_standard_output_is_an_error() {
     let output = shell("\"$0\" hist 0.2 1 > /dev/full");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("standard output"), "{}", stderr(&output));
 }
 
 #[test]
-fn this_host_is_healthy_to_the_doctor() {
+fn the_doctor_finds_no_fault_on_this_host() {
     let output = run(&["doctor"]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     let findings = json_lines(&run(&["doctor", "--json"]));
@@ -285,7 +293,7 @@ fn this_host_is_healthy_to_the_doctor() {
 }
 
 #[test]
-fn a_command_is_followed_with_its_children_as_the_user_asked_for() {
+fn a_command_runs_as_the_given_user_and_is_followed_with_its_children() {
     let output =
         run(&["hist", "--json", "--user", "nobody", "--", "sh", "-c", "id -u >&2; (sleep 0.1 & wait)"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

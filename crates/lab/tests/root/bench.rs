@@ -22,7 +22,7 @@ pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
 pub(crate) fn cgscope() -> Command {
     let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
     let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
-    assert!(path.exists(), "{} is not there: these tests are run by `cargo xtask test`", path.display());
+    assert!(path.exists(), "{} does not exist: run these tests with `cargo xtask test`", path.display());
     let mut command = Command::new(path);
     command.env(SETTINGS, NO_SETTINGS);
     command
@@ -30,7 +30,7 @@ pub(crate) fn cgscope() -> Command {
 
 /// Runs `cgscope ARGS` to its end.
 pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
-    cgscope().args(args).output().expect("cgscope is executed")
+    cgscope().args(args).output().expect("cgscope starts")
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
@@ -43,14 +43,14 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 /// Resident memory of a process, bytes.
 pub(crate) fn rss_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
 /// Parses each line of standard output as JSON.
 pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect("one JSON object per line")).collect()
 }
 
 /// Returns `count`, or a tenth of it on a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set).
@@ -67,14 +67,14 @@ pub(crate) fn is_emulated() -> bool {
     std::env::var_os("CGSCOPE_TEST_EMULATED").is_some()
 }
 
-/// Starts a collector that follows these processes; with none, the whole host.
+/// Starts a collector that follows these processes, or the whole host if the list is empty.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     Collector::start(&Options { selection, ..Options::default() })
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// As `follow`, in the coarse mode.
+/// Like `follow`, but in the coarse mode.
 pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
     let options = Options { selection, ..Options::default() };

@@ -84,7 +84,7 @@ impl Browser {
         }
         let mut bytes = serde_json::to_vec(&order).expect("JSON");
         bytes.push(0);
-        self.orders.write_all(&bytes).expect("the browser listens");
+        self.orders.write_all(&bytes).expect("the browser reads its pipe");
         let end = Instant::now() + PATIENCE;
         loop {
             let message = self.message(end, method);
@@ -98,7 +98,7 @@ impl Browser {
 
     /// Opens an address and returns when the whole page has loaded.
     pub(crate) fn open(&mut self, address: &str) {
-        // The browser does not reload the same page for another fragment, so open an empty page first.
+        // The browser does not reload a page if only the fragment of the address changes, so open an empty page first.
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.wait_for("Page.loadEventFired");
         self.events.clear();
@@ -191,7 +191,7 @@ impl Browser {
         }
         let mut bytes = Vec::new();
         self.answers.read_until(0, &mut bytes).expect("the browser's answers");
-        assert_eq!(bytes.pop(), Some(0), "the browser ended while it was asked for {awaited}");
+        assert_eq!(bytes.pop(), Some(0), "the browser ended before its answer to {awaited}");
         serde_json::from_slice(&bytes).expect("JSON")
     }
 }

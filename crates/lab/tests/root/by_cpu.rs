@@ -43,11 +43,11 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
     sum
 }
 
-/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector begins
-/// to follow it, that wait would be counted by task only.
+/// The loops are stopped when the collector starts and when the sample is read. If a loop switched in while the collector started
+/// to follow it, only the figures by task would contain that wait.
 #[test]
 #[ignore = "alone: five busy loops"]
-fn the_sums_by_cpu_are_the_sums_by_task() {
+fn the_sums_by_cpu_equal_the_sums_by_task() {
     let loads = [
         Load::busy_loop(None),
         Load::busy_loop(None),
@@ -65,6 +65,6 @@ fn the_sums_by_cpu_are_the_sums_by_task() {
     let sample = collector.sample().expect("a sample");
 
     let sums = by_task(&sample);
-    assert!(sums.0 > 100, "hardly a load: {} waits", sums.0);
+    assert!(sums.0 > 100, "the load waited too rarely: {} waits", sums.0);
     assert_eq!(by_cpu(&sample), sums);
 }

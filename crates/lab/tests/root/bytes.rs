@@ -30,7 +30,7 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
                     colours.extend(codes.get(at + 1));
                     at += 2;
                 }
-                // 24-bit colours, which must never occur: recorded as a number that no palette has.
+                // 24-bit colours must never occur: return a number that no palette has.
                 38 | 48 => colours.push(u16::MAX),
                 _ => {}
             }
@@ -53,7 +53,7 @@ fn written(variables: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn colours_are_those_that_the_terminal_has() {
+fn top_uses_only_colours_of_the_terminal() {
     let cgroup = Cgroup::new("colours");
     cgroup.limit(50_000, 100_000);
     let _load = Load::busy_loop(Some(&cgroup));
@@ -74,19 +74,19 @@ fn named(comm: &str, dir: &Dir, cgroup: &Cgroup) -> Load {
     let is_named =
         || fs::read(format!("/proc/{}/comm", load.pid())).is_ok_and(|name| contains(&name, b"red"));
     while !is_named() {
-        assert!(std::time::Instant::now() < end, "it has no such name");
+        assert!(std::time::Instant::now() < end, "the process has another name");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     load
 }
 
 #[test]
-fn no_sequence_of_a_name_reaches_the_terminal() {
+fn control_sequences_in_names_do_not_reach_the_terminal() {
     let dir = Dir::new("names");
     let cgroup = Cgroup::new("\x1b[41mblue\x07\u{9b}5m");
     assert!(Path::new(&cgroup.path).exists());
     let load = named("\x1b[31mred\x1b]0;t\x07", &dir, &cgroup);
-    // cgscope's own colours would hide those from the name.
+    // cgscope's own colours would make colours from the name undetectable.
     let variables = [("NO_COLOR", "1")];
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [160, 50], true, &variables);
     pty.wait_for("blue");
@@ -105,7 +105,14 @@ fn no_sequence_of_a_name_reaches_the_terminal() {
     pty.press("q");
     assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "{}", pty.text());
     for sequence in ["\x1b[31m", "\x1b[41m", "\x1b]0;", "\x07", "\u{9b}"] {
-        assert!(!contains(&pty.seen, sequence.as_bytes()), "{sequence:?} came through: {}", pty.text());
+        assert!(
+            !contains(&pty.seen, sequence.as_bytes()),
+            "the terminal received {sequence:?}: {}",
+            pty.text()
+        );
     }
-    assert!(contains(&pty.seen, b"blue") && contains(&pty.seen, b"red"), "the names themselves are told");
+    assert!(
+        contains(&pty.seen, b"blue") && contains(&pty.seen, b"red"),
+        "the other characters of the names are shown"
+    );
 }

@@ -1,4 +1,4 @@
-//! Tasks that move between cgroups: their figures stay with the cgroup in which the task was at that time.
+//! Tasks that move between cgroups: figures stay with the cgroup that the task was in at that time.
 
 use std::{
     fs,
@@ -45,7 +45,7 @@ impl Place {
     }
 
     fn put(&self, name: &str, id: &str) {
-        self.files(name).iter().for_each(|file| fs::write(file, id).expect("it can be moved"));
+        self.files(name).iter().for_each(|file| fs::write(file, id).expect("the kernel moves it"));
     }
 
     /// CPU time of its tasks by the kernel's account, ms: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
@@ -85,7 +85,7 @@ struct Measured {
 
 fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
     let mut host = follow(&[]);
-    // The first sample takes longest, so do not measure with it.
+    // Do not measure from the first sample, because it takes longest.
     host.sample().expect("a sample");
     let ran = || cgroups.iter().map(|cgroup| cgroup.ran_ms()).collect::<Vec<_>>();
     let mut bracketed = || {
@@ -103,12 +103,12 @@ fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
 }
 
 impl Measured {
-    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms emulated), and that wait parts sum to
-    /// the wait.
+    /// Checks that each cgroup's CPU time equals the kernel's within 1 % plus 8 ms (60 ms emulated), and that the parts of its
+    /// wait sum to the wait.
     fn assert_as_the_kernel_says(&self, cgroups: &[&Place]) {
         let groups = self.interval.by_cgroup();
         for (cgroup, theirs) in cgroups.iter().zip(&self.ran_ms) {
-            let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("it has a row");
+            let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("a row of this cgroup");
             let ours = group.totals.on_cpu_ns as f64 / 1e6;
             let name = &cgroup.cgroup.name;
             println!("{name}: {ours:.1} ms, by the kernel {theirs:.1?}; waited {:?}", group.wait.by_cause);
@@ -126,7 +126,7 @@ impl Measured {
 
     fn throttled_ms(&self, cgroup: &Place) -> u64 {
         let groups = self.interval.by_cgroup();
-        let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("it has a row");
+        let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("a row of this cgroup");
         group.wait.by_cause.get(Cause::Throttled) / 1_000_000
     }
 }
@@ -136,7 +136,7 @@ fn for_ms(ms: u64) {
 }
 
 #[test]
-fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
+fn figures_from_before_a_move_stay_with_the_old_cgroup() {
     let (limited, free) = (Place::new("moved-from"), Place::new("moved-to"));
     limited.cgroup.limit(20_000, 100_000);
     let load = Load::busy_loop(None);
@@ -148,16 +148,20 @@ fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
         for_ms(700);
     });
     measured.assert_as_the_kernel_says(&[&limited, &free]);
-    assert!(measured.throttled_ms(&limited) > 1_000, "it had a fifth of a CPU");
+    assert!(measured.throttled_ms(&limited) > 1_000, "its quota was a fifth of a CPU");
     // A wait that began before the move may end after it.
-    assert!(measured.throttled_ms(&free) <= 100, "it has no quota: {}", measured.throttled_ms(&free));
+    assert!(
+        measured.throttled_ms(&free) <= 100,
+        "the other cgroup has no quota: {}",
+        measured.throttled_ms(&free)
+    );
     let tree = Tree::new(&measured.interval);
     let node = tree.find(&limited.cgroup.name).expect("the cgroup");
     assert_eq!(tree.nodes()[node].limited_by, Some(node));
 }
 
 #[test]
-fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
+fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
     let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
     // Two loops on one CPU wait for each other. The third is alone on its CPU for some of the time.
     let loads = [0, 0, 1].map(|cpu| Load::pinned_loop(cpu, None));
@@ -177,15 +181,15 @@ fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
     measured.assert_as_the_kernel_says(&[&a, &b]);
 }
 
-/// As container runtimes do: a process moves itself into a cgroup, works there and exits before the next sample.
+/// Like a container runtime: a process moves itself into a cgroup, works there and exits before the next sample.
 #[test]
-fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
+fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {
     let cgroup = Place::new("placed");
     cgroup.cgroup.limit(50_000, 100_000);
     cgroup.cgroup.favour();
     let measured = measured(&[&cgroup], || {
         let procs = cgroup.files("cgroup.procs").join("; echo $$ > ");
-        // The shell itself must loop: a child that it starts there was never in another cgroup.
+        // The shell itself must loop: a child of the shell would start in the new cgroup, and never move.
         let script = format!("echo $$ > {procs}; while :; do :; done");
         let load = Load::start("timeout", &["3", "sh", "-c", &script], None);
         for_ms(3_500);
@@ -194,12 +198,12 @@ fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
     measured.assert_as_the_kernel_says(&[&cgroup]);
     assert!(*measured.ran_ms[0].start() > 1_000.0, "{:?}", measured.ran_ms);
     let throttled_ms = measured.throttled_ms(&cgroup);
-    assert!(throttled_ms > 1_000, "half a CPU for 3 s: {throttled_ms}");
+    assert!(throttled_ms > 1_000, "throttled for {throttled_ms} ms in 3 s with half a CPU");
 }
 
 /// Uses `tasks` on v1 and `cgroup.threads` on v2: they move one thread, not the process.
 #[test]
-fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
+fn threads_that_are_moved_one_by_one_count_in_their_own_cgroups() {
     let parent = Place::new("threaded");
     let (a, b) = (parent.child("a"), parent.child("b"));
     let is_v1 = parent.cgroup.path.join("tasks").exists();
@@ -212,7 +216,7 @@ fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
         parent.put("cgroup.procs", &load.pid().to_string());
     }
     let tids = || -> Vec<String> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("it is there");
+        let tasks = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("a live process");
         tasks.flatten().map(|task| task.file_name().into_string().expect("a number")).collect()
     };
     let move_all = |cgroup: &Place| {
@@ -232,7 +236,7 @@ fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
 }
 
 #[test]
-fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_there() {
+fn a_cgroup_that_is_removed_after_its_task_moved_away_keeps_its_figures() {
     let to = Place::new("left-for");
     let mut host = follow(&[]);
     let before = host.sample().expect("a sample");
@@ -248,17 +252,18 @@ fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_the
     let after = host.sample().expect("a sample");
     let interval = Interval::between(&before, &after);
     let groups = interval.by_cgroup();
-    let ours = groups.get(&Some(name.as_str().into())).expect("it has a row").totals.on_cpu_ns as f64 / 1e6;
+    let ours =
+        groups.get(&Some(name.as_str().into())).expect("a row of this cgroup").totals.on_cpu_ns as f64 / 1e6;
     println!("{name}: {ours:.1} ms, by the kernel {theirs:.1}");
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// When a process moves, the kernel does not name threads other than the main thread. They are found when they switch in. Two
+/// When a process moves, the kernel reports only the main thread. The hook finds the other threads when they switch in. Two
 /// threads on each CPU switch all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));
-    let threads = 2 * thread::available_parallelism().expect("it tells").get();
+    let threads = 2 * thread::available_parallelism().expect("the number of CPUs").get();
     let (load, _out) = Load::workload(&["burn", &threads.to_string(), "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
     for_ms(200);

@@ -1,4 +1,4 @@
-//! Short-lived cgroups: each keeps its name while figures refer to it, and its data are freed afterwards.
+//! Short-lived cgroups: cgscope keeps the name of a cgroup while figures refer to it, and frees its data afterwards.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -56,10 +56,10 @@ impl Visitor {
     }
 
     fn visit(&mut self, there: &Path) {
-        let orders = self.orders.as_mut().expect("not told to go");
-        writeln!(orders, "{}", there.display()).expect("it listens");
+        let orders = self.orders.as_mut().expect("its input is open");
+        writeln!(orders, "{}", there.display()).expect("the shell reads its input");
         let mut report = String::new();
-        self.reports.read_line(&mut report).expect("it reports");
+        self.reports.read_line(&mut report).expect("the shell writes its answer");
         assert_eq!(report, "back\n");
     }
 }
@@ -127,7 +127,7 @@ fn name(sample: &Sample, id: u64) -> Option<&str> {
     sample.cgroups.iter().find(|(named, _)| *named == id).map(|(_, path)| &**path)
 }
 
-/// As in `conservation`: sometimes a storage cannot be created, but the sums are still complete.
+/// As in `conservation`: sometimes the storage of a task cannot be created, but the sums are still complete.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
@@ -151,7 +151,7 @@ fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
     let mut visited = HashSet::new();
     for batch in 0..count / 100 {
         let made: Vec<_> = (0..100).map(|i| parent.make(&format!("c{batch}-{i}"))).collect();
-        let mut known = names.lock().expect("nobody panicked");
+        let mut known = names.lock().expect("no thread panicked");
         known.extend(made.iter().map(|(_, id, name)| (*id, name.clone())));
         drop(known);
         for (path, id, _) in made.iter().step_by(10) {
@@ -164,8 +164,8 @@ fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
 }
 
 #[test]
-#[ignore = "alone: makes more cgroups than others can bear"]
-fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_name() {
+#[ignore = "alone: makes thousands of cgroups, which disturb other tests"]
+fn ten_thousand_cgroups_made_and_removed_cause_no_error_no_leak_and_no_wrong_name() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("many");
     let group = parent.cgroup.name.clone();
@@ -193,7 +193,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
             thread::sleep(Duration::from_millis(200));
             follow_on(&mut collector);
         }
-        churning.join().expect("it made and removed them")
+        churning.join().expect("the thread that makes and removes cgroups")
     });
     drop(parent);
     for _ in 0..5 {
@@ -211,16 +211,16 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
     }
     // Includes the memory of this test.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
-    assert!(grown < 20 << 20, "{grown} bytes more");
+    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
 
-    let names = names.lock().expect("nobody panicked");
-    assert_eq!(names.len(), count, "an id is given once");
+    let names = names.lock().expect("no thread panicked");
+    assert_eq!(names.len(), count, "the kernel reuses no id");
     for (id, name) in names.iter() {
         for path in shown.remove(id).unwrap_or_default() {
             assert_eq!(*path, **name, "{id}");
         }
     }
-    assert!(visited.is_subset(&with_figures), "each had a process");
+    assert!(visited.is_subset(&with_figures), "each visited cgroup has figures");
     assert_hardly_lost(&whole.losses);
     let nameless: Vec<u64> = visited
         .into_iter()
@@ -234,7 +234,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
 }
 
 #[test]
-fn a_cgroup_that_lived_only_between_two_samples_has_its_name() {
+fn a_cgroup_that_existed_only_between_two_samples_has_its_name() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("short");
     sample(&mut collector);
@@ -248,7 +248,7 @@ fn a_cgroup_that_lived_only_between_two_samples_has_its_name() {
 }
 
 #[test]
-fn a_name_longer_than_an_event_is_found_by_walking() {
+fn a_name_longer_than_an_event_is_found_by_a_walk_of_the_cgroup_tree() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("long");
     sample(&mut collector);
@@ -261,8 +261,8 @@ fn a_name_longer_than_an_event_is_found_by_walking() {
 }
 
 #[test]
-#[ignore = "alone: makes more cgroups than others can bear"]
-fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgotten() {
+#[ignore = "alone: makes thousands of cgroups, which disturb other tests"]
+fn if_more_cgroups_appear_than_the_buffer_holds_live_ones_are_found_and_removed_ones_freed() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("flood");
     sample(&mut collector);
@@ -275,7 +275,7 @@ fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgo
     parent.visit(&path);
     thread::sleep(Duration::from_secs(1));
     let after = sample(&mut collector);
-    assert!(after.losses.get(Loss::CgroupEventLost) > 0, "the buffer has become larger?");
+    assert!(after.losses.get(Loss::CgroupEventLost) > 0, "no event was lost: is the buffer larger now?");
     assert_eq!(name(&after, id), Some(&*expected));
     remove(&path);
     for _ in 0..6 {
@@ -288,7 +288,7 @@ fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgo
 }
 
 #[test]
-fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
+fn a_renamed_cgroup_and_its_descendants_have_the_new_name() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("renamed");
     let (path, id, old) = parent.make("old");
@@ -317,7 +317,7 @@ fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
-    // Long enough that the recording is running and goes on until the cgroup is removed.
+    // The recording must be running when the cgroup is removed, and continue after that.
     let seconds = if is_emulated() { "8" } else { "3" };
     let output = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));
@@ -343,9 +343,9 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 
 #[test]
 #[ignore = "alone: 400 busy cgroups"]
-fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
+fn memory_for_many_cgroups_that_wait_behind_each_other_is_bounded() {
     const CGROUPS: usize = 400;
-    // For each cgroup, the pairs that are kept apart, plus the sum of the others.
+    // For each cgroup: the pairs that are counted separately, plus one for the sum of the others.
     const MOST: usize = CGROUPS * 33;
     // Each cgroup has one thread, which yields its CPU all the time.
     let spread = Spread::yielding("yield", CGROUPS, 60);
@@ -358,7 +358,7 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
         let now = sample(&mut collector);
         highest = highest.max(collector.held().pairs);
         let interval = Interval::between(&earlier, &now);
-        // A culprit that is now summed with others must not be charged twice.
+        // A culprit that is now part of the sum of others must not be charged twice.
         let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
         let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
         assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
@@ -366,7 +366,7 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
         earlier = now;
     }
     drop(spread);
-    assert!(lost.get(Loss::CulpritMerged) >= 1_000, "{highest} pairs at the most");
+    assert!(lost.get(Loss::CulpritMerged) >= 1_000, "at most {highest} pairs");
     // The rest of the host has some pairs too.
     assert!(highest < MOST + 2_000, "{highest} pairs");
 }
@@ -374,11 +374,11 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
 mod long {
     use super::*;
 
-    /// The exit figures of an idle cgroup are released once most places for them are in use. They are made again if a task
-    /// enters.
+    /// When most places for exit figures are in use, the exit figures of idle cgroups are released. They are created again if a
+    /// task enters the cgroup.
     #[test]
     #[ignore = "long: thirteen thousand cgroups"]
-    fn what_exits_in_thousands_of_cgroups_one_after_the_other_is_counted_once() {
+    fn exits_in_thousands_of_cgroups_one_after_the_other_are_counted_once() {
         const CGROUPS: usize = 13_000;
         const AGAIN: usize = 500;
         let mut collector = follow(&[]);
@@ -411,8 +411,8 @@ mod long {
             thread::sleep(Duration::from_millis(500));
             read(&mut collector);
         }
-        println!("{highest} places at the most, then {left}; {}", whole.losses);
-        assert!(left + 1_000 < highest, "places are given back");
+        println!("at most {highest} places, then {left}; {}", whole.losses);
+        assert!(left + 1_000 < highest, "places are released");
         assert_eq!(whole.losses.get(Loss::ExitedInOtherCgroup), 0);
         let below = format!("{}/", parent.cgroup.name);
         let groups = whole.by_cgroup();

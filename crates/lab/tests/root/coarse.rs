@@ -1,4 +1,4 @@
-//! The coarse mode: the same sums as in the exact mode, from `/proc` alone.
+//! The coarse mode: it has the same sums as the exact mode, but reads only `/proc`.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ fn assert_agree(coarse: &Interval, exact: &Interval, booked: &BTreeMap<u32, u64>
     assert!(coarse.tasks.len() > 10, "{} tasks", coarse.tasks.len());
     for task in &coarse.tasks {
         let tid = task.reading.tid;
-        let exact = tasks.get(&tid).unwrap_or_else(|| panic!("{tid} is in the coarse mode alone"));
+        let exact = tasks.get(&tid).unwrap_or_else(|| panic!("only the coarse mode has {tid}"));
         let pairs = [
             ("run delay", task.totals.run_delay_ns, exact.totals.run_delay_ns, 20_000_000),
             ("wait", task.wait.total_ns, exact.wait.total_ns, 20_000_000 + booked[&tid]),
@@ -86,7 +86,7 @@ fn exact_path<'a>(task: &TaskInterval, names: &'a Interval) -> Option<&'a std::s
 }
 
 #[test]
-fn the_sums_are_those_of_the_exact_mode() {
+fn the_sums_equal_those_of_the_exact_mode() {
     let limited = Cgroup::new("coarse");
     limited.limit(50_000, 100_000);
     let loads = [
@@ -117,13 +117,13 @@ fn the_sums_are_those_of_the_exact_mode() {
     let booked = booked([&first.1, &last.1]);
     let (coarse, exact) = (Interval::between(&first.0, &last.0), Interval::between(&first.1, &last.1));
     let off = assert_agree(&coarse, &exact, &booked);
-    println!("the whole is at most {off:.3} % off");
+    println!("the totals differ by at most {off:.3} %");
     assert_eq!(coarse.losses, Losses::default());
     assert_eq!(coarse.total().wait.by_cause.total(), coarse.total().wait.total_ns);
 }
 
 #[test]
-fn what_is_read_lies_between_two_readings_of_the_kernels_files() {
+fn each_sample_lies_between_two_readings_of_the_kernels_files() {
     let (load, _out) = Load::workload(&["blink", "6", "30"], None);
     let pids = load.pids();
     let run = measure(&mut follow_coarsely(&pids), &pids, 3);
@@ -169,7 +169,7 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
 }
 
 #[test]
-fn a_quota_that_ran_out_is_a_finding_in_the_coarse_mode_too() {
+fn a_quota_that_ran_out_is_also_a_finding_in_the_coarse_mode() {
     let limited = Cgroup::new("coarse-finding");
     limited.limit(25_000, 100_000);
     let (_load, _out) = Load::workload(&["burn", "3", "30"], Some(&limited));
@@ -183,7 +183,7 @@ fn a_quota_that_ran_out_is_a_finding_in_the_coarse_mode_too() {
     assert!(!rules.iter().any(|rule| *rule == "unattributed"), "{rules:?}");
 }
 
-/// Checks that all figures that need the hook are null.
+/// Checks that figures that need the hook are null.
 fn assert_is_coarse(interval: &Value) {
     assert_eq!(interval["mode"], "coarse");
     for key in ["pending", "culprits"] {
@@ -229,8 +229,8 @@ fn every_command_works_in_the_coarse_mode() {
         let output = run(&[args, &["--mode", "coarse"]].concat());
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
-        assert_eq!(stderr(&output), "", "{args:?}: it was asked for");
-        assert_eq!(text.matches("coarse: /proc tells").count(), 2, "{args:?}:\n{text}");
+        assert_eq!(stderr(&output), "", "{args:?}: no message if the options choose the coarse mode");
+        assert_eq!(text.matches("coarse: /proc reports").count(), 2, "{args:?}:\n{text}");
         assert!(!text.contains("distribution") && !text.contains("p99.9"), "{args:?}:\n{text}");
     }
     for args in
@@ -253,7 +253,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
     let words = stdout(&report);
-    for said in ["Coarse: /proc tells", "ran", "waited", "workload", "losses: none", "own cost"] {
+    for said in ["Coarse: /proc reports", "ran", "waited", "workload", "losses: none", "own cost"] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
     assert!(!words.contains("The kernel's own sum") && !words.contains("distribution"), "{words}");
@@ -267,7 +267,7 @@ fn a_coarse_recording_is_reported_as_coarse() {
 
 #[test]
 fn a_command_is_followed_with_its_children_to_its_end() {
-    // The children are seen because they live for longer than an interval.
+    // cgscope sees the children because they run for longer than an interval.
     let workload = env!("CARGO_BIN_EXE_workload");
     let script = format!("{workload} burn 2 2 >&2 & {workload} burn 2 2 >&2 & wait; exit 7");
     let output = run(&["hist", "--mode", "coarse", "--json", "0.5", "--", "sh", "-c", &script]);
@@ -278,16 +278,16 @@ fn a_command_is_followed_with_its_children_to_its_end() {
         let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
         tasks.filter_map(|task| task[key].as_u64()).sum()
     };
-    // Four loops for two seconds. The last interval is not seen, and the machine may have other work.
+    // Four loops for two seconds. cgscope misses the last interval, and other programs may run.
     let ran = sum("on_cpu_ns");
     assert!(ran > 200_000_000, "{ran}");
     let lost: u64 =
         intervals.iter().filter_map(|interval| interval["losses"]["task_end_unseen"].as_u64()).sum();
-    assert!(lost >= 4, "their ends were not seen: {lost}");
+    assert!(lost >= 4, "loss counter of tasks whose end was missed: {lost}");
 }
 
 #[test]
-fn what_a_command_did_last_is_read_before_it_is_reaped() {
+fn the_last_figures_of_a_command_are_read_before_it_is_reaped() {
     // The command ends within the first interval, so only the reading at its end exists.
     let workload = env!("CARGO_BIN_EXE_workload");
     let output = run(&["hist", "--mode", "coarse", "--json", "--", workload, "fork", "0"]);
@@ -300,7 +300,7 @@ fn what_a_command_did_last_is_read_before_it_is_reaped() {
 }
 
 #[test]
-fn a_target_that_goes_ends_a_coarse_measurement_with_1() {
+fn a_coarse_measurement_ends_with_status_1_if_the_target_exits() {
     let (mut load, _out) = Load::workload(&["burn", "2", "60"], None);
     let pid = load.pid().to_string();
     let output = thread::scope(|scope| {
@@ -321,14 +321,14 @@ fn forks() -> u64 {
 }
 
 #[test]
-fn tasks_that_come_and_go_between_two_readings_are_counted_as_not_seen() {
+fn tasks_that_start_and_exit_between_two_readings_are_counted_as_not_seen() {
     let mut collector = follow_coarsely(&[]);
     let first = collector.sample().expect("a sample");
     let (load, _out) = Load::workload(&["fork", "500"], None);
     load.wait();
     let before = forks();
     let last = collector.sample().expect("a sample");
-    // A reading sees tasks that start while it walks `/proc`, but counts their forks in the next reading.
+    // A reading includes tasks that start during its walk of `/proc`, but only the next reading counts the forks of these tasks.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
     let unseen = losses.get(cgscope_layout::Loss::TaskUnseen);
@@ -350,10 +350,10 @@ fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
         let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
         let share = 100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
         println!(
-            "{share:.2} % of a core, {:.1} us a thread and reading, JSON included",
+            "{share:.2} % of a core, {:.1} us per thread and reading, JSON included",
             share * 1e4 / 5_080.0
         );
         share
     };
-    assert!((0..3).any(|_| cost() <= 8.0), "each of three times it was more than 8 % of a core");
+    assert!((0..3).any(|_| cost() <= 8.0), "all three runs used more than 8 % of a core");
 }

@@ -1,4 +1,4 @@
-//! The fallback to the coarse mode: each reason in turn, created for one child process alone.
+//! The fallback to the coarse mode. Each test creates one reason for it, only for one child process.
 
 use std::{
     ffi::CStr,
@@ -32,10 +32,10 @@ fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync
     command.args(args);
     // SAFETY: `prepare` makes only system calls.
     unsafe { command.pre_exec(prepare) };
-    command.output().expect("it runs")
+    command.output().expect("the command starts")
 }
 
-/// Runs the command without these capabilities. At `execve`, root gets only those that the bounding set still has.
+/// Runs the command without these capabilities. At `execve`, root gets only the capabilities in the bounding set.
 fn without(capabilities: &[i32], args: &[&str]) -> Output {
     let dropped = capabilities.to_vec();
     prepared(args, move || {
@@ -67,7 +67,7 @@ fn hide_btf() -> io::Result<()> {
 
 /// Enters a new PID namespace with its own `/proc`, as in a container.
 fn own_pids() -> io::Result<()> {
-    // SAFETY: only system calls; the process that forks here has one thread.
+    // SAFETY: only system calls; the forking process has one thread.
     unsafe {
         done(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS))?;
         own_mounts()?;
@@ -101,19 +101,19 @@ fn assert_coarse(output: &Output, words: &[&str]) {
     let said = stderr(output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    for word in words.iter().chain(&["; going on coarse"]) {
+    for word in words.iter().chain(&["; continuing in the coarse mode"]) {
         assert!(said.contains(word), "{word:?} is not in {said:?}");
     }
     let interval = json_lines(output).remove(0);
     assert_eq!(interval["mode"], "coarse");
-    assert!(interval["total"]["count"].as_u64().expect("a count") > 0, "somebody has waited");
+    assert!(interval["total"]["count"].as_u64().expect("a count") > 0, "some task has waited");
 }
 
 const AUTO: [&str; 4] = ["hist", "--json", "0.5", "1"];
 const BPF_ONLY: [&str; 5] = ["hist", "--mode", "bpf", "0.5", "1"];
 
 #[test]
-fn each_capability_dropped_in_turn_leaves_the_exact_mode_where_it_can_do_without() {
+fn the_exact_mode_runs_without_each_capability_that_it_does_not_need() {
     let exact = is_exact_here();
     for (name, capability) in [
         ("CAP_BPF", BPF),
@@ -131,9 +131,9 @@ fn each_capability_dropped_in_turn_leaves_the_exact_mode_where_it_can_do_without
 }
 
 #[test]
-fn without_the_capabilities_that_it_needs_the_exact_mode_is_left_with_their_names() {
+fn without_a_needed_capability_the_coarse_mode_runs_and_names_it() {
     for (name, capability) in [("CAP_BPF", BPF), ("CAP_PERFMON", PERFMON)] {
-        // CAP_SYS_ADMIN would replace it.
+        // Drop CAP_SYS_ADMIN too, because it includes the other capabilities.
         let dropped = [capability, SYS_ADMIN];
         let old = !is_exact_here();
         let words = if old { ["too old", "boot kernel"] } else { [name, "not held"] };
@@ -143,10 +143,11 @@ fn without_the_capabilities_that_it_needs_the_exact_mode_is_left_with_their_name
 }
 
 #[test]
-fn a_user_without_rights_measures_coarsely() {
+fn a_user_without_capabilities_measures_coarsely() {
     let (_dir, path) = for_everyone();
-    let as_nobody =
-        |args: &[&str]| Command::new(&path).args(args).uid(65_534).gid(65_534).output().expect("it runs");
+    let as_nobody = |args: &[&str]| {
+        Command::new(&path).args(args).uid(65_534).gid(65_534).output().expect("the command starts")
+    };
     let words =
         if is_exact_here() { "CAP_BPF and CAP_PERFMON are not held (user id 65534)" } else { "too old" };
     let output = as_nobody(&AUTO);
@@ -164,7 +165,7 @@ fn a_user_without_rights_measures_coarsely() {
 }
 
 #[test]
-fn without_btf_the_kernel_option_is_named_and_measuring_is_coarse() {
+fn without_btf_the_coarse_mode_runs_and_names_the_kernel_option() {
     let words: &[&str] =
         if is_exact_here() { &["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"] } else { &["too old"] };
     assert_coarse(&prepared(&AUTO, hide_btf), words);
@@ -184,7 +185,7 @@ fn in_a_pid_namespace_a_command_is_followed_coarsely_and_the_host_exactly() {
 }
 
 #[test]
-fn what_was_asked_for_and_is_not_there_is_no_reason_to_go_on_coarse() {
+fn a_missing_target_is_an_error_and_not_a_reason_for_the_coarse_mode() {
     for args in
         [&["--pid", "4194303"][..], &["--cgroup", "/no/such"], &["--mode", "coarse", "--tid", "4194303"]]
     {

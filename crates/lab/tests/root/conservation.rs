@@ -1,4 +1,4 @@
-//! No wait is lost: every wait of short-lived tasks is in a task, in its cgroup's exited tasks, or in a loss counter.
+//! No wait is lost: every wait of a short-lived task is in the figures of the task, of exited tasks, or of a loss counter.
 
 use std::{thread, time::Duration};
 
@@ -37,21 +37,21 @@ fn measure_to_the_end(
         }
         ended.join().expect("a result")
     });
-    // A parent can reap a process a moment before the process' last switch.
+    // A parent can reap a process a moment before the last switch of that process.
     thread::sleep(Duration::from_millis(100));
     add(collector);
     (whole, kernel)
 }
 
-/// Sometimes a storage cannot be created, because a task was preempted while creating one. This is rare and counted. The waits
-/// are in the sum all the same.
+/// Sometimes the storage of a task cannot be created, because a task was preempted while it created one. This is rare. A
+/// loss counter counts it, and the sum still includes the waits.
 fn assert_hardly_lost(losses: &Losses) {
     for (loss, count) in losses.nonzero() {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
             // Each of these tasks switches a few times.
             Loss::SwitchWithoutStorage => 500,
-            // A task must exit while it is read. This is rare unless reading is slow.
+            // This needs a task that exits while it is read, which is rare unless reading is slow.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
@@ -74,11 +74,12 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
-    assert!(group.wait.count >= 2 * count, "each waits for its first run and after a yield");
+    assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
     // Compare with the figures of the kernel's tasks at their end. All tasks have exited, so both are equal to the nanosecond.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    // Compare with /proc, read of each child as a zombie and of the parent shortly before its end.
-    let on_top_ns = group.wait.total_ns.checked_sub(kernel_ns).expect("at least what the kernel's files say");
+    // Compare with /proc. Each child was read as a zombie, and the parent shortly before its end.
+    let on_top_ns =
+        group.wait.total_ns.checked_sub(kernel_ns).expect("at least the figure in the kernel's files");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
 }
 
@@ -96,9 +97,9 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
     assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
-    assert!(group.wait.count >= 2 * count, "each waits for its first run and after a yield");
+    assert!(group.wait.count >= 2 * count, "each task waits before its first run and after a yield");
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
-    assert!(group.wait.total_ns >= threads_ns, "each thread had read at least that much before its end");
+    assert!(group.wait.total_ns >= threads_ns, "each thread read at least this figure before its end");
 }
 
 #[test]
@@ -106,11 +107,11 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 fn the_waits_of_children_stay_with_a_selected_process() {
     let count = if is_emulated() { 5_000 } else { 12_000 };
     let (load, mut out) = Load::workload(&["threads", &count.to_string()], None);
-    // A fast host would otherwise end the threads before we have attached.
+    // Otherwise, the threads on a fast host would end before we have attached.
     load.signal(libc::SIGSTOP);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
-    // The kernel has already booked these parts of the waits under way. We count each wait when it ends.
+    // The kernel has already counted these parts of unfinished waits. We count each wait when it ends.
     let pending = before.tasks.iter().filter_map(|task| task.pending);
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);

@@ -1,4 +1,4 @@
-//! The cost of the collector. `cargo xtask overhead` measures the hook beside other tools.
+//! The cost of the collector. `cargo xtask overhead` compares the cost of the hook with other tools.
 
 use std::{thread, time::Duration};
 
@@ -35,7 +35,7 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn it_is_attached_within_300_ms() {
+fn cgscope_is_attached_within_300_ms() {
     // Take the best of ten runs, because other programs share this machine.
     let attached = || {
         let output = run(&["hist", "-v", "--duration", "10ms"]);

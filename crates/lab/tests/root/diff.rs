@@ -1,4 +1,4 @@
-//! Two recordings of the same load have no significant difference. A larger quota is found with its size.
+//! Two recordings of the same load have no significant difference. `diff` finds a larger quota and its size.
 
 use std::{fs, process::Output, thread};
 
@@ -12,7 +12,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Intervals in a piece: 17 of 100 ms. There are fewer, longer ones if other programs kept the recorder from its CPU.
+/// Intervals in a piece: 17 of 100 ms. If other programs keep the recorder from its CPU, there are fewer and longer intervals.
 const PIECE: usize = 17;
 const FEWEST: usize = 10;
 const PIECES: usize = 40;
@@ -66,9 +66,9 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
         let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
         // The first sample is the last one of the previous piece.
         for sample in &samples[i * length..=(i + 1) * length] {
-            writer.sample(sample).expect("it fits");
+            writer.sample(sample).expect("a sample is written");
         }
-        writer.end(samples[(i + 1) * length].unix_ns, Reason::Finished).expect("it fits");
+        writer.end(samples[(i + 1) * length].unix_ns, Reason::Finished).expect("a sample is written");
         path
     };
     (0..PIECES).map(piece).collect()
@@ -81,7 +81,7 @@ fn words(line: &Value) -> String {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_quota_of_60_instead_of_50_percent_is_found_with_its_size() {
+fn an_increase_of_a_quota_from_50_to_60_percent_is_reported_with_its_size() {
     let dir = Dir::new("diff-quota");
     let loops = Loops::start("diff-quota", 0);
     let (before, after) = (dir.file("before.rec"), dir.file("after.rec"));
@@ -109,15 +109,17 @@ fn a_quota_of_60_instead_of_50_percent_is_found_with_its_size() {
     );
 
     let words = stdout(&run(&["diff", &before, &after]));
-    for said in ["Changed most: ", "A limit was changed: quota of", "more than noise", "throttled", path] {
+    for said in ["Largest change: ", "A limit changed: quota of", "more than noise", "throttled", path] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
 
     // With both files swapped, all changes are mirrored.
     let back = diff(&after, &before);
     assert_eq!(called(&back).len(), called(&lines).len());
-    let mirrored =
-        back.iter().find(|line| line["figure"] == "throttled" && line["path"] == path).expect("it too");
+    let mirrored = back
+        .iter()
+        .find(|line| line["figure"] == "throttled" && line["path"] == path)
+        .expect("the mirrored change");
     assert_eq!((&mirrored["before"], &mirrored["p"]), (&throttled["after"], &throttled["p"]));
 
     the_same_file_twice(&before);
@@ -135,11 +137,11 @@ fn the_same_file_twice(file: &str) {
 fn torn_and_empty(dir: &Dir, good: &str) {
     let bytes = fs::read(good).expect("a recording");
     let mut reader = open(good).expect("a recording");
-    let mut short = Writer::create(Vec::new(), reader.header()).expect("there is memory");
+    let mut short = Writer::create(Vec::new(), reader.header()).expect("writing to memory succeeds");
     for sample in reader.by_ref().take(4) {
-        short.sample(&sample.expect("a sample")).expect("there is memory");
+        short.sample(&sample.expect("a sample")).expect("writing to memory succeeds");
     }
-    let short = short.end(0, Reason::Finished).expect("there is memory");
+    let short = short.end(0, Reason::Finished).expect("writing to memory succeeds");
     let files = [("torn", &bytes[..bytes.len() - 200]), ("short", &short), ("empty", &[][..])];
     let diff = |name: &str, content: &[u8]| -> Output {
         let file = dir.file(name);
@@ -154,7 +156,11 @@ fn torn_and_empty(dir: &Dir, good: &str) {
         stdout(&torn)
     );
     assert_eq!(short.status.code(), Some(1));
-    assert!(stderr(&short).contains("nothing can be said about noise"), "{}", stderr(&short));
+    assert!(
+        stderr(&short).contains("too few intervals to distinguish changes from noise"),
+        "{}",
+        stderr(&short)
+    );
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("empty") && stdout(&empty).is_empty(), "{}", stderr(&empty));
 }
@@ -164,7 +170,7 @@ mod long {
 
     #[test]
     #[ignore = "long: 70 s"]
-    fn of_twenty_pairs_of_the_same_load_at_least_nineteen_call_nothing() {
+    fn of_twenty_pairs_of_the_same_load_at_least_nineteen_have_no_change() {
         let dir = Dir::new("diff-same");
         let loops = Loops::start("diff-same", 2);
         let file = dir.file("all.rec");
@@ -183,11 +189,11 @@ mod long {
         assert!(alarms.len() <= 1, "{alarms:#?}");
     }
 
-    /// Differences between two starts are not noise within a recording and may be reported, above all those that other programs
-    /// cause. But figures that the load itself determines do not change by much.
+    /// Differences between two starts are not noise within a recording, so `diff` may report them. Other programs cause most of
+    /// these differences. But figures that only the load determines do not change much.
     #[test]
     #[ignore = "long: 30 s"]
-    fn the_same_load_started_anew_and_recorded_anew_has_no_large_change() {
+    fn two_starts_of_the_same_load_have_no_large_change() {
         const PAIRS: usize = 3;
         let dir = Dir::new("diff-anew");
         let record = |i: usize| {

@@ -1,4 +1,4 @@
-//! Exports of recordings, read by the programs that they are made for. Sums equal those of `report --json` to the nanosecond.
+//! Other programs read exports of recordings. The sums in an export equal those of `report --json` to the nanosecond.
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;
@@ -112,7 +112,7 @@ fn record(words: &[&str]) {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn export(file: &str, format: &str, out: &str) -> Output {
@@ -159,7 +159,7 @@ fn tables_sum_to_the_report_in_duckdb() {
 }
 
 #[test]
-fn the_interval_log_holds_every_wait_in_hdrhistograms_own_tool() {
+fn hdrhistograms_own_tool_finds_every_wait_in_the_interval_log() {
     let recorded = Recorded::new("hdr", "bpf");
     let out = recorded.export("hdr", "a.hdr");
     let tag = recorded.limited.replace(' ', "%20");
@@ -169,7 +169,7 @@ fn the_interval_log_holds_every_wait_in_hdrhistograms_own_tool() {
     {
         let of_tag = || log.iter().filter(|logged| logged.tag.as_deref() == tag);
         assert_eq!(of_tag().map(|logged| logged.histogram.len()).sum::<u64>(), expected, "{tag:?}");
-        assert_eq!(of_tag().count(), 3, "one an interval");
+        assert_eq!(of_tag().count(), 3, "one per interval");
         for (logged, interval) in of_tag().zip(&recorded.intervals) {
             let length = Duration::from_nanos(number(&interval["duration_ns"]));
             assert!(logged.length.abs_diff(length) < Duration::from_millis(1), "{:?}", logged.length);
@@ -186,7 +186,7 @@ fn the_interval_log_holds_every_wait_in_hdrhistograms_own_tool() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn the_profile_sums_to_the_causes_in_pprof() {
+fn sums_by_cause_are_the_same_in_pprof() {
     let recorded = Recorded::new("pprof", "bpf");
     let out = recorded.export("pprof", "a.pprof");
     let expected: BTreeMap<String, u64> = recorded
@@ -204,7 +204,7 @@ fn the_profile_sums_to_the_causes_in_pprof() {
     assert_eq!(stacks.iter().map(|stack| stack.values["waits"]).sum::<u64>(), recorded.waits());
     let quota = format!("quota of {}", recorded.limited);
     let behind = |name: &str| stacks.iter().any(|stack| stack.frames.last().is_some_and(|leaf| leaf == name));
-    assert!(behind(&quota), "its quota is named");
+    assert!(behind(&quota), "the profile names the quota");
     let Some(go) = Readers::find().go() else { return };
     let flat: BTreeMap<String, u64> = go
         .top(&out, "wait")
@@ -214,13 +214,13 @@ fn the_profile_sums_to_the_causes_in_pprof() {
         .collect();
     assert_eq!(flat, expected);
     let of_root = go.top(&out, "wait").into_iter().find(|line| line.name == "/").expect("the root cgroup");
-    assert_eq!(of_root.cumulative, recorded.wait_ns(), "the root has all below it");
+    assert_eq!(of_root.cumulative, recorded.wait_ns(), "the root includes all cgroups below it");
     assert_eq!(go.top(&out, "waits").iter().map(|line| line.flat).sum::<u64>(), recorded.waits());
     assert!(go.top(&out, "behind").iter().any(|line| line.name == quota && line.flat > 500_000_000));
 }
 
 #[test]
-fn the_trace_sums_to_the_causes_in_perfettos_messages() {
+fn sums_by_cause_are_the_same_in_perfettos_messages() {
     let recorded = Recorded::new("perfetto", "bpf");
     let out = recorded.export("perfetto", "a.perfetto");
     let traced = decode::perfetto_trace(&fs::read(&out).expect("an export"));
@@ -241,7 +241,7 @@ fn the_trace_sums_to_the_causes_in_perfettos_messages() {
     );
     let Some(python) = Readers::find().python("Perfetto's messages") else { return };
     let told = python.perfetto(&out);
-    assert_eq!(told["unknown_fields"], 0, "every field is a published one");
+    assert_eq!(told["unknown_fields"], 0, "every field is in the published messages");
     assert_eq!(told["first_ns"], recorded.intervals[0]["start_unix_ns"]);
     for (name, sum) in &expected {
         assert_eq!(number(&told["host"][name]), *sum, "{name}");
@@ -253,7 +253,7 @@ fn the_trace_sums_to_the_causes_in_perfettos_messages() {
 }
 
 #[test]
-fn a_coarse_recording_has_sums_and_no_histogram() {
+fn the_export_of_a_coarse_recording_has_sums_and_no_histogram() {
     let recorded = Recorded::new("coarse", "coarse");
     let expected = recorded.columns();
     let rows = decode::parquet_rows(fs::read(recorded.export("parquet", "a.parquet")).expect("an export"));
@@ -287,7 +287,7 @@ fn short(dir: &Dir) -> String {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten() {
+fn an_existing_file_is_not_overwritten() {
     let dir = Dir::new("there");
     let file = short(&dir);
     let out = dir.file("a.csv");
@@ -295,16 +295,16 @@ fn what_is_there_is_not_overwritten() {
     let output = export(&file, "csv", &out);
     assert_eq!(output.status.code(), Some(2));
     let words = stderr(&output);
-    assert!(words.contains("holds something") && words.contains("name another"), "{words}");
-    assert_eq!(fs::read_to_string(&out).expect("it is there"), "yesterday");
+    assert!(words.contains("is not empty") && words.contains("name another"), "{words}");
+    assert_eq!(fs::read_to_string(&out).expect("the file still exists"), "yesterday");
     fs::write(&out, "").expect("a file of ours");
     assert_eq!(export(&file, "csv", &out).status.code(), Some(0), "an empty file may be written");
     let itself = export(&file, "csv", &file);
-    assert_eq!(itself.status.code(), Some(2), "the recording least of all");
+    assert_eq!(itself.status.code(), Some(2), "the recording itself is not overwritten");
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_file() {
+fn a_full_disk_leaves_no_incomplete_file() {
     let dir = Dir::new("full");
     let file = short(&dir);
     for format in ["hdr", "perfetto", "csv", "parquet", "pprof"] {
@@ -325,7 +325,7 @@ fn a_full_disk_leaves_no_half_file() {
 }
 
 #[test]
-fn standard_output_has_the_same_bytes_and_may_be_closed() {
+fn an_export_to_standard_output_has_the_same_bytes_and_may_be_closed() {
     let dir = Dir::new("stdout");
     let file = short(&dir);
     for format in ["hdr", "perfetto", "csv", "parquet", "pprof"] {
@@ -339,7 +339,7 @@ fn standard_output_has_the_same_bytes_and_may_be_closed() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("cgscope starts");
         drop(closed.stdout.take());
         let mut words = String::new();
         let said = closed.stderr.take().expect("its standard error").read_to_string(&mut words);
@@ -349,7 +349,7 @@ fn standard_output_has_the_same_bytes_and_may_be_closed() {
 }
 
 #[test]
-fn what_is_whole_of_a_truncated_recording_is_exported() {
+fn complete_samples_of_a_truncated_recording_are_exported() {
     let dir = Dir::new("cut");
     let file = short(&dir);
     let bytes = fs::read(&file).expect("a recording");
@@ -359,7 +359,7 @@ fn what_is_whole_of_a_truncated_recording_is_exported() {
     let out = dir.file("a.csv");
     let output = export(&file, "csv", &out);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let rows = decode::csv_rows(&fs::read(&out).expect("what was whole"));
+    let rows = decode::csv_rows(&fs::read(&out).expect("the rows of the complete samples"));
     let waited = intervals.iter().map(|interval| number(&interval["total"]["total_ns"])).sum::<u64>();
     assert!(!rows.is_empty());
     assert_eq!(decode::sum(&rows, "wait_ns"), waited);

@@ -76,9 +76,9 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     assert!(is_emulated() || hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
     let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
     let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
-    assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");
+    assert!((0.4..0.6).contains(&share), "half of the time must be waiting: {share}");
 
-    // Compare the counts with runqlat's, row by row. Each of our buckets must lie in the same row or in one next to it.
+    // Compare with runqlat: the number of long waits, and the row of the peak, which may be an adjacent row.
     let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
     let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
     // Under emulation, one program attaches seconds before the other.
@@ -91,7 +91,7 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let (ours, theirs) = (top(&our_rows), top(&runqlat));
     assert!(
         ours / 2 <= theirs && theirs <= ours * 2,
-        "the hump: ours at {ours} us, runqlat's at {theirs} us"
+        "the peak: ours at {ours} us, runqlat's at {theirs} us"
     );
 }
 
@@ -111,7 +111,7 @@ fn rows_of(interval: &Value) -> Vec<(u64, u64, u64)> {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn without_the_quota_there_is_no_such_wait() {
+fn without_the_quota_there_are_no_waits_of_this_length() {
     let load = Load::busy_loop(None);
     thread::sleep(Duration::from_millis(500));
     let (interval, runqlat) = both(&load);

@@ -14,7 +14,7 @@ use crate::{
 fn encoding(cgroup: Option<&Cgroup>, options: &str, seconds: u32) -> (String, Vec<Value>) {
     let dir = Dir::new("encoding");
     let file = dir.file("a.rec");
-    // As a container runtime does: enter the cgroup, then exec.
+    // Like a container runtime: enter the cgroup, then exec.
     let enter = cgroup
         .map_or_else(String::new, |cgroup| format!("echo 0 > {}/cgroup.procs && ", cgroup.path.display()));
     let encode = format!(
@@ -41,7 +41,7 @@ fn findings(intervals: &[Value]) -> Vec<&str> {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
+fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
     // Give it a high weight, so that only the quota holds it back.
@@ -94,7 +94,7 @@ fn threads_on_a_quota_of_one_cpu_are_told_with_the_derived_figures() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn as_many_threads_as_the_quota_has_cpus_are_hardly_throttled() {
+fn a_program_with_one_thread_on_a_quota_of_one_cpu_is_hardly_throttled() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
     let (words, intervals) =
@@ -107,7 +107,7 @@ fn as_many_threads_as_the_quota_has_cpus_are_hardly_throttled() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn without_a_quota_nothing_is_said_of_one() {
+fn without_a_quota_the_report_mentions_none() {
     let cgroup = Cgroup::new("encoder");
     let (words, intervals) = encoding(Some(&cgroup), "", 6);
     assert_eq!(sum(&intervals, &cgroup.name, |group| &group["wait"]["by_cause"]["throttled_ns"]), 0);
@@ -125,7 +125,7 @@ fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn the_summary_of_the_command_has_the_kernels_own_figures_and_what_follows_from_them() {
+fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_from_them() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
     // Give it a high weight, so that only the quota holds it back.
@@ -184,7 +184,7 @@ fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
     if let Some(usage_us) = after.get("usage_usec") {
         assert_eq!(of("delta", "usage_ns"), (usage_us - before["usage_usec"]) * 1_000);
     }
-    // Compute the derived figures again.
+    // Check the derived figures by computing them again.
     let (periods, throttled) = (of("delta", "nr_periods"), of("delta", "nr_throttled"));
     let figure = |name: &str| quota[name].as_f64().expect("a figure");
     assert!((figure("throttled_percent") - 100.0 * throttled as f64 / periods as f64).abs() < 1e-9);
@@ -212,7 +212,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
     let does = match user {
         user if user >= 5 * system => "CPU-bound, not I/O",
         user if user < system => "it spends its time in the kernel",
-        _ => "neither user mode nor the kernel by far",
+        _ => "neither user mode nor the kernel dominates",
     };
     // The kernel may count one more period after the test has read its figures.
     let counted =
@@ -255,8 +255,11 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
 /// Checks the recorded periods. The kernel counts at most two more after the last task has stopped.
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
-    assert_eq!(recorded.1, throttled, "of {recorded:?} the kernel has {periods} and {throttled}");
-    assert!((recorded.0..=recorded.0 + 2).contains(&periods), "of {recorded:?} the kernel has {periods}");
+    assert_eq!(recorded.1, throttled, "recorded {recorded:?}, but the kernel has {periods} and {throttled}");
+    assert!(
+        (recorded.0..=recorded.0 + 2).contains(&periods),
+        "recorded {recorded:?}, but the kernel has {periods}"
+    );
 }
 
 #[test]
@@ -279,11 +282,11 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_recording_has_all_periods_of_a_cgroup_that_its_command_made() {
+fn a_recording_has_all_periods_of_a_cgroup_that_its_command_created() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");
-    // Remove it: the command makes it again.
-    std::fs::remove_dir(&made.path).expect("it is empty");
+    // Remove the cgroup: the command creates it again.
+    std::fs::remove_dir(&made.path).expect("an empty cgroup");
     let path = made.path.display();
     let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {
         format!("echo 50000 100000 > {path}/cpu.max")

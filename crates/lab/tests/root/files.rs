@@ -43,7 +43,7 @@ impl Dir {
 
     pub(crate) fn fifo(&self, name: &str) -> String {
         let path = self.file(name);
-        let at = CString::new(path.clone()).expect("no zero in it");
+        let at = CString::new(path.clone()).expect("a path without a zero byte");
         // SAFETY: a string that ends with NUL.
         let made = unsafe { libc::mkfifo(at.as_ptr(), 0o600) };
         assert_eq!(made, 0, "{path}: {}", std::io::Error::last_os_error());
@@ -60,8 +60,8 @@ impl Drop for Dir {
     }
 }
 
-/// Copies a program so that it can be run at once. `cp` writes the file: if this process wrote it, a child that another test
-/// starts could still hold it open for writing, and exec would fail (ETXTBSY).
+/// Copies a program so that it can be executed at once. `cp` writes the file: if this process wrote the file, a child of another
+/// test could still have it open for writing, and exec would fail (ETXTBSY).
 pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");
     assert!(copied.success(), "{copied}");

@@ -1,4 +1,4 @@
-//! Many hosts: their exports in one query as in docs/fleet.md, and the Kubernetes objects.
+//! Many hosts: one query over their exports, as in docs/fleet.md, and the Kubernetes objects.
 
 use std::{fs, process::Command};
 
@@ -72,7 +72,7 @@ fn the_exports_of_several_hosts_are_one_table() {
 }
 
 #[test]
-fn kubernetes_takes_the_daemon_set_with_no_more_than_it_needs() {
+fn kubernetes_accepts_the_daemon_set_which_has_only_the_needed_rights() {
     let Some(python) = Readers::find().python("kubernetes-validate") else { return };
     let told = python.json(include_str!("fleet/kubernetes.py"), &[DAEMONSET]);
     let kinds: Vec<_> =

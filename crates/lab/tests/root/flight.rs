@@ -1,4 +1,4 @@
-//! The flight recorder: ring, triggers, freezing, and what a kill leaves.
+//! The flight recorder: the ring, triggers, saved parts, and the files that remain after a kill.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ fn ns(interval: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
+fn a_throttled_loop_fires_a_trigger_and_the_time_around_it_is_saved() {
     let dir = Dir::new("throttled");
     let cgroup = Cgroup::new("flight");
     // A high weight: even on a busy machine, only the quota stops the load.
@@ -53,26 +53,26 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
         "--trigger",
         &trigger,
     ]);
-    recording.wait_for("it is watched in case one comes");
+    recording.wait_for("the trigger works once a task enters it");
     thread::sleep(patience(5_000));
     let load = Load::busy_loop(Some(&cgroup));
-    recording.wait_for("freezing the 3.00s before and the 2.00s after");
+    recording.wait_for("saving the 3.00s before and the 2.00s after");
     let (code, said) = recording.wait();
     drop(load);
     // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
     assert!(matches!(code, Some(0 | 1)), "{said}");
-    assert!(said.contains(&format!("{trigger}: ")) && said.contains("they were throttled"), "{said}");
+    assert!(said.contains(&format!("{trigger}: ")) && said.contains("tasks were throttled"), "{said}");
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "the ring is removed: {said}");
 
     let (samples, ending) = read(Path::new(&file));
-    assert!(samples.is_sorted_by(|a, b| a.mono_ns < b.mono_ns), "each Sample once");
+    assert!(samples.is_sorted_by(|a, b| a.mono_ns < b.mono_ns), "each Sample occurs once");
     let Some(Reason::Triggered(words)) = reason(&ending) else { panic!("{ending}") };
     assert!(words.starts_with(&trigger), "{words}");
 
     let report = run(&["report", &file]);
     assert!(matches!(report.status.code(), Some(0 | 1)), "{}", stderr(&report));
     let text = stdout(&report);
-    assert!(text.contains("a trigger froze this part") && text.contains(&trigger), "{text}");
+    assert!(text.contains("a trigger saved this part") && text.contains(&trigger), "{text}");
     let findings = text.split("finding").nth(1).expect("a finding");
     assert!(findings.contains(&cgroup.name) && findings.contains("throttled"), "{text}");
 
@@ -98,7 +98,7 @@ fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
 }
 
 #[test]
-fn long_waits_trigger_and_short_ones_do_not() {
+fn long_waits_fire_a_trigger_and_short_ones_do_not() {
     const LIMIT_NS: u64 = 50_000_000;
     let dir = Dir::new("p99");
     let cgroup = Cgroup::new("p99");
@@ -107,12 +107,12 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let (short, _out) = Load::workload(&["blink", "2", "60"], Some(&cgroup));
     let args = ["-o", &file, "-i", "500ms", "--keep", "1m", "--after", "1", "--triggers", "1"];
     let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
     // The trigger needs enough waits of 80 ms and more in half a second. Start twice as many loops.
     cgroup.limit(20_000, 100_000);
     let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
-    recording.wait_for("freezing the 1m00s before and the 1.00s after");
+    recording.wait_for("saving the 1m00s before and the 1.00s after");
     let (code, said) = recording.wait();
     drop((short, long));
     assert!(matches!(code, Some(0 | 1)), "{said}");
@@ -124,29 +124,32 @@ fn long_waits_trigger_and_short_ones_do_not() {
     let p99s: Vec<_> = intervals.map(|interval| p99_ns(&interval, &cgroup.name)).collect();
     let at = p99s.iter().position(|p99| p99.is_some_and(|ns| ns > LIMIT_NS));
     let at = at.unwrap_or_else(|| panic!("no interval is above the limit: {p99s:?}: {said}"));
-    assert!(p99s[..at].iter().flatten().count() >= 2, "short waits were looked at, too: {p99s:?}");
-    // Two intervals, and the one in which the second after the trigger ends.
+    assert!(
+        p99s[..at].iter().flatten().count() >= 2,
+        "intervals before the trigger have waits too: {p99s:?}"
+    );
+    // Two intervals, and the interval in which the second after the trigger ends.
     assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
 #[test]
-fn sigusr1_freezes_and_the_recorder_goes_on() {
+fn sigusr1_saves_the_ring_and_the_recorder_continues() {
     let dir = Dir::new("usr1");
     let file = dir.file("f.rec");
     let mut recording = Recording::start(&["-o", &file, "-i", "100ms", "--keep", "2", "--after", "500ms"]);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(3_000));
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("SIGUSR1; freezing");
+        recording.wait_for("SIGUSR1; saving");
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("is in what is being frozen already");
-        recording.wait_for("froze ");
+        recording.wait_for("the part that is being saved already covers this moment");
+        recording.wait_for("cgscope: saved ");
     }
     recording.signal(libc::SIGINT);
     let (code, said) = recording.wait();
     assert!(matches!(code, Some(0 | 1)), "{said}");
-    assert!(said.contains("2 parts frozen"), "{said}");
+    assert!(said.contains("2 parts saved"), "{said}");
     let files = recordings(dir.path());
     assert_eq!(files.len(), 2, "{files:?}: {said}");
     for file in files {
@@ -159,15 +162,15 @@ fn sigusr1_freezes_and_the_recorder_goes_on() {
 }
 
 #[test]
-fn what_is_being_frozen_at_the_end_is_frozen_as_far_as_it_goes() {
+fn a_part_that_is_incomplete_at_the_end_is_saved_up_to_the_end() {
     let dir = Dir::new("early");
     let file = dir.file("f.rec");
     let mut recording =
         Recording::start(&["-o", &file, "-i", "100ms", "--keep", "1m", "--after", "1h", "--triggers", "1"]);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(500));
     recording.signal(libc::SIGUSR1);
-    recording.wait_for("SIGUSR1; freezing");
+    recording.wait_for("SIGUSR1; saving");
     thread::sleep(patience(500));
     recording.signal(libc::SIGTERM);
     let (code, said) = recording.wait();
@@ -185,16 +188,16 @@ fn size(directory: &Path) -> u64 {
 }
 
 #[test]
-fn a_ring_stays_within_its_size_and_its_time() {
+fn a_ring_stays_within_its_size_and_time_limits() {
     for (keep, limit) in [("1h", "256K"), ("1s", "1G")] {
         let dir = Dir::new("bounded");
         let file = dir.file("f.rec");
         let mut recording =
             Recording::start(&["-o", &file, "-i", "10ms", "--keep", keep, "--ring-size", limit]);
         let ring = PathBuf::from(dir.file("f.rec.ring"));
-        recording.wait_for("the first Sample takes");
+        recording.wait_for("the first sample takes");
         if limit == "256K" {
-            recording.wait_for("--ring-size allows more");
+            recording.wait_for("use --ring-size");
         }
         let (end, mut sizes, mut files) = (Instant::now() + patience(3_000), Vec::new(), 0);
         while Instant::now() < end {
@@ -208,30 +211,30 @@ fn a_ring_stays_within_its_size_and_its_time() {
         recording.signal(libc::SIGTERM);
         let (code, said) = recording.wait();
         assert!(matches!(code, Some(0 | 1)), "{said}");
-        assert!(said.contains("nothing triggered, so nothing is frozen"), "{said}");
+        assert!(said.contains("no trigger fired, so nothing is saved"), "{said}");
         assert!(!ring.exists() && recordings(dir.path()).is_empty(), "{said}");
         if limit == "256K" {
-            let most = sizes.iter().max().expect("it was looked at");
+            let most = sizes.iter().max().expect("at least one size");
             assert!((128 << 10..=256 << 10).contains(most), "{most} bytes: {said}");
         } else {
-            assert!((900_000_000..1_600_000_000).contains(&held), "{held} ns are held");
+            assert!((900_000_000..1_600_000_000).contains(&held), "the ring holds {held} ns");
             assert!(files <= 11, "{files} segments");
         }
     }
 }
 
 #[test]
-fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
+fn a_kill_leaves_readable_segments_and_the_next_run_keeps_them() {
     let dir = Dir::new("killed");
     let file = dir.file("f.rec");
     let args = ["-o", &file, "-i", "100ms", "--keep", "2"];
     let mut recording = Recording::start(&args);
-    recording.wait_for("the first Sample takes");
+    recording.wait_for("the first sample takes");
     thread::sleep(patience(2_500));
 
     let second = run(&[&["record"], &args[..], &["-d", "1"]].concat());
     assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
-    assert!(stderr(&second).contains("another cgscope that still runs"), "{}", stderr(&second));
+    assert!(stderr(&second).contains("another cgscope that is running"), "{}", stderr(&second));
 
     recording.kill();
     let ring = PathBuf::from(dir.file("f.rec.ring"));
@@ -245,7 +248,7 @@ fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
     }
     assert_eq!(read(&segments[segments.len() - 1]).1, Ending::Killed);
     let report = run(&["report", &segments[0].display().to_string()]);
-    assert!(stdout(&report).contains("it goes on in the next file"), "{}", stdout(&report));
+    assert!(stdout(&report).contains("it continues in the next file"), "{}", stdout(&report));
 
     let again = run(&[&["record"], &args[..], &["-d", "1"]].concat());
     let said = stderr(&again);
@@ -259,12 +262,12 @@ fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_ring() {
+fn a_full_disk_does_not_damage_the_ring() {
     let dir = Dir::small("full-ring", 96);
     let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "10ms", "-d", "60s", "--keep", "1h"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("the ring remains in"), "{said}");
     let segments = recordings(&dir.path().join("f.rec.ring"));
     let (last, _) = segments.split_last().expect("segments");
     let (samples, ending) = read(last);
@@ -273,13 +276,13 @@ fn a_full_disk_leaves_the_ring() {
 }
 
 #[test]
-fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
+fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
     let dir = Dir::small("full-frozen", 384);
     let args =
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
-    recording.wait_for("--ring-size allows more");
-    // The recorder goes on: its ring is intact.
+    recording.wait_for("use --ring-size");
+    // The recorder continues, because its ring is intact.
     for _ in 0..2 {
         recording.signal(libc::SIGUSR1);
         recording.wait_for("the disk is full");
@@ -288,14 +291,14 @@ fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
     recording.signal(libc::SIGTERM);
     let (code, said) = recording.wait();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("2 parts could not be frozen; the ring stays in"), "{said}");
-    assert!(recordings(dir.path()).is_empty(), "nothing is left of the copies");
+    assert!(said.contains("2 parts could not be saved; the ring remains in"), "{said}");
+    assert!(recordings(dir.path()).is_empty(), "no copy remains");
     let ring = recordings(&dir.path().join("f.rec.ring"));
     assert!(ring.iter().all(|segment| !read(segment).0.is_empty()) && ring.len() >= 4, "{ring:?}");
 }
 
 #[test]
-fn a_second_interrupt_gives_up_the_copy_and_leaves_nothing_half() {
+fn a_second_interrupt_stops_the_copy_and_leaves_no_incomplete_file() {
     let dir = Dir::new("hurry");
     let file = dir.file("f.rec");
     for wait_us in (0..10).map(|n| n * 500) {
@@ -311,10 +314,10 @@ fn a_second_interrupt_gives_up_the_copy_and_leaves_nothing_half() {
             "--triggers",
             "1",
         ]);
-        recording.wait_for("the first Sample takes");
+        recording.wait_for("the first sample takes");
         thread::sleep(patience(500));
         recording.signal(libc::SIGUSR1);
-        recording.wait_for("SIGUSR1; freezing");
+        recording.wait_for("SIGUSR1; saving");
         recording.signal(libc::SIGINT);
         thread::sleep(Duration::from_micros(wait_us));
         recording.signal(libc::SIGINT);
@@ -326,7 +329,7 @@ fn a_second_interrupt_gives_up_the_copy_and_leaves_nothing_half() {
             fs::remove_file(&file).expect("a file of ours");
         }
         let ring = PathBuf::from(dir.file("f.rec.ring"));
-        assert!(frozen || ring.exists(), "it is somewhere: {said}");
+        assert!(frozen || ring.exists(), "the part is in the file or in the ring: {said}");
         let _ = fs::remove_dir_all(&ring);
         assert_eq!(fs::read_dir(dir.path()).expect("ours").count(), 0, "{said}");
     }

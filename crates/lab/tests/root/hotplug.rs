@@ -39,7 +39,7 @@ fn numbers(sample: &Sample) -> Vec<u32> {
 
 #[test]
 #[ignore = "alone: takes a CPU away"]
-fn a_cpu_that_goes_and_comes_back_takes_no_wait_with_it() {
+fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     let all: Vec<u32> = facts::cpu_to_node(Path::new("/")).into_keys().collect();
     let last = *all.last().expect("a CPU");
     let loads: Vec<Load> = (0..6).map(|_| Load::busy_loop(None)).collect();
@@ -56,7 +56,7 @@ fn a_cpu_that_goes_and_comes_back_takes_no_wait_with_it() {
     let without = sample();
     if offline.is_some() {
         assert_eq!(numbers(&without), all[..all.len() - 1]);
-        assert!(without.tasks.iter().all(|task| task.cpu != last), "nobody is on a CPU that is gone");
+        assert!(without.tasks.iter().all(|task| task.cpu != last), "no task is on the offline CPU");
     }
     drop(offline);
     thread::sleep(Duration::from_secs(1));
@@ -64,6 +64,6 @@ fn a_cpu_that_goes_and_comes_back_takes_no_wait_with_it() {
     let end = sample();
     assert_eq!(numbers(&end), all);
     let sums = by_task(&end);
-    assert!(sums.0 > 50, "hardly a load: {} waits", sums.0);
+    assert!(sums.0 > 50, "the load waited too rarely: {} waits", sums.0);
     assert_eq!(by_cpu(&end), sums);
 }

@@ -98,7 +98,7 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
-            // The more often a task wakes, the more likely it is awake at a reading.
+            // A task that wakes more often is more likely to be awake at a reading.
             let is_awake = self.numbers.below(400) < waits;
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
@@ -162,7 +162,7 @@ impl Task {
     fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
         let totals = &mut self.reading.totals;
         for _ in 0..waits {
-            // A task's waits mostly lie within three doublings, somewhere from 1 us to 16 ms. They have two of the causes.
+            // Most waits of a task differ at most by a factor of eight, within 1 us to 16 ms. They have two of the causes.
             let serial = self.reading.serial >> 42;
             let ns = 1_000u64 << (serial % 12 + numbers.below(3));
             let ns = ns + numbers.below(ns);
@@ -218,7 +218,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` from a small process, as this one is large. Returns its duration and its maximum resident memory, bytes.
+/// Runs `cgscope` from a small process, because this process is large. Returns duration and maximum resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let cgscope = cgscope();
     let program = cgscope.get_program().to_str().expect("a path in UTF-8");
@@ -233,7 +233,7 @@ fn cost(args: &[&str]) -> (Duration, u64) {
 }
 
 #[test]
-fn the_memory_of_a_command_is_not_that_of_the_tests() {
+fn the_measured_memory_of_a_command_excludes_that_of_the_tests() {
     // Write to the memory, so that it is resident.
     let large = vec![1u8; 300 << 20];
     let (_, bytes) = cost(&["--version"]);
@@ -246,7 +246,7 @@ const READ: Duration = Duration::from_secs(2);
 /// Maximum time for reading on a slow machine, as a share of the CPU time of writing just before (usually 2.2 to 3.2 s).
 const OF_WRITING: f64 = 0.65;
 
-/// Checks that a command needs at most 2 s and 200 MiB. The best of three times counts: other programs may run.
+/// Checks that a command needs at most 2 s and 200 MiB. The best of three runs counts, because other programs may run.
 fn assert_soon(args: &[&str], wrote: Duration) {
     let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
     let (time, memory) =
@@ -262,7 +262,7 @@ mod long {
 
     #[test]
     #[ignore = "long: 30 s"]
-    fn an_hour_of_a_thousand_tasks_is_written_small_and_read_soon() {
+    fn an_hour_of_a_thousand_tasks_makes_a_small_file_that_is_read_quickly() {
         let dir = Dir::new("hour");
         let file = dir.file("hour.rec");
         let wrote = record(Path::new(&file), &mut MadeUp::new(1_000), 3_600);

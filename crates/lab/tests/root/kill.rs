@@ -1,4 +1,4 @@
-//! Killed recorders: the samples that they had taken are in the file.
+//! Killed recorders: the file contains all samples from before the kill.
 
 use std::{
     fs,
@@ -15,7 +15,8 @@ use crate::{
     hour::Numbers,
 };
 
-/// Kills a recorder `lived` after it has created its file, and checks the file. Returns the missing time; `None` for all.
+/// Kills a recorder when the time `lived` has passed since it created its file, and checks the file. Returns how much time is
+/// missing at the end of the recording; `None` if the recording has no interval.
 fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()
@@ -23,10 +24,10 @@ fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_word
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("it starts");
+        .expect("cgscope starts");
     let begun = Instant::now();
     while !fs::exists(file).expect("a directory of ours") {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it has not begun its file");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the recorder did not create its file");
         thread::sleep(Duration::from_millis(1));
     }
     thread::sleep(lived);
@@ -55,7 +56,7 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     for i in 0..times {
         let lived = Duration::from_micros(numbers.below(within_ms * 1_000));
         let file = dir.file(&format!("{i}.rec"));
-        // The same file always gives the same words, so a few checks of them are enough.
+        // The same file always gives the same text, so checking a few files is enough.
         let Some(missing) = kill_after(lived, interval_ms, mode, &file, i % 10 == 0) else { continue };
         with_intervals += 1;
         // One interval and the time of one sample may be missing. On a loaded machine the sampler itself may be late.
@@ -65,26 +66,26 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
             "{missing:?} are missing after {lived:?}"
         );
     }
-    assert!(with_intervals >= times * 2 / 3, "{with_intervals} of {times} had an interval");
-    assert!(late <= times / 10, "{late} of {times} had more than the last interval missing");
+    assert!(with_intervals >= times * 2 / 3, "{with_intervals} of {times} files had an interval");
+    assert!(late <= times / 10, "{late} of {times} files lacked more than the last interval");
 }
 
 #[test]
-#[ignore = "alone: counts what is left in the kernel"]
+#[ignore = "alone: counts BPF programs that stay in the kernel"]
 fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
     kill_at_random(24, 400, 20, "coarse");
 }
 
 #[test]
-#[ignore = "alone: counts what is left in the kernel"]
-fn so_it_is_with_bpf() {
+#[ignore = "alone: counts BPF programs that stay in the kernel"]
+fn a_kill_with_bpf_at_any_instant_loses_at_most_the_last_interval() {
     kill_at_random(9, 1_000, 100, "bpf");
 }
 
 mod long {
     #[test]
     #[ignore = "long: 40 s"]
-    fn a_kill_at_any_instant_is_survived_also_a_hundred_times() {
+    fn a_hundred_kills_each_lose_at_most_the_last_interval() {
         super::kill_at_random(100, 400, 20, "coarse");
         super::kill_at_random(30, 1_000, 100, "bpf");
     }
@@ -95,7 +96,7 @@ fn time_to_begin(file: &str) -> Duration {
     let begun = Instant::now();
     let mut child = start(file);
     while !fs::exists(file).expect("a directory of ours") {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it has not begun its file");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the recorder did not create its file");
         thread::sleep(Duration::from_micros(200));
     }
     let took = begun.elapsed();
@@ -107,12 +108,12 @@ fn time_to_begin(file: &str) -> Duration {
 fn start(file: &str) -> Child {
     let mut command = cgscope();
     command.args(["record", "-o", file, "-i", "20ms", "--mode", "coarse"]);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts")
 }
 
 #[test]
-#[ignore = "alone: counts what is left in the kernel"]
-fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
+#[ignore = "alone: counts BPF programs that stay in the kernel"]
+fn a_kill_while_the_file_is_created_leaves_no_file_or_a_readable_one() {
     let dir = Dir::new("begun");
     let within_us = (1..=3).map(|i| time_to_begin(&dir.file(&format!("first-{i}.rec"))).as_micros()).max();
     let within_us = within_us.expect("three times") as u64 * 3 / 2;
@@ -135,7 +136,7 @@ fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
         let kept = fs::read(&file).is_ok_and(|bytes| Some(&bytes[..]) == there.map(str::as_bytes));
         assert!(
             there.is_none() || kept != (old.as_deref() == there),
-            "{lived:?}: what was there is there once"
+            "{lived:?}: the older file exists exactly once"
         );
         if fs::exists(&file).expect("a directory of ours") && !kept {
             begun += 1;
@@ -143,5 +144,8 @@ fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
             assert!(opened.is_ok(), "{lived:?}: {opened:?}");
         }
     }
-    assert!((4..=36).contains(&begun), "{begun} of 40 had begun their file within {within_us} us");
+    assert!(
+        (4..=36).contains(&begun),
+        "{begun} of 40 recorders had created their file within {within_us} us"
+    );
 }

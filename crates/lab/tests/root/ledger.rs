@@ -52,8 +52,8 @@ fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     100.0 * ns as f64 / by_cause.total() as f64
 }
 
-/// Tolerance, percent. It is tripled under emulation: four CPUs share two, so one may stop for a time slice of another, and the
-/// measurement is a third as long.
+/// Tolerance, percent. Under emulation it is three times as large, because the measurement takes a third of the time. Also, four
+/// emulated CPUs share two real CPUs, so one of them may stop for a time slice of another.
 fn room(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
@@ -61,7 +61,11 @@ fn room(percent: f64) -> f64 {
 fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     let least = 100.0 - room(100.0 - least);
     let share = share(&wait.by_cause, causes);
-    assert!(share >= least, "{share:.2}% are {causes:?}, not {least}%: {:?}", wait.by_cause);
+    assert!(
+        share >= least,
+        "{share:.2}% have the causes {causes:?}, less than {least}%: {:?}",
+        wait.by_cause
+    );
 }
 
 /// Difference between two figures, percent of the second.
@@ -101,15 +105,20 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     assert_eq!(node.limited_by, tree.find(&limited.name));
     let by = interval.limits_of(&inner.name);
     assert_eq!(by.len(), 1, "{by:?}");
-    assert_eq!(by[0].0.as_deref(), Some(limited.name.as_str()), "the level whose quota ran out");
-    assert_near(by[0].1, wait.by_cause.get(Cause::Throttled), phase, "every throttled ns has its quota");
+    assert_eq!(by[0].0.as_deref(), Some(limited.name.as_str()), "the cgroup whose quota ran out");
+    assert_near(
+        by[0].1,
+        wait.by_cause.get(Cause::Throttled),
+        phase,
+        "every throttled ns is charged to a quota",
+    );
     let cores = node.effective.expect("a limit").cores;
     assert!((cores - 0.5).abs() < 1e-9, "{cores}");
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_loop_under_a_quota_is_throttled_as_long_as_the_kernel_says() {
+fn the_throttled_time_of_a_loop_under_a_quota_equals_the_kernels() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("quota");
     half_a_cpu(&mut host, &cgroup, &cgroup);
@@ -136,7 +145,7 @@ fn the_quota_of_a_grandparent_is_named() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn of_nested_quotas_the_one_that_ran_out_is_named() {
+fn the_one_of_two_nested_quotas_that_ran_out_is_named() {
     let mut host = Host::watched();
     let parent = Cgroup::new("wider");
     parent.limit(40_000, 50_000);
@@ -160,12 +169,12 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
     let waited_ns = wait.by_cause.get(Cause::Throttled);
-    assert!(waited_ns as f64 >= 0.95 * stood_ns as f64, "{waited_ns} ns waited, {stood_ns} ns stood");
-    assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns stood");
+    assert!(waited_ns as f64 >= 0.95 * stood_ns as f64, "{waited_ns} ns waited, {stood_ns} ns throttled");
+    assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns throttled");
 }
 
 #[test]
-fn waits_out_of_quota_are_counted_and_only_they() {
+fn only_waits_out_of_quota_are_counted_as_throttled() {
     let mut host = Host::watched();
     let (limited, free) = (Cgroup::new("counted"), Cgroup::new("free"));
     limited.limit(20_000, 100_000);
@@ -182,7 +191,7 @@ fn waits_out_of_quota_are_counted_and_only_they() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
+fn loops_of_one_cgroup_on_one_cpu_wait_for_each_other() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("own");
     let loads = [Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(0, Some(&cgroup))];
@@ -192,7 +201,7 @@ fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
+fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_cgroup_which_is_named() {
     let mut host = Host::watched();
     let (a, b) = (Cgroup::new("a"), Cgroup::new("b"));
     let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
@@ -207,7 +216,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
             all,
             wait.by_cause.get(Cause::OtherCgroup),
             1.0,
-            "every ns behind others has its culprit",
+            "every ns behind others is charged to a culprit",
         );
         assert_eq!(culprits[0].path.as_deref(), Some(culprit.name.as_str()), "{culprits:?}");
         assert!(culprits[0].ns as f64 >= 0.95 * all as f64, "{culprits:?}");
@@ -216,7 +225,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_selected_process_is_told_which_task_was_in_its_way() {
+fn the_culprit_of_a_selected_process_is_a_task() {
     let (a, b) = (Cgroup::new("victim"), Cgroup::new("hog"));
     let victim = Load::pinned_loop(1, Some(&a));
     let hog = Load::pinned_loop(1, Some(&b));
@@ -230,7 +239,7 @@ fn a_selected_process_is_told_which_task_was_in_its_way() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_quota_and_a_neighbour_are_told_apart() {
+fn waits_for_a_quota_and_behind_a_neighbour_have_different_causes() {
     let mut host = Host::watched();
     let (limited, free) = (Cgroup::new("limited"), Cgroup::new("free"));
     limited.limit(10_000, 50_000);
@@ -284,12 +293,12 @@ fn kernel_thread(name: &str) -> u32 {
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let is_it =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
-    pids.into_iter().find(is_it).unwrap_or_else(|| panic!("this kernel has no {name}"))
+    pids.into_iter().find(is_it).unwrap_or_else(|| panic!("no kernel thread {name}"))
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
+fn waits_behind_a_kernel_thread_have_the_cause_kernel_and_not_a_neighbour() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
     // ksmd, the thread that merges equal pages, scans without a pause on the loop's CPU.
@@ -306,13 +315,13 @@ fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
     let interval = host.measured(3);
     Load::start("taskset", &["-pc", "0-1023", &ksmd], None).wait();
     let wait = wait_of(&interval, &[load.pid()]);
-    assert!(wait.total_ns > 500_000_000, "ksmd had the CPU for a good part: {}", wait.total_ns);
+    assert!(wait.total_ns > 500_000_000, "the loop must wait behind ksmd: {}", wait.total_ns);
     assert_share(&wait, &[Cause::Kernel], 90.0);
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
+fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     let mut host = Host::watched();
     let [limited, free, busy, switching] =
         ["limited", "free", "busy", "switching"].map(|name| Cgroup::new(&format!("all-{name}")));
@@ -338,12 +347,12 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     println!("{moves} moves, {unattributed:.2}% unattributed");
     assert!(unattributed <= room(5.0), "{unattributed:.2}%: {:?}", total.by_cause);
     let group = interval.total();
-    assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "with what exited, too");
+    assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "including exited tasks");
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_pending_wait_is_split_as_far_as_it_has_gone() {
+fn a_pending_wait_is_split_up_to_the_reading() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("pending");
     cgroup.limit(5_000, 1_000_000);
@@ -367,7 +376,7 @@ fn a_pending_wait_is_split_as_far_as_it_has_gone() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_cgroup_is_selected_by_who_waits_not_by_who_runs() {
+fn a_selected_cgroup_includes_its_waits_behind_other_cgroups() {
     let mut host = Host::watched();
     let (a, b) = (Cgroup::new("selected"), Cgroup::new("neighbour"));
     let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
@@ -378,6 +387,6 @@ fn a_cgroup_is_selected_by_who_waits_not_by_who_runs() {
     assert_eq!(pids, [loads[0].pid()]);
     let wait = interval.total().wait;
     assert_share(&wait, &[Cause::OtherCgroup], 90.0);
-    assert!(wait.total_ns > 1_000_000_000, "the waits that a neighbour caused are in: {}", wait.total_ns);
+    assert!(wait.total_ns > 1_000_000_000, "the waits behind a neighbour are included: {}", wait.total_ns);
     assert_eq!(interval.culprits()[0].path.as_deref(), Some(b.name.as_str()));
 }

@@ -1,4 +1,4 @@
-//! Live output and replay use one code path: figures printed during a recording equal those from the file.
+//! Live output and replay use one code path: figures printed during a recording equal the figures from the file.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -29,8 +29,8 @@ impl Busy {
     /// Starts the loads in a cgroup of this name. The name must differ between tests, which run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        // Little enough to run out even when other loads leave it a small part of a CPU. Three slices of the kernel (3 ms each): with
-        // one slice, the children of the shell hardly run between the two loads beside them.
+        // The quota is so small that it runs out even when other loads leave little CPU time. It is three slices of the kernel
+        // (3 ms each): with one slice, the children of the shell would hardly run beside the two other loads.
         limited.limit(9_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -111,16 +111,16 @@ fn assert_eventful(select: &[&str], intervals: &[Value]) {
 }
 
 #[test]
-fn what_is_shown_of_the_whole_host_is_what_its_recording_gives() {
+fn live_figures_of_the_whole_host_equal_those_of_the_recording() {
     let _busy = Busy::new("live-host");
     let intervals = watch_and_report(&[]);
     assert_eventful(&[], &intervals);
     let culprits = |interval: &Value| interval["cgroups"].to_string().contains("\"culprits\":[{");
-    assert!(intervals.iter().any(culprits), "somebody ran meanwhile");
+    assert!(intervals.iter().any(culprits), "a task ran during a wait of another");
 }
 
 #[test]
-fn what_is_shown_of_processes_is_what_their_recording_gives() {
+fn live_figures_of_processes_equal_those_of_the_recording() {
     let busy = Busy::new("live-processes");
     let select = ["-p", &busy.pids()];
     assert_eventful(&select, &watch_and_report(&select));
@@ -131,7 +131,7 @@ fn what_is_shown_of_processes_is_what_their_recording_gives() {
 }
 
 #[test]
-fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
+fn live_figures_of_a_cgroup_equal_those_of_the_recording() {
     let busy = Busy::new("live-cgroup");
     let select = ["--cgroup", &busy.limited.name];
     assert_eventful(&select, &watch_and_report(&select));
@@ -139,7 +139,7 @@ fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
 }
 
 #[test]
-fn what_is_shown_of_a_unit_is_what_its_recording_gives() {
+fn live_figures_of_a_unit_equal_those_of_the_recording() {
     let busy = Busy::new("live-unit.service");
     let select = ["--unit", &busy.limited.name[1..]];
     let intervals = watch_and_report(&select);
@@ -153,7 +153,7 @@ fn what_is_shown_of_a_unit_is_what_its_recording_gives() {
 }
 
 #[test]
-fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_gives() {
+fn live_figures_of_a_changing_selection_equal_those_of_the_recording() {
     let _busy = Busy::new("live-selection");
     for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {
         let intervals = watch_and_report(&select);
@@ -162,7 +162,7 @@ fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_giv
 }
 
 #[test]
-fn what_is_shown_coarsely_is_what_its_recording_gives() {
+fn live_coarse_figures_equal_those_of_the_recording() {
     let busy = Busy::new("live-coarse");
     let select = ["--mode", "coarse"];
     assert_eventful(&select, &watch_and_report(&select));

@@ -1,4 +1,4 @@
-//! Loads that end with the test, also if it fails, and cgroups that are removed with it.
+//! Loads and cgroups for tests. They are removed at the end of a test, even if the test fails.
 
 use std::{
     fs,
@@ -101,10 +101,10 @@ impl Drop for Load {
 pub(crate) fn result(out: &mut impl Read) -> u64 {
     let mut text = String::new();
     out.read_to_string(&mut text).expect("its output is readable");
-    text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
+    text.trim().parse().unwrap_or_else(|_| panic!("the last line is not a number: {text:?}"))
 }
 
-/// Creates a cgroup of this name below `mount`. If another test uses the name at the moment, the new name gets a number.
+/// Creates a cgroup with this name below `mount`. If another test currently uses the name, appends a number.
 fn make(mount: &Path, name: &str) -> (PathBuf, String) {
     let plain = format!("cgscope-test-{}-{name}", std::process::id());
     let others = (2..).map(|number| format!("cgscope-test-{}-{number}-{name}", std::process::id()));
@@ -116,7 +116,7 @@ fn make(mount: &Path, name: &str) -> (PathBuf, String) {
             Err(error) => panic!("{}: {error}", path.display()),
         }
     }
-    unreachable!("numbers do not end")
+    unreachable!("the list of names is endless")
 }
 
 /// A cgroup in the hierarchy of the cpu controller, removed on drop.
@@ -165,7 +165,7 @@ impl Cgroup {
         Self { path, name: format!("{}/{name}", self.name), is_v2: self.is_v2 }
     }
 
-    /// Current throttled time by the kernel, ns.
+    /// The kernel's throttled time so far, ns.
     pub(crate) fn throttled_ns(&self) -> u64 {
         let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
         let field =

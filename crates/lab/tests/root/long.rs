@@ -14,10 +14,10 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Every cgroup waits behind every other one sooner or later: four million pairs of a victim and a culprit.
+/// Over time, every cgroup waits behind every other cgroup: four million pairs of a victim and a culprit.
 #[test]
 #[ignore = "ten minutes"]
-fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_in_the_fifth() {
+fn two_thousand_cgroups_that_yield_for_ten_minutes_use_no_more_memory_than_after_five() {
     const MINUTES: u32 = 10;
     let _spread = Spread::yielding("many-yield", 2_000, u64::from(MINUTES) * 60 + 120);
     let dir = Dir::new("many-yield");
@@ -26,7 +26,7 @@ fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_
         .args(["record", "-o", &dir.file("a.rec"), "-d", "630"])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut recording = recording.spawn().expect("cgscope is executed");
+    let mut recording = recording.spawn().expect("cgscope starts");
     let begun = Instant::now();
     let by_minute: Vec<u64> = (1..=MINUTES)
         .map(|minute| {
@@ -37,8 +37,8 @@ fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    // By the fifth minute, each cgroup has met as many others as are kept apart.
+    // By the fifth minute, each cgroup has reached the maximum number of culprits that are counted separately.
     let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
-    // Allow a twentieth more: the memory that the allocator keeps varies.
+    // Allow 5 % more, because the allocator keeps a varying amount of memory.
     assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");
 }

@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
 //! modules named `long`.
-#![allow(missing_docs, reason = "tests are sentences")]
+#![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;
 mod background;

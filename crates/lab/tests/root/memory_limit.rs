@@ -42,8 +42,8 @@ impl Drop for Limited {
 }
 
 #[test]
-#[ignore = "alone: starts threads without number"]
-fn threads_without_number_do_not_have_cgscope_killed_for_the_memory_that_the_kernel_needs_for_them() {
+#[ignore = "alone: starts thousands of threads"]
+fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit() {
     const THREADS: usize = 16_000;
     let limited = Limited::new(96 << 20);
     let _load = Load::workload(&["sleep", &THREADS.to_string(), "60"], None);
@@ -52,13 +52,16 @@ fn threads_without_number_do_not_have_cgscope_killed_for_the_memory_that_the_ker
     command.args(["top", "-b", "-n", "3", "-d", "1", "--json"]);
     // SAFETY: the closure only writes to an existing file, and the child has one thread.
     let output =
-        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("it is executed");
-    assert_eq!(output.status.signal(), None, "it was killed: {}", stderr(&output));
+        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("the command starts");
+    assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
     let intervals = json_lines(&output);
     let last = intervals.last().expect("an interval");
     let lost = last["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
     let followed = last["tasks"].as_array().expect("tasks").len();
     assert!(followed > 1_000 && lost > 1_000, "{followed} followed, {lost} not");
-    assert!(followed + lost >= THREADS, "{followed} followed, {lost} not: the others are not counted");
+    assert!(
+        followed + lost >= THREADS,
+        "{followed} threads followed, {lost} counted as lost: the others are missing"
+    );
     assert_eq!(output.status.code(), Some(1), "something was lost");
 }

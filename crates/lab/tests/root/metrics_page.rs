@@ -25,17 +25,19 @@ pub(crate) fn findings(page: &[u8]) -> String {
         .stderr(Stdio::piped())
         .spawn();
     let mut tool = tool.unwrap_or_else(|error| {
-        panic!("promtool cannot be run ({error}), so nobody reads the page: install Debian's package `prometheus`, as `cargo xtask test` does")
+        panic!(
+            "cannot run promtool: {error}; install Debian's package `prometheus`, as `cargo xtask test` does"
+        )
     });
-    tool.stdin.take().expect("its input").write_all(page).expect("it reads the page");
-    let output = tool.wait_with_output().expect("it ends");
+    tool.stdin.take().expect("its input").write_all(page).expect("the receiver reads");
+    let output = tool.wait_with_output().expect("a child of ours");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8(said).expect("UTF-8");
     if output.status.success() { said } else { format!("{said}{}", output.status) }
 }
 
 #[test]
-fn promtool_finds_nothing_wrong_with_a_page_of_every_metric() {
+fn promtool_finds_no_problem_in_a_page_with_every_metric() {
     let names = |_: Asked| Some(Names { pod: Some("web-0".into()), ..Names::default() });
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&Interval::between(&host(2_000, 500, 1), &host(2_000, 500, 2)), &names);
@@ -54,11 +56,11 @@ fn promtool_finds_nothing_wrong_with_a_page_of_every_metric() {
     assert_eq!(findings(&page), "");
     let broken =
         text.replacen("# TYPE cgscope_runqueue_waiting gauge", "# TYPE cgscope_runqueue_waiting counter", 1);
-    assert_ne!(findings(broken.as_bytes()), "", "it looks");
+    assert_ne!(findings(broken.as_bytes()), "", "promtool finds the wrong type");
 }
 
 #[test]
-fn a_page_of_this_host_has_the_throttled_and_the_neighbour_and_promtool_finds_nothing_wrong() {
+fn a_page_of_this_host_has_throttled_and_neighbour_waits_and_promtool_finds_no_problem() {
     let (limited, neighbour) = (Cgroup::new("metrics limited"), Cgroup::new("metrics"));
     limited.limit(20_000, 100_000);
     let _loads: Vec<Load> =
@@ -93,5 +95,5 @@ fn a_page_of_this_host_has_the_throttled_and_the_neighbour_and_promtool_finds_no
         text.lines().filter(|line| line.starts_with("cgscope_runqueue_wait_seconds_count{cgroup=\"/\","));
     let counted: u64 =
         counts.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a count")).sum();
-    assert_eq!(counted, waits, "over all causes, the waits of the host");
+    assert_eq!(counted, waits, "the causes sum to all waits of the host");
 }

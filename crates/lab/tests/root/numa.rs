@@ -21,7 +21,7 @@ pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
             None => nodes.push((node, vec![cpu])),
         }
     }
-    assert!(!nodes.is_empty(), "this kernel tells no CPUs by node");
+    assert!(!nodes.is_empty(), "this kernel does not list CPUs by node");
     nodes.sort_unstable();
     nodes
 }
@@ -40,7 +40,7 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Option<&'a str> {
     findings.find(|finding| finding["rule"] == rule)?["says"].as_str()
 }
 
-/// Asserts that everything is on this node, on a host with one node.
+/// Asserts that all figures are of this node, on a host with one node.
 fn assert_all_is_on(node: u32, interval: &Value) {
     let nodes = interval["nodes"].as_array().expect("nodes");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
@@ -56,7 +56,7 @@ fn assert_all_is_on(node: u32, interval: &Value) {
         );
         let ran: u64 = task["ran_by_node"]
             .as_array()
-            .expect("where it ran")
+            .expect("the nodes where it ran")
             .iter()
             .map(|ran| ran[1].as_u64().unwrap_or(0))
             .sum();
@@ -72,7 +72,7 @@ fn assert_skew_is_told(interval: &Value, reason: &str) {
         return assert_all_is_on(nodes[0].0, interval);
     };
     let says =
-        said(interval, "node_skew").unwrap_or_else(|| panic!("nothing is said of {:#}", interval["nodes"]));
+        said(interval, "node_skew").unwrap_or_else(|| panic!("no finding about {:#}", interval["nodes"]));
     for part in [
         format!("node {full} (CPUs {}) was busy for ", cpu_list(cpus)),
         "(workload)".into(),
@@ -88,7 +88,7 @@ fn assert_skew_is_told(interval: &Value, reason: &str) {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_that_a_mask_keeps_on_one_node_are_told_of() {
+fn threads_that_a_mask_keeps_on_one_node_are_reported() {
     let cpus = cpu_list(&nodes()[0].1);
     let (load, _out) = Load::workload(&["bound", &cpus, "8", "60"], None);
     let reason = format!("the affinity mask {cpus} of the threads");
@@ -100,7 +100,7 @@ fn threads_that_a_mask_keeps_on_one_node_are_told_of() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_that_a_cpuset_keeps_on_one_node_are_told_of() {
+fn threads_that_a_cpuset_keeps_on_one_node_are_reported() {
     let cpus = cpu_list(&nodes()[0].1);
     let cgroup = Cgroup::of_cpus("node", &cpus);
     let (_load, _out) = Load::workload(&["burn", "8", "60"], Some(&cgroup));
@@ -110,7 +110,7 @@ fn threads_that_a_cpuset_keeps_on_one_node_are_told_of() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_that_nothing_holds_are_no_skew() {
+fn threads_that_nothing_keeps_on_one_node_are_not_reported() {
     let (_load, _out) = Load::workload(&["burn", "8", "60"], None);
     for interval in measure(&[], "3") {
         assert_eq!(said(&interval, "node_skew"), None);
@@ -147,12 +147,12 @@ fn memory_on_another_node_than_its_threads_is_remote() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn moves_between_nodes_are_counted_each() {
+fn every_move_between_nodes_is_counted() {
     const MOVES: u64 = 101;
     let nodes = nodes();
     let from = nodes[0].1[0];
     let to = *nodes[nodes.len() - 1].1.last().expect("CPUs");
-    assert_ne!(from, to, "this host has one CPU");
+    assert_ne!(from, to, "this test needs two CPUs");
     let args = ["hop", &from.to_string(), &to.to_string(), &MOVES.to_string(), "60"];
     let (load, mut out) = Load::workload(&args, None);
     let mut collector = follow(&[load.pid()]);
@@ -178,12 +178,12 @@ fn moves_between_nodes_are_counted_each() {
     assert_eq!(ran.iter().map(|(_, ns)| ns).sum::<u64>(), task.totals.on_cpu_ns, "{ran:?}");
     assert!(ran.len() == 2, "{ran:?}");
     let came: u64 = by_node.iter().filter_map(|node| node.migrations_in).sum();
-    assert_eq!(came, MOVES, "who came on a node left another");
+    assert_eq!(came, MOVES, "each move to a node leaves another node");
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn the_cpus_are_those_online_and_their_time_is_all_that_passed() {
+fn all_online_cpus_are_listed_and_their_times_sum_to_the_elapsed_time() {
     let (_load, _out) = Load::workload(&["burn", "1", "60", "pin"], None);
     let interval = measure(&["-C"], "1").remove(0);
     let online: Vec<u32> = facts::cpu_to_node(Path::new("/")).into_keys().collect();
@@ -220,7 +220,7 @@ fn histograms_by_node_and_by_cpu_say_how_busy_each_is() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_node_is_selected_with_its_cpus_alone() {
+fn a_selected_node_shows_only_its_cpus() {
     let (node, cpus) = nodes().pop().expect("a node");
     let interval = measure(&["--node", &node.to_string()], "1").remove(0);
     let selected = interval["nodes"].as_array().expect("nodes");

@@ -65,7 +65,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn each_thread_is_blocked_on_what_it_waits_for() {
+fn each_blocked_thread_has_the_reason_for_which_it_waits() {
     let (load, _out) = Load::workload(&["blocked", "60"], None);
     thread::sleep(patience(200));
     let interval = over(&[load.pid()], patience(1_000));
@@ -92,8 +92,8 @@ fn each_thread_is_blocked_on_what_it_waits_for() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
-    // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would make this a contended pool, and the verdict would
-    // say so.
+    // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, and the
+    // verdict would say so.
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
     assert_eq!(workers.len(), 4);
@@ -103,7 +103,7 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
     let total = blocked.total();
     let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-    // The tasks' own time, without waits for a CPU: other load can make waits longer.
+    // Compare shares of the tasks' time without waits for a CPU, because other load can make these waits longer.
     let own_ns = on_cpu_ns + total.total();
     let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
     for (name, ns, part) in [
@@ -112,10 +112,7 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
         ("accept", total.get(BlockedKind::Accept), PAUSE),
     ] {
         let (share, expected) = (percent(ns, own_ns), percent(part.as_nanos() as u64, cycle));
-        assert!(
-            (share - expected).abs() <= 5.0,
-            "{name}: {share:.1} %, made to be {expected:.1} %: {total:?}"
-        );
+        assert!((share - expected).abs() <= 5.0, "{name}: {share:.1} %, expected {expected:.1} %: {total:?}");
     }
     assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
     let verdict = Classes::new(&interval, &tree, &blocked).total();
@@ -132,17 +129,21 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_worker_runs_waits_or_is_blocked_all_of_its_time() {
+fn run_wait_and_blocked_time_of_a_worker_sum_to_the_elapsed_time() {
     let (load, _out) = Load::workload(&["prefork", "2", "60"], None);
     let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
     thread::sleep(patience(500));
     let interval = over(&workers, patience(3_000));
     for task in &interval.tasks {
         let TaskInterval { reading, totals, wait, .. } = task;
-        let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("the hook tells");
+        let blocked = task
+            .accounts
+            .as_deref()
+            .and_then(|accounts| accounts.blocked)
+            .expect("blocked time from the hook");
         let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked.total();
-        // A wait is counted when it ends. If emulated, the clock of another CPU can lag.
+        // A wait is counted when it ends. On an emulated machine, the clock of another CPU can lag.
         let allowed = interval.duration_ns / if is_emulated() { 20 } else { 100 } + wait.max_ns + pending_ns;
         assert!(
             sum.abs_diff(interval.duration_ns) <= allowed,
@@ -154,7 +155,7 @@ fn a_worker_runs_waits_or_is_blocked_all_of_its_time() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn writes_to_a_disk_are_blocked_on_it() {
+fn writes_to_a_disk_are_blocked_on_the_disk() {
     let dir = Dir::new("offcpu");
     let file = dir.file("written");
     let done = AtomicBool::new(false);
@@ -163,8 +164,8 @@ fn writes_to_a_disk_are_blocked_on_it() {
         let write = || {
             let mut written = fs::File::create(&file).expect("a file of ours");
             while !done.load(Ordering::Relaxed) {
-                written.write_all(&[7; 4096]).expect("it is written");
-                written.sync_all().expect("it is on the disk");
+                written.write_all(&[7; 4096]).expect("write to the file");
+                written.sync_all().expect("sync to the disk");
             }
         };
         writer.spawn_scoped(scope, write).expect("a thread");
@@ -177,14 +178,14 @@ fn writes_to_a_disk_are_blocked_on_it() {
     let task = interval.tasks.iter().find(|task| &*task.reading.comm == "writer").expect("the writer");
     let time = blocked.thread(task.reading.serial).expect("known");
     let share = percent(time.get(BlockedKind::Disk), time.total());
-    assert!(time.total() > interval.duration_ns / 100, "it was blocked for {time:?}");
+    assert!(time.total() > interval.duration_ns / 100, "the task was blocked for {time:?}");
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }
 
 /// Off-CPU time of a thread in µs, as offcputime prints it below each stack.
 fn offcputime(tid: u32, seconds: u64) -> u64 {
     let args = ["-t", &tid.to_string(), &seconds.to_string()];
-    let output = Command::new("offcputime").args(args).output().expect("offcputime is executed");
+    let output = Command::new("offcputime").args(args).output().expect("offcputime starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let figures = text.lines().filter_map(|line| line.trim().parse::<u64>().ok());
     figures.sum()
@@ -206,8 +207,9 @@ fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
         lasted = began.elapsed();
     });
     let task = &interval.tasks[0];
-    let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("the hook tells");
-    // offcputime counts all off-CPU time, whatever the reason.
+    let blocked =
+        task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("blocked time from the hook");
+    // offcputime counts all off-CPU time, for any reason.
     let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
     // Shares are compared, because our interval includes the time that offcputime takes to start and end.
     let ours = ours_ns as f64 / interval.duration_ns as f64;

@@ -27,7 +27,7 @@ fn commands(file: &str) -> [Vec<&str>; 5] {
 
 /// Returns the descriptors that are open in a shell started by this command.
 fn open_in(command: &mut Command) -> Vec<u32> {
-    let output = command.output().expect("it is executed");
+    let output = command.output().expect("the command starts");
     let mut open: Vec<u32> = stderr(&output).lines().filter_map(|line| line.parse().ok()).collect();
     open.sort_unstable();
     assert!(open.starts_with(&[0, 1, 2]), "{}", stderr(&output));
@@ -35,7 +35,7 @@ fn open_in(command: &mut Command) -> Vec<u32> {
 }
 
 #[test]
-fn a_command_inherits_no_descriptor_of_cgscope_and_another_user_none_of_ours() {
+fn a_command_inherits_no_descriptor_of_cgscope_and_a_command_of_another_user_none_of_ours() {
     const LIST: [&str; 3] = ["sh", "-c", "exec >&2; ls /proc/$$/fd; :"];
     let dir = Dir::new("descriptors");
     let file = dir.file("a.rec");
@@ -54,7 +54,7 @@ fn a_command_inherits_no_descriptor_of_cgscope_and_another_user_none_of_ours() {
 }
 
 #[test]
-fn another_user_gets_nothing_of_our_environment_but_what_is_for_everybody() {
+fn another_user_gets_only_harmless_variables_of_our_environment() {
     let output = cgscope()
         .args(["record", "-q", "-o", "/dev/null", "--user", "nobody", "--", "env"])
         .env_clear()
@@ -64,7 +64,7 @@ fn another_user_gets_nothing_of_our_environment_but_what_is_for_everybody() {
         .env("LD_LIBRARY_PATH", "/root/lib")
         .env("HOME", "/root")
         .output()
-        .expect("cgscope is executed");
+        .expect("cgscope starts");
     let mut names: Vec<_> = stdout(&output)
         .lines()
         .filter_map(|line| line.split_once('='))

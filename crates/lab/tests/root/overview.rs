@@ -12,7 +12,7 @@ use crate::{
 /// A common small screen size, and a larger one.
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
-/// A recording of two nodes, for hosts with one node. Its threads were kept on node 0 by an affinity mask.
+/// A recording of two nodes, for hosts with one node. An affinity mask kept its threads on node 0.
 const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
 
 /// Joins the lines of a screen, because a line break can be anywhere in a sentence.
@@ -52,12 +52,12 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
     // The narrow list truncates long names.
     let begins = &name[..name.len().min(15)];
     let mut rows = below.filter(|line| line.trim_start().starts_with(begins));
-    rows.next().unwrap_or_else(|| panic!("no row of {name}:\n{screen}"))
+    rows.next().unwrap_or_else(|| panic!("no row for {name}:\n{screen}"))
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
+fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
     // Only the quota should hold the load back.
@@ -69,16 +69,16 @@ fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
         let said = [&sentence, ": throttled ", &pane, "50.0ms of every 100ms, ran out in "];
         let (terminal, screen) = read(size, "top", &said);
         let row = row(&screen, &cgroup.name);
-        assert!(row.contains("TTTTTT"), "its bar is that of throttled waits:\n{screen}");
+        assert!(row.contains("TTTTTT"), "its bar shows throttled waits:\n{screen}");
         assert!(row.contains(" 0.5 ") || row.trim_end().ends_with(" 0.5"), "its quota:\n{screen}");
         assert!(selected(&terminal).contains("TTTTTT"), "{}", selected(&terminal));
-        assert!(words(&screen).contains("→ "), "what to do:\n{screen}");
+        assert!(words(&screen).contains("→ "), "the advice:\n{screen}");
     }
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_that_share_a_cpu_of_quota_are_told_that_fewer_would_do() {
+fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
     cgroup.favour();
@@ -111,7 +111,7 @@ fn a_neighbour_that_takes_the_cpu_is_named() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_on_one_node_of_two_are_told() {
+fn threads_on_one_node_of_two_are_reported() {
     let nodes = nodes();
     let is_here = nodes.len() > 1;
     let cpus = cgscope_model::placement::cpu_list(&nodes[0].1);

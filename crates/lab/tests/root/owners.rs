@@ -1,4 +1,4 @@
-//! Files that root writes: their owner, who can read them, and what another user with write access beside them can do.
+//! Files that root writes: their owner, who can read them, and that a user who can write to their directory gains nothing.
 
 use std::{
     fs::{self, Permissions},
@@ -44,12 +44,12 @@ fn write(way: &[&str], file: &str, sudo: bool) {
     if sudo {
         command.env("SUDO_UID", NOBODY.to_string()).env("SUDO_GID", NOBODY.to_string());
     }
-    let output = command.output().expect("cgscope is executed");
+    let output = command.output().expect("cgscope starts");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{way:?}: {}", stderr(&output));
 }
 
 #[test]
-fn an_empty_file_that_somebody_left_makes_no_program_of_roots_output() {
+fn an_empty_setuid_file_of_another_user_is_not_filled_with_output_of_root() {
     let dir = Dir::new("planted");
     let seen = dir.file("seen.rec");
     write(&["record", "-q", "-o", "FILE", "--", "true"], &seen, false);
@@ -66,7 +66,7 @@ fn an_empty_file_that_somebody_left_makes_no_program_of_roots_output() {
 }
 
 #[test]
-fn the_user_of_sudo_gets_the_files_where_that_user_could_have_made_them() {
+fn files_belong_to_the_user_of_sudo_where_that_user_could_have_created_them() {
     let (own, roots) = (Dir::new("own"), Dir::new("roots"));
     chown(own.path(), Some(NOBODY), Some(NOBODY)).expect("root");
     let seen = own.file("seen.rec");
@@ -82,7 +82,7 @@ fn the_user_of_sudo_gets_the_files_where_that_user_could_have_made_them() {
 }
 
 #[test]
-fn what_a_flight_recorder_and_a_screen_dump_leave_is_for_root_alone() {
+fn only_root_can_read_files_of_the_flight_recorder_and_screen_dumps() {
     let dir = Dir::new("for-root");
     let file = dir.file("a.rec");
     let output = run(&[
@@ -122,7 +122,7 @@ fn files(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn names_of_files_neither_steer_the_terminal_nor_turn_its_text_around() {
+fn names_of_files_neither_control_the_terminal_nor_reverse_its_text() {
     let dir = Dir::new("names");
     let (target, link) = (dir.file("a\u{1b}[2J\u{202e}cer.b\u{2028}\u{9b}c"), dir.file("link"));
     fs::write(&target, "something").expect("a file");

@@ -1,4 +1,4 @@
-//! The packages of `cargo xtask dist` in a clean Debian root: what they install, that it works, and that a purge removes it all.
+//! The packages of `cargo xtask dist` in a clean Debian root: installed files, whether they work, and removal by a purge.
 
 mod boot;
 
@@ -29,13 +29,12 @@ fn package(end: &str) -> PathBuf {
     let place = target().join("dist");
     let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
     let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
-    let found =
-        found.unwrap_or_else(|| panic!("no package in {}: `cargo xtask dist` makes them", place.display()));
+    let found = found.unwrap_or_else(|| panic!("no package in {}: run `cargo xtask dist`", place.display()));
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).expect("a file");
     let binary = PathBuf::from(cgscope().get_program());
     assert!(
         modified(&found) >= modified(&binary),
-        "{} is older than the binary: `cargo xtask dist`",
+        "{} is older than the binary: run `cargo xtask dist`",
         found.display()
     );
     found
@@ -53,7 +52,7 @@ fn done(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// A Debian root of this machine's release, unpacked from an archive that is made once and kept in the user's cache.
+/// A Debian root of this machine's release, unpacked from an archive. The archive is created once and kept in the user's cache.
 struct CleanRoot(Dir);
 
 impl CleanRoot {
@@ -68,7 +67,7 @@ impl CleanRoot {
         fs::create_dir_all(&place).expect("the user's cache");
         let archive = place.join(format!("{suite}-{}.tar", INCLUDED.replace(',', "-")));
         if !archive.exists() {
-            // Several tests may make it at the same time.
+            // Several tests may create the archive at the same time.
             let maker = format!("{}-{:?}.tar", std::process::id(), std::thread::current().id());
             let beside = archive.with_extension(maker);
             let mut make = Command::new("mmdebstrap");
@@ -85,7 +84,7 @@ impl CleanRoot {
                 .arg(&archive)
                 .args(["--exclude=./dev/*"]),
         );
-        // A plain file for scripts to write to: no device is needed, so nothing must be mounted.
+        // A plain file for scripts to write to: it needs no device and no mount.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
     }
@@ -143,11 +142,11 @@ impl CleanRoot {
 fn sources() -> PathBuf {
     let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];
     let mut paths = lists.iter().map(|list| Path::new("/etc/apt").join(list));
-    paths.find(|path| path.is_file()).expect("the sources of apt: these tests install in a root of Debian")
+    paths.find(|path| path.is_file()).expect("the sources of apt: these tests need Debian")
 }
 
 #[test]
-fn a_clean_debian_takes_the_package_and_gives_it_back() {
+fn the_package_installs_on_a_clean_debian_and_a_purge_removes_all_of_it() {
     let deb = package(".deb");
     let root = CleanRoot::new();
     let (files, accounts) = (root.files(), root.accounts());
@@ -160,7 +159,11 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
         deb.to_string_lossy()
             .contains(&format!("cgscope_{}_", version.trim().trim_start_matches("cgscope ")))
     );
-    assert_eq!(root.done(&["id", "-Gn", "cgscope"]).trim(), "cgscope-daemon", "viewers are in another group");
+    assert_eq!(
+        root.done(&["id", "-Gn", "cgscope"]).trim(),
+        "cgscope-daemon",
+        "the daemon is not in the viewers' group"
+    );
     root.done(&["getent", "group", "cgscope", "cgscope-admin"]);
     the_manual_is_read(&root);
     completions_complete(&root);
@@ -184,9 +187,9 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
 }
 
 #[test]
-fn an_upgrade_takes_the_daemon_out_of_the_viewers_group_and_keeps_what_it_can_read() {
+fn an_upgrade_removes_the_daemon_from_the_viewers_group_and_keeps_its_files_readable() {
     let root = CleanRoot::new();
-    // As an older package made it: viewers and the daemon had one group.
+    // Create the group as an older package did: viewers and the daemon shared one group.
     root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
     root.done(&["useradd", "--groups", "cgscope", "alice"]);
     fs::copy(package(".deb"), root.path("cgscope.deb")).expect("a package");
@@ -197,7 +200,7 @@ fn an_upgrade_takes_the_daemon_out_of_the_viewers_group_and_keeps_what_it_can_re
 }
 
 #[test]
-fn systemd_makes_the_daemons_user_with_a_group_of_its_own() {
+fn systemd_creates_the_daemons_user_with_its_own_group() {
     let root = CleanRoot::new();
     let sysusers = include_str!("../../../../deploy/systemd/cgscope.sysusers");
     fs::write(root.path("usr/lib/sysusers.d/cgscope.conf"), sysusers).expect("a root of ours");
@@ -257,7 +260,7 @@ fn the_unit_is_sound_and_confined(root: &CleanRoot) {
 }
 
 #[test]
-fn the_tarball_has_what_runs_without_being_installed() {
+fn the_programs_in_the_tarball_run_without_installation() {
     let tarball = package("-linux.tar.gz");
     let dir = Dir::new("tarball");
     done(Command::new("tar").arg("-C").arg(dir.path()).args(["--strip-components=1", "-xf"]).arg(&tarball));

@@ -1,4 +1,4 @@
-//! The live screen on a pseudo-terminal of the test, which sees every byte in both directions, and when it arrives.
+//! The live screen on a pseudo-terminal. The test sees every byte in both directions, and when the byte arrives.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ use crate::{
 
 /// Escape sequence that begins a drawing.
 const BEGIN: &[u8] = b"\x1b[?2026h";
-/// Escape sequences that change the terminal, each with the sequence that must undo it, once.
+/// Escape sequences that change the terminal, and for each the sequence that must undo the change exactly once.
 const TAKEN: [(&str, &str); 4] = [
     ("\x1b[?1049h", "\x1b[?1049l"),
     ("\x1b[?25l", "\x1b[?25h"),
@@ -41,8 +41,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this is its controlling terminal; otherwise no signal reports
-    /// that the terminal closed.
+    /// Starts `cgscope ARGS` as a session leader. If `controlling`, this terminal is its controlling terminal; otherwise no
+    /// signal reports that the terminal closed.
     fn start(args: &[&str], size: [u16; 2], controlling: bool) -> Self {
         Self::start_in(args, size, controlling, &[])
     }
@@ -81,7 +81,7 @@ impl Pty {
                 Ok(())
             })
         };
-        let child = command.spawn().expect("cgscope is executed");
+        let child = command.spawn().expect("cgscope starts");
         Self { master: Some(master), modes, child, seen: Vec::new(), _home: home }
     }
 
@@ -138,7 +138,7 @@ impl Pty {
         let begun = self.seen.len();
         let end = Instant::now() + patience(20_000);
         while !contains(&self.seen[begun..], word.as_bytes()) {
-            assert!(Instant::now() < end, "{word:?} does not come: {}", self.text());
+            assert!(Instant::now() < end, "{word:?} does not appear: {}", self.text());
             self.take(Duration::from_millis(100));
         }
     }
@@ -164,7 +164,7 @@ impl Pty {
                 while self.take(Duration::from_millis(20)) {}
                 return status.code();
             }
-            assert!(Instant::now() < end, "it does not end: {}", self.text());
+            assert!(Instant::now() < end, "cgscope does not exit: {}", self.text());
             self.take(Duration::from_millis(20));
         }
     }
@@ -238,7 +238,7 @@ fn modes(master: &File) -> libc::termios {
 }
 
 #[test]
-fn every_way_out_gives_everything_back_once() {
+fn every_exit_restores_each_change_of_the_terminal_once() {
     for way in ["q", "\x03", "SIGTERM", "SIGHUP", "SIGINT"] {
         let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], true);
         pty.wait_for("average");
@@ -264,7 +264,7 @@ fn the_binary_has_no_switch_for_tests() {
 }
 
 #[test]
-fn a_terminal_that_is_gone_ends_the_screen_with_or_without_a_signal() {
+fn a_closed_terminal_ends_the_screen_with_or_without_a_signal() {
     for controlling in [true, false] {
         let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], controlling);
         pty.wait_for("average");
@@ -275,7 +275,7 @@ fn a_terminal_that_is_gone_ends_the_screen_with_or_without_a_signal() {
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn a_key_is_answered_amid_hundreds_of_resizes_which_are_drawn_together() {
+fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], true);
     pty.wait_for("average");
     let begun = (Instant::now(), count(&pty.seen, BEGIN));
@@ -310,7 +310,7 @@ fn a_key_is_answered_amid_hundreds_of_resizes_which_are_drawn_together() {
 }
 
 #[test]
-fn a_terminal_of_a_single_cell_or_of_none_is_endured() {
+fn a_terminal_with_one_cell_or_none_causes_no_error() {
     for size in [[1, 1], [0, 0], [1, 200], [500, 1]] {
         let mut pty = Pty::start(&["top", "-d", "0.1"], size, true);
         let end = Instant::now() + patience(1_500);

@@ -13,19 +13,20 @@ use crate::{
 fn allow_realtime(cgroup: &Cgroup, us: u64) {
     let file = cgroup.path.join("cpu.rt_runtime_us");
     if file.exists() {
-        fs::write(file, us.to_string()).expect("no more than the root has");
+        fs::write(file, us.to_string()).expect("a runtime within that of the root cgroup");
     }
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_neighbour_of_real_time_tasks_is_not_to_be_given_a_weight() {
+fn the_advice_about_real_time_tasks_does_not_change_a_weight() {
     let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
     // Only the real-time tasks should keep the victim off its CPU.
     victim.favour();
     allow_realtime(&culprit, 300_000);
     let _waits = Load::pinned_loop(1, Some(&victim));
-    // Only one process: it would also keep its own killer off this CPU. The kernel leaves at least 5 % to other tasks.
+    // Start only one process, because it also keeps the test that kills it off this CPU. The kernel leaves at least 5 % to other
+    // tasks.
     let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
     let _runs = Load::start("taskset", &fifo, Some(&culprit));
     let dir = Dir::new("realtime");

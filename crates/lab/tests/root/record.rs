@@ -98,22 +98,22 @@ fn a_recording_is_reported_in_words_and_as_intervals() {
     assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
     let words = stdout(&report);
     for said in
-        ["ran", "waited", "The kernel's own sum is", "distribution", "workload", "losses: ", "own cost"]
+        ["ran", "waited", "The kernel's own sum of", "distribution", "workload", "losses: ", "own cost"]
     {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
 
     let intervals = json_lines(&run(&["report", "--json", &file]));
-    assert_eq!(intervals.len(), 3, "one for each two Samples, the last one taken at the end");
+    assert_eq!(intervals.len(), 3, "one for each two Samples; the last Sample is taken at the end");
     intervals.iter().for_each(assert_is_of_the_contract);
     let waited: u64 =
         intervals.iter().map(|interval| interval["total"]["total_ns"].as_u64().expect("a sum")).sum();
     // With other tests running, all four may wait most of the time.
-    assert!((4_000_000_000..13_000_000_000).contains(&waited), "two of four wait all the time: {waited}");
+    assert!((4_000_000_000..13_000_000_000).contains(&waited), "two of four loops always wait: {waited}");
 }
 
 #[test]
-fn live_intervals_are_of_the_contract_too() {
+fn live_intervals_also_have_all_documented_fields() {
     json_lines(&run(&["hist", "--json", "0.3", "2"])).iter().for_each(assert_is_of_the_contract);
     json_lines(&run(&["top", "-b", "--json", "-n", "2", "-d", "0.3"]))
         .iter()
@@ -142,7 +142,7 @@ fn a_command_is_recorded_with_its_children_until_its_end() {
 }
 
 #[test]
-fn a_full_disk_leaves_a_file_that_can_be_read() {
+fn a_full_disk_leaves_a_readable_file() {
     let dir = Dir::small("full", 64);
     let file = dir.file("a.rec");
     let output = run(&["record", "-o", &file, "-i", "10ms", "-d", "20s"]);
@@ -154,7 +154,7 @@ fn a_full_disk_leaves_a_file_that_can_be_read() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_refused_before_anything_starts() {
+fn a_file_that_cannot_be_written_is_refused_before_the_measurement_starts() {
     let dir = Dir::new("unwritable");
     for (file, said) in
         [(dir.file("no/such/a.rec"), "No such file"), (dir.path().display().to_string(), "directory")]
@@ -171,18 +171,18 @@ fn a_file_that_cannot_be_written_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn what_was_there_is_kept() {
+fn an_existing_file_is_kept_under_another_name() {
     let dir = Dir::new("kept");
     let file = dir.file("a.rec");
     fs::write(&file, "yesterday").expect("a file of ours");
     let output = run(&["record", "-o", &file, "-d", "0.3", "-i", "0.1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("it is kept"), "yesterday");
+    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("the older file"), "yesterday");
     assert_eq!(run(&["report", &file]).status.code(), Some(0));
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_one_sentence() {
+fn a_file_that_is_not_a_recording_is_refused_in_one_sentence() {
     let dir = Dir::new("foreign");
     let good = dir.file("good.rec");
     assert!(run(&["record", "-o", &good, "-d", "0.4", "-i", "0.1"]).status.success());
@@ -211,7 +211,7 @@ fn what_is_no_recording_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_truncated_recording_gives_what_is_whole() {
+fn a_truncated_recording_gives_its_complete_samples() {
     let dir = Dir::new("truncated");
     let file = dir.file("a.rec");
     assert!(run(&["record", "-o", &file, "-d", "1", "-i", "0.1"]).status.success());

@@ -40,7 +40,7 @@ pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
 pub(crate) fn read(file: &Path) -> (Vec<Sample>, Ending) {
     let mut reader = open(file).unwrap_or_else(|error| panic!("{error}"));
     let samples = reader.by_ref().map(|sample| sample.expect("a Sample")).collect();
-    (samples, reader.ending().expect("it was read to its end").clone())
+    (samples, reader.ending().expect("the recording was read to its end").clone())
 }
 
 pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {
@@ -75,16 +75,16 @@ fn assert_rotation_loses_nothing(dir: &Dir, limits: &[&str], fewest: usize) {
         assert_eq!(reason(ending), Some(&expected), "file {at} of {}", files.len());
     }
     for two in samples.windows(2) {
-        assert_eq!(two[0].last(), two[1].first(), "a file begins with the last Sample of the one before");
+        assert_eq!(two[0].last(), two[1].first(), "a file begins with the last Sample of the previous file");
     }
     let first = &samples[0][0];
     let last = samples.last().and_then(|samples| samples.last()).expect("a Sample");
     let (waited, kernel, length) = sums(&samples);
     let whole = Interval::between(first, last);
     assert_eq!(length, whole.duration_ns);
-    assert_eq!(waited, whole.total().wait.total_ns, "what one file would tell");
+    assert_eq!(waited, whole.total().wait.total_ns, "the sum in a single file");
     assert_eq!(kernel, whole.total().totals.run_delay_ns);
-    assert!(waited > 3_000_000_000, "two of four wait all the time: {waited}");
+    assert!(waited > 3_000_000_000, "two of four loops always wait: {waited}");
     for file in &files {
         let report = run(&["report", &file.display().to_string()]);
         assert_eq!(report.status.code(), Some(0), "{}: {}", file.display(), stderr(&report));
@@ -109,7 +109,7 @@ fn rotation_by_size_loses_no_interval() {
 }
 
 #[test]
-fn only_so_many_files_are_kept_and_foreign_ones_stay() {
+fn old_files_above_the_limit_are_removed_and_foreign_files_stay() {
     let dir = Dir::new("kept");
     let foreign = ["a-19990101T000000.000Z.rec", "a.rec", "notes.rec"].map(|name| dir.file(name));
     for file in &foreign {
@@ -137,7 +137,7 @@ fn only_so_many_files_are_kept_and_foreign_ones_stay() {
     let left = recordings(dir.path());
     assert_eq!(left.len(), 3 + foreign.len(), "{left:?}");
     for file in &foreign {
-        assert_eq!(fs::read_to_string(file).expect("it is there"), "yesterday");
+        assert_eq!(fs::read_to_string(file).expect("the foreign file"), "yesterday");
     }
 }
 
@@ -160,7 +160,10 @@ fn assert_a_full_disk_ends_the_recording(kib: u32) {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full"), "{said}");
     let (samples, ending) = read(Path::new(&file));
-    assert!(said.contains(&format!("the {} Samples before it are in {file}", samples.len())), "{said}");
+    assert!(
+        said.contains(&format!("the {} samples before the failure are in {file}", samples.len())),
+        "{said}"
+    );
     assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{kib} KiB: {ending}");
     let report = run(&["report", &file]);
     assert_eq!(report.status.code(), Some(1), "a Sample is missing: {}", stderr(&report));
@@ -168,7 +171,7 @@ fn assert_a_full_disk_ends_the_recording(kib: u32) {
 }
 
 #[test]
-fn rotation_on_a_full_disk_leaves_every_file_whole() {
+fn rotation_on_a_full_disk_leaves_every_file_complete() {
     let dir = Dir::small("full-rotated", 84);
     let output =
         run(&["record", "-o", &dir.file("a.rec"), "-i", "10ms", "-d", "60s", "--rotate-size", "16K"]);
@@ -187,7 +190,7 @@ fn rotation_on_a_full_disk_leaves_every_file_whole() {
 }
 
 #[test]
-fn a_command_never_runs_whose_recording_cannot_be_begun() {
+fn a_command_does_not_run_if_its_recording_cannot_be_created() {
     // The file can be created, but nothing can be written to it.
     let full = Dir::small("no-room", 16);
     let fill = fs::write(full.path().join("fill"), [0; 1 << 20]);
@@ -208,7 +211,7 @@ fn a_command_never_runs_whose_recording_cannot_be_begun() {
 }
 
 #[test]
-fn signals_end_a_recording_clean() {
+fn signals_end_a_recording_cleanly() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let dir = Dir::new("signal");
         let (load, _out) = Load::workload(&["sleep", "2", "60"], None);
@@ -227,7 +230,7 @@ fn signals_end_a_recording_clean() {
 }
 
 #[test]
-fn a_recording_that_cannot_go_on_says_so_at_its_end() {
+fn a_recording_that_cannot_continue_gives_the_reason_at_its_end() {
     let dir = Dir::new("failed");
     let file = dir.file("a.rec");
     let output = run(&["record", "-o", &file, "--", "/no/such/command"]);
@@ -251,7 +254,7 @@ fn a_recording_that_cannot_go_on_says_so_at_its_end() {
 }
 
 #[test]
-fn a_log_has_no_progress_and_no_control_codes_and_a_quiet_run_says_nothing() {
+fn a_log_has_no_progress_and_no_control_codes_and_a_quiet_run_prints_nothing() {
     let dir = Dir::new("log");
     let (load, _out) = Load::workload(&["sleep", "2", "60"], None);
     let (file, pid) = (dir.file("a.rec"), load.pid().to_string());
@@ -268,7 +271,7 @@ fn a_log_has_no_progress_and_no_control_codes_and_a_quiet_run_says_nothing() {
 }
 
 #[test]
-fn on_a_terminal_one_line_tells_how_far_it_is_and_ctrl_c_ends() {
+fn on_a_terminal_one_line_shows_the_progress_and_ctrl_c_ends() {
     let dir = Dir::new("terminal");
     let terminal = Terminal::new(120, 30);
     let (program, file) = (cgscope().get_program().display().to_string(), dir.file("a.rec"));
@@ -278,14 +281,14 @@ fn on_a_terminal_one_line_tells_how_far_it_is_and_ctrl_c_ends() {
     let mut texts = std::collections::BTreeSet::new();
     for _ in 0..20 {
         let screen = terminal.screen();
-        assert!(shows(&screen) <= 1, "it is one line:\n{screen}");
+        assert!(shows(&screen) <= 1, "the progress takes one line:\n{screen}");
         texts.extend(screen.lines().filter(|line| line.contains("/s)  losses")).map(str::to_owned));
         thread::sleep(Duration::from_millis(150));
     }
     assert!(texts.len() >= 2 && texts.len() <= 5, "once a second: {texts:?}");
     terminal.press("C-c");
     let screen = terminal.wait_for("left with ");
-    assert!(screen.contains("own cost: ") && shows(&screen) == 0, "the line is gone:\n{screen}");
+    assert!(screen.contains("own cost: ") && shows(&screen) == 0, "the progress line is erased:\n{screen}");
     assert!(screen.contains("left with 0") || screen.contains("left with 1"), "{screen}");
 }
 
@@ -301,7 +304,7 @@ fn a_command_has_the_terminal_for_itself() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_starts() {
+fn invalid_arguments_are_refused_before_the_measurement_starts() {
     let dir = Dir::new("nonsense");
     let (file, started) = (dir.file("a.rec"), dir.file("started"));
     for (args, said) in [
@@ -312,7 +315,7 @@ fn nonsense_is_refused_before_anything_starts() {
         (&["--trigger", "p99>10ms"], "--keep"),
         (&["--keep", "1m", "--trigger", "p99>10"], "'p99>10ms'"),
         (&["--keep", "1m", "--trigger", "latency>10ms"], "'throttled>20%'"),
-        (&["--keep", "1m", "--mode", "coarse", "--trigger", "p99>10ms"], "the coarse mode does not know"),
+        (&["--keep", "1m", "--mode", "coarse", "--trigger", "p99>10ms"], "the coarse mode does not measure"),
     ] {
         let output = run(&[&["record", "-o", &file], args, &["--", "touch", &started]].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

@@ -32,7 +32,7 @@ fn left_with(file: &str) -> String {
 /// Records for this many seconds in steps of 200 ms. After a third of the time, a loop runs into the quota of `cgroup`.
 fn record_throttled(file: &str, seconds: u64, cgroup: &Cgroup) {
     let args = ["record", "-o", file, "-i", "0.2", "-d", &seconds.to_string()];
-    let mut recorder = cgscope().args(args).stderr(Stdio::null()).spawn().expect("cgscope is executed");
+    let mut recorder = cgscope().args(args).stderr(Stdio::null()).spawn().expect("cgscope starts");
     thread::sleep(Duration::from_millis(seconds * 333));
     let load = Load::busy_loop(Some(cgroup));
     thread::sleep(Duration::from_millis(seconds * 333));
@@ -61,7 +61,7 @@ fn waiting(interval: &Value) -> String {
     )
 }
 
-/// Waits for an end before the whole file was read. The exit status is 0 or 1, because losses may or may not be known by then.
+/// Waits for an exit before the whole file was read. The exit status is 0 or 1, because losses may not be known yet.
 fn wait_for_end(terminal: &Terminal) {
     terminal.wait_until(
         |screen| ["0", "1"].iter().any(|exit| screen.contains(&format!("left with {exit}\n"))),
@@ -70,7 +70,7 @@ fn wait_for_end(terminal: &Terminal) {
 }
 
 #[test]
-fn keys_go_through_a_recording_and_to_its_findings() {
+fn keys_step_through_a_recording_and_its_findings() {
     let dir = Dir::new("replay");
     let file = dir.file("a.rec");
     let cgroup = Cgroup::new("replay");
@@ -125,7 +125,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
 }
 
 #[test]
-fn it_plays_in_the_time_it_was_recorded_in_and_pauses() {
+fn a_replay_takes_as_long_as_the_recording_and_pauses() {
     let dir = Dir::new("replay-plays");
     let file = dir.file("a.rec");
     record(&file, "0.2", "12");
@@ -157,7 +157,7 @@ fn it_plays_in_the_time_it_was_recorded_in_and_pauses() {
 }
 
 #[test]
-fn an_interval_has_the_figures_of_the_report() {
+fn a_replayed_interval_has_the_figures_of_the_report() {
     let dir = Dir::new("replay-figures");
     let file = dir.file("a.rec");
     let (_load, _out) = Load::workload(&["burn", "4", "30", "pin"], None);
@@ -186,11 +186,11 @@ fn an_interval_has_the_figures_of_the_report() {
         seen += count.parse::<u64>().expect("a number");
         terminal.press(key);
     }
-    assert!(seen > 100, "{seen} waits: the load was there");
+    assert!(seen > 100, "{seen} waits: the load hardly waited");
 }
 
 #[test]
-fn what_is_torn_or_has_no_end_is_replayed_and_said() {
+fn truncated_and_unfinished_recordings_are_replayed_and_reported_as_such() {
     let dir = Dir::new("replay-torn");
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");
@@ -211,7 +211,7 @@ fn what_is_torn_or_has_no_end_is_replayed_and_said() {
     terminal.cgscope(&format!("replay {growing} --paused"));
     terminal.wait_for("INCOMPLETE");
     terminal.press("End");
-    terminal.wait_for("the end: the recording has no end: cgscope was killed, or still records");
+    terminal.wait_for("the end: the recording has no end: cgscope was killed, or is still recording");
     terminal.press("q");
     terminal.wait_for("left with 1");
     recorder.end();
@@ -225,10 +225,10 @@ impl Recorder {
     fn start(file: &str) -> Self {
         let mut command = cgscope();
         let command = command.args(["record", "-o", file, "-i", "0.2"]).stderr(Stdio::null());
-        let recorder = Self(command.spawn().expect("cgscope is executed"));
+        let recorder = Self(command.spawn().expect("cgscope starts"));
         let end = Instant::now() + Duration::from_secs(15);
         while stdout(&run(&["report", "--json", file])).lines().count() < 3 {
-            assert!(Instant::now() < end, "nothing is recorded");
+            assert!(Instant::now() < end, "the file has no intervals");
             thread::sleep(Duration::from_millis(100));
         }
         recorder
@@ -247,7 +247,7 @@ impl Drop for Recorder {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_in_one_sentence() {
+fn files_that_cannot_be_replayed_are_refused_in_one_sentence() {
     let dir = Dir::new("replay-refused");
     let good = dir.file("good.rec");
     record(&good, "0.1", "0.4");
@@ -268,11 +268,11 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
         (dir.file("missing"), "No such file"),
         (dir.file("empty"), "is empty"),
         (dir.file("foreign"), "is not a cgscope recording"),
-        (dir.file("head"), "ends before its header does"),
-        (dir.file("single"), "holds 1 Sample, and an interval lies between two"),
-        (format!("{good} --at 5m"), "that is not in the recording"),
-        (format!("{good} --at soon"), "a time is one of day in UTC"),
-        (format!("{good} --speed 100"), "a speed is a number from 0.25 to 64"),
+        (dir.file("head"), "ends within its header"),
+        (dir.file("single"), "holds 1 sample, but an interval needs two"),
+        (format!("{good} --at 5m"), "this time is not in the recording"),
+        (format!("{good} --at soon"), "a time must be a time of day in UTC"),
+        (format!("{good} --speed 100"), "a speed must be a number from 0.25 to 64"),
     ] {
         terminal.cgscope(&format!("replay {args}"));
         let screen = terminal.wait_for("left with 2");
@@ -282,7 +282,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn signals_and_another_size_leave_the_terminal_sane() {
+fn signals_and_resizes_leave_the_terminal_usable() {
     let dir = Dir::new("replay-signals");
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");
@@ -306,7 +306,7 @@ fn signals_and_another_size_leave_the_terminal_sane() {
 }
 
 #[test]
-fn no_color_holds() {
+fn no_color_turns_off_all_colours() {
     let dir = Dir::new("replay-colour");
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");

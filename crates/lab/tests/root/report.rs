@@ -1,4 +1,4 @@
-//! The HTML report of a real load, as a browser shows it, compared with `report --json`.
+//! The HTML report of a real load in a browser, compared with `report --json`.
 
 use std::{collections::BTreeMap, fs};
 
@@ -45,7 +45,7 @@ impl Recorded {
         let page = self.dir.file("a.html");
         let output = run(&["report", &self.file, "--html", &page]);
         assert!(output.status.success(), "{}", stderr(&output));
-        assert_eq!(stdout(&output), "", "the result is the file");
+        assert_eq!(stdout(&output), "", "the result is in the file, not on standard output");
         format!("file://{page}")
     }
 
@@ -83,7 +83,7 @@ fn click_heading(browser: &mut Browser, table: &str, n: u32) {
 }
 
 #[test]
-fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
+fn a_page_of_a_real_load_has_the_figures_of_the_objects_and_requests_nothing() {
     let recorded = Recorded::new();
     let intervals = recorded.intervals();
     let page = recorded.page();
@@ -91,7 +91,7 @@ fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
     browser.set_screen(1_200, 900, "light");
     browser.open(&page);
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    assert_eq!(browser.requests(), std::slice::from_ref(&page), "nothing but the page itself");
+    assert_eq!(browser.requests(), std::slice::from_ref(&page), "only the page itself");
 
     let waited = browser.eval("Number(document.querySelector('#tiles dd').dataset.value)");
     assert_eq!(waited.as_u64(), Some(total(&intervals, "total_ns")));
@@ -126,7 +126,7 @@ fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
 
 #[test]
 #[ignore = "alone: looks for one thread of a name on the whole host"]
-fn its_tables_are_sorted_by_a_click_and_filtered_by_typing() {
+fn a_click_sorts_tables_of_the_report_and_typing_filters_them() {
     let recorded = Recorded::new();
     let page = recorded.page();
     let mut browser = Browser::start();
@@ -152,14 +152,14 @@ fn its_tables_are_sorted_by_a_click_and_filtered_by_typing() {
          filter.dispatchEvent(new Event('input')); })()",
     );
     let found = column(&mut browser, "threads", 1);
-    let [(name, _)] = found.as_slice() else { panic!("one thread is called so: {found:?}") };
+    let [(name, _)] = found.as_slice() else { panic!("expected one thread with this name: {found:?}") };
     assert!(name.contains(HOSTILE), "{name}");
     assert_eq!(browser.eval("document.querySelectorAll('i').length"), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]
-fn its_charts_are_drawn_in_light_and_dark_and_say_what_is_pointed_at() {
+fn charts_of_the_report_work_in_light_and_dark_and_describe_the_part_under_the_pointer() {
     let recorded = Recorded::new();
     let page = recorded.page();
     let mut browser = Browser::start();
@@ -169,7 +169,7 @@ fn its_charts_are_drawn_in_light_and_dark_and_say_what_is_pointed_at() {
         browser.open(&page);
         papers.push(browser.eval("getComputedStyle(document.body).backgroundColor"));
         let overflow = browser.eval("document.documentElement.scrollWidth - innerWidth");
-        assert_eq!(overflow, 0, "{scheme} {width}: nothing lies beside the page");
+        assert_eq!(overflow, 0, "{scheme} {width}: the page is not wider than the window");
         browser.eval("document.querySelector('#heat .plot').focus()");
         browser.eval(
             "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))",
@@ -187,7 +187,7 @@ fn its_charts_are_drawn_in_light_and_dark_and_say_what_is_pointed_at() {
 }
 
 #[test]
-fn a_page_replaces_a_former_one_and_nothing_else() {
+fn a_page_replaces_an_older_page_and_no_other_file() {
     let dir = Dir::new("replaced");
     let file = dir.file("a.rec");
     let output = run(&["record", "-o", &file, "-i", "0.1", "--", "sleep", "0.5"]);
@@ -205,6 +205,6 @@ fn a_page_replaces_a_former_one_and_nothing_else() {
     let refused = run(&["report", &file, "--html", &file]);
     assert_eq!(refused.status.code(), Some(2));
     let words = stderr(&refused);
-    assert!(words.contains("something else than a page") && words.lines().count() == 1, "{words}");
+    assert!(words.contains("something other than a report page") && words.lines().count() == 1, "{words}");
     assert_eq!(fs::read(&file).expect("a recording"), before);
 }

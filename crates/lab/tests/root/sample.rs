@@ -34,22 +34,22 @@ fn psn(options: &[&str]) -> Command {
 }
 
 fn walked(command: &mut Command) -> Value {
-    let output = command.output().expect("python3 is there");
+    let output = command.output().expect("python3 starts");
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("an object")
 }
 
 /// Returns the threads of a process: names by thread id.
 fn threads(pid: u32) -> BTreeMap<u32, String> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");
     let tids = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse().expect("a thread id"));
-    let comm = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).expect("it runs");
+    let comm = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).expect("a live process");
     tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
 }
 
 /// Returns the kernel's figures of a thread so far: time on a CPU and time waited for one, ns.
 fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("it runs");
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("a live process");
     let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
     (fields.next().expect("three"), fields.next().expect("three"))
 }
@@ -101,14 +101,16 @@ fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (V
     let mut command = cgscope();
     command.args(["sample", "-v", "--json", "-a", "-g", "comm,tid,state,syscall,wchan"]);
     command.args(["-p", &pid.to_string()]).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("cgscope is executed");
-    let mut said = BufReader::new(child.stderr.take().expect("it is ours"));
+    let mut child = command.spawn().expect("cgscope starts");
+    let mut said = BufReader::new(child.stderr.take().expect("a pipe to the child"));
     let mut line = String::new();
     said.read_line(&mut line).expect("standard error is readable");
-    assert!(line.contains("looking at the threads"), "{line}");
+    assert!(line.contains("sampling the threads"), "{line}");
     let (start, before, throttled_before) = (Instant::now(), figures(), throttled_ns());
     let mut object = String::new();
-    BufReader::new(child.stdout.take().expect("it is ours")).read_line(&mut object).expect("its output");
+    BufReader::new(child.stdout.take().expect("a pipe to the child"))
+        .read_line(&mut object)
+        .expect("its output");
     let (took, after, throttled_after) = (start.elapsed(), figures(), throttled_ns());
     assert_eq!(child.wait().expect("a child of ours").code(), Some(0));
     let threads = before.into_iter().map(|(tid, before)| (tid, (before, after[&tid]))).collect();
@@ -154,13 +156,13 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let blocked = AT_REST.iter().find(|(thread, ..)| thread == name).map_or("iowait", |rest| rest.1);
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
-        println!("{name} {tid}: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
+        println!("{name} {tid}: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
         // The standard error of 1,200 samples is 1.4 %, for a thread that spends half its time in each of two states.
         assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
         sum += agreement;
     }
     let of_all = sum / all.len() as f64;
-    println!("of all samples {of_all:.3} in the right state");
+    println!("share of all samples in the right state: {of_all:.3}");
     assert!(of_all >= 0.95, "{of_all}");
     let is_there = |name: &str| all.values().any(|thread| thread == name);
     assert!(
@@ -172,7 +174,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
 }
 
 #[test]
-fn what_is_blocked_is_told_with_its_system_call_and_its_place() {
+fn blocked_threads_have_their_system_call_and_wait_channel() {
     let (load, _dir) = blend("sample-places");
     let pid = load.pid().to_string();
     for mode in ["bpf", "coarse"] {
@@ -194,7 +196,7 @@ fn what_is_blocked_is_told_with_its_system_call_and_its_place() {
 }
 
 #[test]
-fn a_thread_out_of_quota_is_throttled_for_as_long_as_its_cgroup_says() {
+fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
     let limited = Cgroup::new("sample");
     limited.favour();
     limited.limit(30_000, 100_000);
@@ -213,13 +215,13 @@ fn a_thread_out_of_quota_is_throttled_for_as_long_as_its_cgroup_says() {
     let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
     let seen = parts_of(&object, tid);
     let agreement = agreement(&seen, &truth);
-    println!("throttled: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
+    println!("throttled: {agreement:.3} correct; samples {seen:?}, kernel {truth:?}");
     assert!(throttled > 0.4, "the load was not throttled: {truth:?}");
     assert!(agreement >= 0.95, "{agreement}: {seen:?}, but by the kernel's figures {truth:?}");
 }
 
 #[test]
-fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
+fn cpu_node_and_command_line_of_a_thread_are_reported_and_can_be_selected() {
     let cgroup = Cgroup::new("sample-columns.service");
     let other = Cgroup::new("sample-other");
     let (here, elsewhere) = (Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(1, Some(&other)));
@@ -229,7 +231,7 @@ fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
     for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
         let groups = object["groups"].as_array().expect("groups");
         let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-        // The thread never migrates, so it is one group, which is in each sample.
+        // The thread never migrates, so it forms one group that occurs in each sample.
         let [group] = group.as_slice() else { panic!("{object}") };
         assert_eq!(group["samples"], object["rounds"], "{group}");
         assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));
@@ -271,7 +273,7 @@ fn node_of(cpu: u32) -> u32 {
 /// both must agree.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_walk_of_proc_merges_what_is_told_apart_and_agrees_otherwise() {
+fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
     let (load, dir) = blend("sample-psn");
     let limited = Cgroup::new("sample-psn");
     limited.limit(30_000, 100_000);
@@ -280,9 +282,9 @@ fn a_walk_of_proc_merges_what_is_told_apart_and_agrees_otherwise() {
     fs::copy("/bin/sh", &burner).expect("a shell");
     let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
     let mut walk = psn(&["--seconds", "5", "--hz", "20", "wchan", "syscall"]);
-    let walk = walk.spawn().expect("python3 is there");
+    let walk = walk.spawn().expect("python3 starts");
     let ours = sample(&["-a", "-d", "5", "--hz", "20", "-g", "comm,state"]);
-    let walk = walk.wait_with_output().expect("it ends");
+    let walk = walk.wait_with_output().expect("a child of ours");
     let theirs: Value = serde_json::from_slice(&walk.stdout).expect("an object");
     let rounds = theirs["rounds"].as_f64().expect("a count");
     for (name, letters, states) in [
@@ -301,12 +303,12 @@ fn a_walk_of_proc_merges_what_is_told_apart_and_agrees_otherwise() {
         let ours: f64 = told.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
         let key = |letter: char| theirs["groups"][format!("{name}|{letter}")].as_f64().unwrap_or(0.0);
         let theirs: f64 = letters.chars().map(key).sum::<f64>() / rounds;
-        assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, and {theirs} by /proc");
+        assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, but {theirs} in /proc");
         let merged = if name == "quotaloop" { "throttled" } else { "runnable" };
         let is_told = told.iter().any(|group| group["state"] == merged);
         assert!(
             is_told || !["pair", "quotaloop"].contains(&name),
-            "R is one for psn, and more here: {told:?}"
+            "psn has one state R, and cgscope has several: {told:?}"
         );
     }
     drop(load);
@@ -336,7 +338,7 @@ fn the_coarse_mode_has_the_kernels_letters() {
 /// Both read every thread of the host, in all states, with wait channel and system call. The test compares CPU time, not elapsed
 /// time, because the machine can be busy.
 #[test]
-fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
+fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(patience(1_000));
     let ours = || {
@@ -349,7 +351,7 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
         assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
         object["cpu_s"].as_f64().expect("a time") * 1e3
     };
-    // Alternate, and take the minimum of each: other load only adds time, and adds relatively more to the shorter one.
+    // Alternate, and take the minimum of each: other load only adds time, and adds relatively more to the shorter time.
     let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
     let (ours_ms, theirs_ms) =
         pairs.iter().copied().reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).expect("some pairs");
@@ -360,7 +362,7 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
 }
 
 #[test]
-fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
+fn a_command_is_sampled_to_its_end_and_an_interrupt_prints_the_result() {
     let output = run(&[
         "sample",
         "--hz",
@@ -375,26 +377,27 @@ fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let is_running = |line: &str| line.contains("| sh ") && line.contains("| Running (on CPU)");
     assert!(stdout(&output).lines().any(is_running), "{}", stdout(&output));
-    let child = cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let child =
+        cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("the command starts");
     thread::sleep(patience(1_500));
     // SAFETY: our child, not reaped yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains("samples: "), "{}", stdout(&output));
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_target_that_goes_ends_it_as_incomplete() {
+fn a_target_that_exits_makes_the_result_incomplete() {
     let mut load = Load::busy_loop(None);
     let pid = load.pid().to_string();
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("it starts");
+    let child = command.spawn().expect("the command starts");
     thread::sleep(patience(1_500));
     load.kill();
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
     assert!(stdout(&output).contains("Running (on CPU)"), "{}", stdout(&output));

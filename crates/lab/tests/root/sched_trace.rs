@@ -30,7 +30,7 @@ impl SchedTrace {
         let name = format!("cgscope-test-{}", std::process::id());
         let mount = std::env::temp_dir().join(&name);
         fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
-        let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
+        let at = CString::new(mount.to_str().expect("a path of ours")).expect("a path without a zero byte");
         let kind = c"tracefs".as_ptr();
         // SAFETY: NUL-terminated strings, and no data.
         let mounted = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, ptr::null()) };
@@ -87,7 +87,7 @@ impl Drop for SchedTrace {
 }
 
 fn unmount(mount: &Path) {
-    let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
+    let at = CString::new(mount.to_str().expect("a path of ours")).expect("a path without a zero byte");
     // SAFETY: a NUL-terminated string.
     unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
 }
@@ -101,14 +101,14 @@ fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         let number = |field: &str| word(line, field).and_then(|word| word.parse::<u32>().ok());
         let now_ns = stamp_ns(line);
         if line.contains(" sched_wakeup: ") {
-            let tid = number("pid").expect("whom it wakes");
+            let tid = number("pid").expect("the woken thread");
             // A thread that is woken before it has switched out does not wait.
             if !running.contains(&tid) {
                 since.entry(tid).or_insert(now_ns);
             }
             continue;
         }
-        let [left, came] = ["prev_pid", "next_pid"].map(|field| number(field).expect("who is switched"));
+        let [left, came] = ["prev_pid", "next_pid"].map(|field| number(field).expect("the switched threads"));
         running.remove(&left);
         match word(line, "prev_state") {
             Some(state) if state.starts_with('R') => drop(since.insert(left, now_ns)),

@@ -16,16 +16,16 @@ fn top(terminal: &Terminal, args: &str) {
 }
 
 #[test]
-fn top_shows_who_waits_and_q_gives_the_terminal_back() {
+fn top_shows_waiting_tasks_and_q_restores_the_terminal() {
     let (_load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
     terminal.set("tree = false");
     top(&terminal, "");
     let screen = terminal.wait_for("tasks on average");
-    assert!(screen.contains("cost hook ") && screen.contains("collector "), "what it costs:\n{screen}");
+    assert!(screen.contains("cost hook ") && screen.contains("collector "), "the cost of cgscope:\n{screen}");
     terminal.wait_for("workload");
     let screen = terminal.screen();
-    assert!(screen.contains("usecs"), "the histogram of what is selected:\n{screen}");
+    assert!(screen.contains("usecs"), "the histogram of the selected row:\n{screen}");
     terminal.press("?");
     terminal.wait_for(HELP);
     terminal.press("?");
@@ -35,7 +35,7 @@ fn top_shows_who_waits_and_q_gives_the_terminal_back() {
 }
 
 #[test]
-fn the_histogram_of_the_selected_task_moves() {
+fn the_histogram_of_the_selected_task_is_updated() {
     let (load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
     terminal.set("span = \"start\"");
@@ -43,19 +43,19 @@ fn the_histogram_of_the_selected_task_moves() {
     let count = |screen: &str| -> u64 {
         let line = screen.lines().find_map(|line| line.split_once(", since the start"));
         // `workload [process 1234]  56 waits`
-        let words: Vec<&str> = line.expect("what is selected").0.split_whitespace().collect();
+        let words: Vec<&str> = line.expect("the selected row").0.split_whitespace().collect();
         words[words.len() - 2].parse().expect("a number")
     };
     let before = count(&terminal.wait_for("since the start"));
     let end = Instant::now() + Duration::from_secs(10);
     while count(&terminal.screen()) <= before {
-        assert!(Instant::now() < end, "the histogram stands still:\n{}", terminal.screen());
+        assert!(Instant::now() < end, "the histogram does not change:\n{}", terminal.screen());
         thread::sleep(Duration::from_millis(200));
     }
 }
 
 #[test]
-fn sigterm_and_ctrl_c_give_the_terminal_back() {
+fn sigterm_and_ctrl_c_restore_the_terminal() {
     for way in ["SIGTERM", "SIGHUP", "C-c"] {
         let terminal = Terminal::new(100, 30);
         top(&terminal, "");
@@ -74,7 +74,7 @@ fn sigterm_and_ctrl_c_give_the_terminal_back() {
 }
 
 #[test]
-fn a_target_that_exits_is_said_and_the_last_figures_stay() {
+fn the_exit_of_the_target_is_reported_and_the_last_figures_stay() {
     let (mut load, _out) = Load::workload(&["burn", "2", "60"], None);
     let terminal = Terminal::new(120, 30);
     top(&terminal, &format!("--pid {}", load.pid()));
@@ -101,7 +101,7 @@ fn sigterm_ends_the_screen_of_a_target_that_has_exited() {
 }
 
 #[test]
-fn a_terminal_that_is_too_small_says_so_and_recovers() {
+fn a_terminal_that_is_too_small_shows_a_message_and_recovers() {
     let terminal = Terminal::new(40, 8);
     top(&terminal, "");
     terminal.wait_for("enlarge it");
@@ -112,14 +112,14 @@ fn a_terminal_that_is_too_small_says_so_and_recovers() {
 }
 
 #[test]
-fn the_coarse_mode_says_so_and_shows_nothing_that_it_does_not_know() {
+fn the_screen_names_the_coarse_mode_and_leaves_out_unknown_figures() {
     let (_load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
     terminal.set("tree = false\nprocesses = false");
     top(&terminal, "--mode coarse --filter workload");
     terminal.wait_for("tasks on average");
     let screen = terminal.wait_for("workload");
-    for said in ["COARSE: as asked for", "there is no histogram"] {
+    for said in ["COARSE: as requested", "there is no histogram"] {
         assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
     }
     assert!(!screen.contains("  none waiting") && !screen.contains("behind "), "{screen}");
@@ -166,13 +166,13 @@ fn is_stopped(pid: i32) -> bool {
 fn wait_until_stopped(pid: i32) {
     let end = Instant::now() + Duration::from_secs(10);
     while !is_stopped(pid) {
-        assert!(Instant::now() < end, "it is not stopped");
+        assert!(Instant::now() < end, "the process is not stopped");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn a_screen_that_is_stopped_gives_the_terminal_back_and_fg_draws_all_of_it_again() {
+fn a_stopped_screen_restores_the_terminal_and_fg_redraws_all_of_it() {
     let terminal = Terminal::new(100, 30);
     let pid = job(&terminal);
     for way in ["C-z", "SIGTSTP"] {
@@ -200,7 +200,7 @@ fn a_screen_that_is_stopped_gives_the_terminal_back_and_fg_draws_all_of_it_again
 }
 
 #[test]
-fn bg_leaves_a_stopped_screen_stopped_and_the_terminal_alone() {
+fn bg_leaves_a_stopped_screen_stopped_and_does_not_change_the_terminal() {
     let terminal = Terminal::new(100, 30);
     let pid = job(&terminal);
     terminal.press("C-z");
@@ -221,7 +221,7 @@ fn bg_leaves_a_stopped_screen_stopped_and_the_terminal_alone() {
 }
 
 #[test]
-fn a_stopped_screen_that_is_told_to_end_ends_without_the_terminal() {
+fn a_stopped_screen_that_gets_sigterm_ends_without_using_the_terminal() {
     let terminal = Terminal::new(100, 30);
     let pid = job(&terminal);
     terminal.press("C-z");
@@ -230,7 +230,7 @@ fn a_stopped_screen_that_is_told_to_end_ends_without_the_terminal() {
     terminal.line("clear; kill %1; kill -CONT %1");
     let end = Instant::now() + Duration::from_secs(10);
     while state(pid).is_some_and(|state| state != 'Z') {
-        assert!(Instant::now() < end, "it does not end");
+        assert!(Instant::now() < end, "the process does not exit");
         thread::sleep(Duration::from_millis(20));
     }
     // A shell reports the end of its jobs before it prompts.
@@ -241,13 +241,13 @@ fn a_stopped_screen_that_is_told_to_end_ends_without_the_terminal() {
 }
 
 #[test]
-fn sigstop_and_fg_of_a_shell_that_resets_the_modes_take_the_terminal_again() {
+fn after_sigstop_fg_takes_the_terminal_even_if_the_shell_reset_its_modes() {
     let terminal = Terminal::new(100, 30);
     terminal.line("exec env PS1='$ ' bash --norc");
     let pid = job(&terminal);
     signal(pid, libc::SIGSTOP);
     wait_until_stopped(pid);
-    // After SIGSTOP, cgscope cannot restore the terminal: the shell does. The shell also receives what is typed.
+    // After SIGSTOP, cgscope cannot restore the terminal, so the shell restores it. The shell also receives typed characters.
     thread::sleep(Duration::from_millis(300));
     terminal.line("clear; fg; echo left with $?");
     terminal.wait_until(|screen| screen.starts_with("cgscope top"), "the screen");
@@ -261,7 +261,7 @@ fn sigstop_and_fg_of_a_shell_that_resets_the_modes_take_the_terminal_again() {
 
 #[test]
 #[ignore = "alone: five thousand threads"]
-fn ten_thousand_tasks_that_exit_at_once_leave_the_screen_alive_and_right() {
+fn if_ten_thousand_tasks_exit_at_once_the_screen_stays_correct() {
     let threads = crate::bench::scaled(10_000) as usize;
     let (mut load, _out) = Load::workload(&["sleep", &threads.to_string(), "60"], None);
     let terminal = Terminal::new(160, 40);
@@ -272,8 +272,10 @@ fn ten_thousand_tasks_that_exit_at_once_leave_the_screen_alive_and_right() {
     };
     terminal.wait_until(|screen| shown(screen).is_some_and(|count| count >= threads), "all of them");
     load.kill();
-    let screen = terminal
-        .wait_until(|screen| shown(screen).is_some_and(|count| count < threads / 2), "the others alone");
+    let screen = terminal.wait_until(
+        |screen| shown(screen).is_some_and(|count| count < threads / 2),
+        "only the other threads",
+    );
     let living = std::fs::read_dir("/proc").expect("/proc").count();
     assert!(shown(&screen).is_some_and(|count| count < living + threads / 2), "{screen}");
     terminal.press("?");

@@ -62,7 +62,7 @@ fn press(app: &mut App, key: &str) {
 
 /// Returns the CPU time of a process, all threads, in clock ticks.
 fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
     let after_name = stat.rsplit_once(") ").expect("its name").1;
     let fields: Vec<&str> = after_name.split(' ').collect();
     // Fields 14 and 15 of proc_pid_stat(5): `fields` begins with field 3.
@@ -87,7 +87,7 @@ fn top_over_five_thousand_threads_costs_at_most_3_percent_of_a_core_and_50_mib()
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     let mut pty = Pty::start_in(&["top", "-d", "1"], [120, 40], true, &[]);
     pty.wait_for("average");
-    // One-time work is done after these seconds.
+    // Wait for the end of work that is done only once.
     cpu_percent(&mut pty, Duration::from_secs(3));
     let mut best = f64::MAX;
     // Other load shares this machine: if the first figure is too high, take the lower of two.
@@ -109,7 +109,7 @@ mod long {
     use super::*;
 
     #[test]
-    #[ignore = "long: needs tests that are built as the binary is"]
+    #[ignore = "long: needs tests that are optimised like the binary"]
     fn a_frame_of_ten_thousand_tasks_takes_less_than_8_ms_in_every_view() {
         let (earlier, later) = (host(TASKS, CGROUPS, 20), host(TASKS, CGROUPS, 21));
         let interval = Arc::new(Interval::between(&earlier, &later));
@@ -143,7 +143,7 @@ mod long {
     }
 
     #[test]
-    #[ignore = "long: needs tests that are built as the binary is"]
+    #[ignore = "long: needs tests that are optimised like the binary"]
     fn an_interval_of_ten_thousand_tasks_takes_less_than_20_ms() {
         let (earlier, later) = (host(TASKS, CGROUPS, 20), host(TASKS, CGROUPS, 21));
         let mut slow = Vec::new();

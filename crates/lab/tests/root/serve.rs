@@ -1,4 +1,4 @@
-//! The daemon, used as its viewers use it.
+//! Tests of the daemon through its clients.
 
 mod access;
 mod container;
@@ -98,11 +98,11 @@ impl Daemon {
 
     /// The URL of its metrics: `http://127.0.0.1:PORT/metrics`.
     pub(crate) fn metrics(&self) -> &str {
-        self.metrics.as_deref().expect("it exports")
+        self.metrics.as_deref().expect("a daemon with metrics")
     }
 
     pub(crate) fn process(&mut self) -> &mut Background {
-        self.process.as_mut().expect("it runs")
+        self.process.as_mut().expect("a running daemon")
     }
 
     pub(crate) fn pid(&mut self) -> u32 {
@@ -111,12 +111,12 @@ impl Daemon {
 
     /// Kills the daemon.
     pub(crate) fn kill(&mut self) {
-        self.process.take().expect("it runs").kill();
+        self.process.take().expect("a running daemon").kill();
     }
 
     /// Sends SIGTERM; returns the exit code and what the daemon printed.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
-        let process = self.process.take().expect("it runs");
+        let process = self.process.take().expect("a running daemon");
         process.signal(libc::SIGTERM);
         process.wait()
     }
@@ -127,7 +127,7 @@ impl Daemon {
         let (before, after) = args.split_at(at_end);
         let mut command = cgscope();
         command.args(before).args(["--connect", &self.socket()]).args(after);
-        as_user(&mut command, uid, groups).output().expect("cgscope is executed")
+        as_user(&mut command, uid, groups).output().expect("cgscope starts")
     }
 }
 

@@ -62,7 +62,7 @@ fn uids(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_task_is_a_users_if_all_its_ids_are_theirs() {
+fn a_task_is_owned_by_a_user_if_all_its_ids_are_those_of_the_user() {
     let cases = [
         ("61001, 61001, 61001", [ALICE; 3], Some(ALICE)),
         ("61001, 0, 0", [ALICE, 0, 0], None),
@@ -82,7 +82,7 @@ fn a_task_is_a_users_if_all_its_ids_are_theirs() {
     let me = std::process::id();
     assert_eq!(access[&me].owner, Some(0));
     drop(collector);
-    // A collector without the option reports no owners.
+    // A collector without the option `shared` reports no owners.
     let mut alone = crate::bench::follow(&[me]);
     alone.sample().expect("a sample");
     assert!(alone.access().is_empty());
@@ -114,7 +114,7 @@ impl Parent {
     /// Requests the next grandchild, and takes a reading `later` after the request. Repeats the reading until it finds the
     /// grandchild, and returns the grandchild's id.
     fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
-        self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
+        self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("the receiver reads");
         let word = Instant::now();
         while word.elapsed() < later {
             std::hint::spin_loop();
@@ -127,7 +127,7 @@ impl Parent {
             born.is_some()
         });
         self.orphans.extend(born);
-        born.expect("it was found")
+        born.expect("the grandchild was found")
     }
 }
 
@@ -143,7 +143,7 @@ impl Drop for Parent {
 }
 
 #[test]
-fn processes_are_followed_with_what_they_start_for_each_viewer_by_itself() {
+fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     let mut collector = shared();
     let [one, other] = std::array::from_fn(|n| Follower::all().nth(n * 30).expect("many"));
     let mut parent = Parent::start();

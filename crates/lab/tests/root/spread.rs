@@ -27,7 +27,7 @@ impl Spread {
     fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
-        // Constructed before the first cgroup is made, so that drop removes all of them if one fails.
+        // Construct this before the first cgroup is made, so that drop removes all cgroups if one cannot be made.
         let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
         for i in 0..cgroups {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");

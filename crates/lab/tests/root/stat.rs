@@ -16,7 +16,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Creates a cgroup with a quota of half a CPU and priority over other load: only its quota holds it back.
+/// Creates a cgroup with a quota of half a CPU and priority over other load: only its quota limits its CPU time.
 pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     let cgroup = Cgroup::new(name);
     cgroup.favour();
@@ -24,7 +24,7 @@ pub(crate) fn half_a_cpu(name: &str) -> Cgroup {
     cgroup
 }
 
-/// Columns that both have for processes and threads, with the tolerance: percent of a CPU, or switches per second.
+/// Columns of processes and threads that cgscope and pidstat share, with the tolerance: percent of a CPU, or switches per second.
 const SHARED: [(&str, f64); 7] = [
     ("%usr", 1.0),
     ("%system", 1.0),
@@ -45,7 +45,7 @@ fn seconds() -> String {
 /// A table line: cells by heading.
 pub(crate) type Line = BTreeMap<String, String>;
 
-/// Parses the lines of all tables in a text, with the headings above each. Lines with the same ids and time are merged.
+/// Parses the lines of all tables in a text, with the headings above each table. Merges lines with the same ids and time.
 pub(crate) fn lines(text: &str) -> Vec<Line> {
     let mut heading: Vec<&str> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
@@ -102,8 +102,8 @@ impl Measuring {
     pub(crate) fn start(args: &[&str]) -> Self {
         let mut command = cgscope();
         command.args(["stat", "-v"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut stat = command.spawn().expect("cgscope is executed");
-        let mut said = BufReader::new(stat.stderr.take().expect("it is ours"));
+        let mut stat = command.spawn().expect("cgscope starts");
+        let mut said = BufReader::new(stat.stderr.take().expect("a pipe to the child"));
         let mut line = String::new();
         said.read_line(&mut line).expect("standard error is readable");
         assert!(line.contains(" after "), "{line}");
@@ -113,7 +113,7 @@ impl Measuring {
     /// Waits until `stat` exits, and returns its output.
     pub(crate) fn end(mut self) -> String {
         let (mut text, mut said) = (String::new(), String::new());
-        self.stat.stdout.take().expect("it is ours").read_to_string(&mut text).expect("its output");
+        self.stat.stdout.take().expect("a pipe to the child").read_to_string(&mut text).expect("its output");
         self.said.read_to_string(&mut said).expect("standard error is readable");
         assert_eq!(self.stat.wait().expect("a child of ours").code(), Some(0), "{said}");
         text
@@ -214,7 +214,7 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
 /// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn side_by_side_with_pidstat_all_that_both_have_is_the_same() {
+fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
     let half = half_a_cpu("stat-half");
     // The more CPU a loop gets, the more its real use and the kernel's figure differ.
     let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
@@ -247,7 +247,7 @@ fn side_by_side_with_pidstat_all_that_both_have_is_the_same() {
 }
 
 #[test]
-fn a_cgroup_has_its_quota_and_who_holds_it_back() {
+fn a_cgroup_has_its_quota_and_the_causes_of_its_waits() {
     let outer = half_a_cpu("stat-outer");
     let inner = outer.child("inner");
     let _load = Load::busy_loop(Some(&inner));
@@ -305,14 +305,14 @@ fn objects_and_text_agree() {
 }
 
 #[test]
-fn it_ends_with_averages_at_ctrl_c_and_when_nobody_reads() {
+fn stat_ends_with_averages_at_ctrl_c_and_when_its_output_is_closed() {
     let mut stat = cgscope()
         .args(["stat", "0.2"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
-    let mut out = BufReader::new(stat.stdout.take().expect("it is ours"));
+        .expect("cgscope starts");
+    let mut out = BufReader::new(stat.stdout.take().expect("a pipe to the child"));
     let mut text = String::new();
     while text.matches("%CPU").count() < 3 {
         assert!(out.read_line(&mut text).expect("its output") != 0, "{text}");
@@ -331,7 +331,7 @@ fn it_ends_with_averages_at_ctrl_c_and_when_nobody_reads() {
 }
 
 #[test]
-fn nonsense_is_refused_in_a_sentence() {
+fn invalid_arguments_are_refused_in_one_sentence() {
     for (args, words) in [
         (&["1", "1", "--pid", "4194303"][..], &["no process 4194303"][..]),
         (&["1", "1", "--tid", "4194303"], &["no thread 4194303"]),

@@ -40,7 +40,7 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_busy_loop_is_quota_bound_with_a_quota_and_else_needs_the_cpu() {
+fn a_busy_loop_is_quota_bound_with_a_quota_and_otherwise_cpu_bound() {
     let half = half_a_cpu("classes-half");
     let (limited, free) = (Load::busy_loop(Some(&half)), Load::busy_loop(None));
     thread::sleep(Duration::from_millis(500));
@@ -84,7 +84,7 @@ fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_command_is_told_which_cgroup_it_was_queued_behind() {
+fn the_summary_names_the_cgroup_that_a_command_was_queued_behind() {
     let cgroup = Cgroup::new("classes-before");
     let load = Load::pinned_loop(0, Some(&cgroup));
     thread::sleep(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! `cgscope stat -- CMD`: the summary, and what it lacks if the host refuses a feature.
+//! `cgscope stat -- CMD`: the summary, and its missing parts if the host refuses a feature.
 
 use std::{
     fs,
@@ -95,7 +95,7 @@ impl Running {
                 Ok(())
             })
         };
-        let mut child = command.spawn().expect("cgscope is executed");
+        let mut child = command.spawn().expect("cgscope starts");
         let out = BufReader::new(child.stdout.take().expect("its output is ours"));
         let mut running = Self { child, out };
         assert_eq!(running.line(), "ready");
@@ -125,7 +125,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn who_else_is_under_the_quota_is_named_and_the_commands_share_told() {
+fn other_cgroups_under_the_quota_and_the_share_of_the_command_are_reported() {
     let cgroup = Cgroup::new("shared");
     cgroup.limit(50_000, 100_000);
     cgroup.favour();
@@ -143,7 +143,7 @@ fn who_else_is_under_the_quota_is_named_and_the_commands_share_told() {
 }
 
 #[test]
-fn the_time_of_one_thread_sums_to_the_clock() {
+fn the_times_of_one_thread_sum_to_the_elapsed_time() {
     let (summary, _) = stat(&format!("{BUSY} busy 300000; exec sleep 0.3"));
     let (wall, whole) = (ns(&summary, "/wall_ns"), ns(&summary, "/threads_time/total_ns"));
     assert!(whole.abs_diff(wall) <= wall / 50 + 10 * MS, "{whole} of {wall} ns: {summary}");
@@ -158,18 +158,18 @@ fn the_time_of_one_thread_sums_to_the_clock() {
 }
 
 #[test]
-fn without_bpf_it_still_runs_and_says_so() {
+fn without_bpf_the_command_runs_and_the_summary_says_so() {
     let output = run(&["stat", "--mode", "coarse", "--", "sh", "-c", "echo out; exit 4"]);
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(stdout(&output), "out\n");
     let said = stderr(&output);
-    assert!(said.contains("Coarse: /proc tells the sum of waits") && said.contains("not known"), "{said}");
-    assert!(!said.contains("outlived"), "it has ended itself: {said}");
+    assert!(said.contains("Coarse: /proc reports the sum of waits") && said.contains("not known"), "{said}");
+    assert!(!said.contains("outlived"), "the command itself has ended: {said}");
 }
 
 #[test]
 #[ignore = "alone: may move all tests to another cgroup"]
-fn without_privilege_it_runs_coarsely_and_without_a_cgroup_and_says_both() {
+fn without_privileges_the_command_runs_coarsely_without_a_cgroup_and_the_summary_says_both() {
     let _home = Home::new();
     let (_dir, path) = for_everyone();
     let output = Command::new(&path)
@@ -177,17 +177,21 @@ fn without_privilege_it_runs_coarsely_and_without_a_cgroup_and_says_both() {
         .uid(65_534)
         .gid(65_534)
         .output();
-    let output = output.expect("it runs");
+    let output = output.expect("cgscope starts");
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(4), "65534\n"), "{}", stderr(&output));
     let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["going on coarse", "No cgroup can be made in", "run it as root", "It ended with exit code 4"]
-    {
+    for part in [
+        "continuing in the coarse mode",
+        "create a cgroup in",
+        "run cgscope as root",
+        "It ended with exit code 4",
+    ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_run() {
+fn impossible_options_are_refused_before_the_command_runs() {
     let dir = Dir::new("refused");
     let (letter, ran) = (dir.file("letter"), dir.file("ran"));
     fs::write(&letter, "dear all").expect("a file of ours");
@@ -200,12 +204,12 @@ fn what_cannot_be_is_said_before_anything_is_run() {
         assert_eq!(stderr(&output).lines().count(), 1, "{args:?}: {}", stderr(&output));
         assert!(!Path::new(&ran).exists(), "{args:?}");
     }
-    assert_eq!(fs::read_to_string(&letter).expect("it is there"), "dear all");
+    assert_eq!(fs::read_to_string(&letter).expect("the file still exists"), "dear all");
 }
 
 /// If the disk is full, the summary is not lost.
 #[test]
-fn what_no_file_takes_is_told_on_standard_error() {
+fn results_that_cannot_be_written_to_a_file_go_to_standard_error() {
     let words = |output: &Output| stderr(output).split_whitespace().collect::<Vec<_>>().join(" ");
     let run_full = |args: &[&str]| {
         let output = run(&[&["stat"], args, &["--", "sh", "-c", "sleep 0.1; exit 3"]].concat());
@@ -218,7 +222,7 @@ fn what_no_file_takes_is_told_on_standard_error() {
     let said = run_full(&["--json", "-o", "/dev/full"]);
     assert!(said.contains(r#"so here it is: {"schema":"cgscope.stat/1""#), "{said}");
     let said = run_full(&["--offcpu=/dev/full"]);
-    assert!(said.contains(&format!("the stacks {full}, so only the largest are told")), "{said}");
+    assert!(said.contains(&format!("the stacks {full}, so only the largest are printed")), "{said}");
     assert!(said.contains("nanosleep") && said.contains("It ended with exit code 3"), "{said}");
 
     let output = run(&["stat", "--offcpu=/dev/full", "1", "1"]);

@@ -15,8 +15,8 @@ use crate::{
     stat_command::{BUSY, MS, Running, is_alive, kill, leftovers, ns, stat, unified, wait_until},
 };
 
-/// Moves the test into another cgroup if its own enables controllers for children, as a root cgroup with processes can: commands
-/// would get no own cgroup there. Moves back on drop.
+/// Moves the test into another cgroup if its own one enables controllers for children, as only a root cgroup with processes can.
+/// Commands would get no cgroup of their own there. Moves the test back on drop.
 pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
@@ -69,7 +69,7 @@ fn children_and_grandchildren_are_counted() {
 
 #[test]
 #[ignore = "alone: may move all tests to another cgroup"]
-fn what_outlives_the_command_is_counted_named_and_left_in_peace() {
+fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
     let _home = Home::new();
     let script = format!(
         "(setsid sh -c '{BUSY} busy 300000; echo > $DONE; exec sleep 30' > /dev/null 2>&1 &); while ! [ -e $DONE ]; do sleep 0.05; done; sleep 0.1"
@@ -98,7 +98,7 @@ fn what_outlives_the_command_is_counted_named_and_left_in_peace() {
 
 #[test]
 #[ignore = "alone: may move all tests to another cgroup"]
-fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
+fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
     let _home = Home::new();
     let mut running = Running::start("echo ready; echo $$; exec sleep 60");
     let pid: u64 = running.line().parse().expect("a pid");
@@ -106,18 +106,18 @@ fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
     assert_eq!(left.len(), 1);
     running.child.kill().expect("a child of ours");
     running.child.wait().expect("a child of ours");
-    assert!(is_alive(pid), "the command goes on");
+    assert!(is_alive(pid), "the command still runs");
     run(&["stat", "--", "true"]);
-    assert!(left[0].exists(), "it is not empty");
+    assert!(left[0].exists(), "the cgroup is not empty, so it still exists");
     kill(pid, libc::SIGKILL);
-    wait_until("it ends", || !is_alive(pid));
+    wait_until("the command exits", || !is_alive(pid));
     run(&["stat", "--", "true"]);
     assert!(!left[0].exists());
 }
 
 #[test]
 #[ignore = "alone: may move all tests to another cgroup"]
-fn without_a_cgroup_of_its_own_it_is_followed_by_its_forks_and_that_is_said() {
+fn without_its_own_cgroup_a_command_is_followed_by_its_forks_and_the_summary_says_so() {
     let _home = Home::new();
     // The cgroup hierarchy is read-only, in its own mount namespace: as on hosts with a read-only /sys.
     let dir = Dir::new("readonly");
@@ -137,7 +137,7 @@ fn without_a_cgroup_of_its_own_it_is_followed_by_its_forks_and_that_is_said() {
     assert_eq!((&summary["own_cgroup"], &summary["cpu"]["of"]), (&Value::Null, &Value::from("waited_for")));
     let remark = summary["remarks"][0].as_str().expect("a remark");
     assert!(
-        remark.contains("Read-only file system") && remark.contains("followed by their forks alone"),
+        remark.contains("Read-only file system") && remark.contains("found only by their forks"),
         "{remark}"
     );
     assert!(ns(&summary, "/threads_time/on_cpu_ns") > 50 * MS, "{summary}");

@@ -1,4 +1,4 @@
-//! A command under `cgscope stat` behaves as without it: exit code, streams, signals, terminal.
+//! A command behaves the same with and without `cgscope stat`: exit code, streams, signals, terminal.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use crate::{
 };
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn cgscope_returns_the_exit_code_of_the_command() {
     for (command, code, said) in [
-        (&["true"][..], 0, "It ended well (exit code 0)"),
+        (&["true"][..], 0, "It succeeded (exit code 0)"),
         (&["sh", "-c", "exit 3"], 3, "It ended with exit code 3"),
         (&["sh", "-c", "exit 255"], 255, "exit code 255"),
         (&["sh", "-c", "kill -TERM $$"], 143, "It was killed by signal 15 (exit code 143)"),
@@ -30,8 +30,12 @@ fn the_exit_code_is_the_commands() {
     ] {
         let mut args = vec!["stat", "--"];
         args.extend(command);
-        let child =
-            cgscope().args(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let child = cgscope()
+            .args(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
         let pid = child.id();
         let output = child.wait_with_output().expect("a child of ours");
         assert_eq!(output.status.code(), Some(code), "{command:?}: {}", stderr(&output));
@@ -42,7 +46,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn what_goes_through_the_command_is_not_touched() {
+fn input_and_output_of_the_command_are_not_changed() {
     let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let mut child = cgscope()
         .args(["stat", "--", "sh", "-c", "echo mine >&2; exec cat"])
@@ -50,19 +54,19 @@ fn what_goes_through_the_command_is_not_touched() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it runs");
+        .expect("cgscope starts");
     let mut stdin = child.stdin.take().expect("its input is ours");
     let sent = bytes.clone();
-    let writer = thread::spawn(move || stdin.write_all(&sent).expect("it reads all"));
+    let writer = thread::spawn(move || stdin.write_all(&sent).expect("the command reads all input"));
     let output = child.wait_with_output().expect("a child of ours");
     writer.join().expect("all was written");
-    assert!(output.stdout == bytes, "{} of {} bytes came", output.stdout.len(), bytes.len());
+    assert!(output.stdout == bytes, "received {} of {} bytes", output.stdout.len(), bytes.len());
     let said = stderr(&output);
     assert!(said.starts_with("mine\n") && said.contains("\ncgscope stat: sh -c"), "{said}");
 }
 
 #[test]
-fn signals_are_to_the_command_as_they_are_without_us() {
+fn the_command_has_the_same_signal_settings_as_without_cgscope() {
     let status = ["-E", "^(SigBlk|SigIgn|SigCgt|ShdPnd|SigPnd)", "/proc/self/status"];
     let plain = Command::new("grep").args(status).output().expect("grep runs");
     let mut args = vec!["stat", "--", "grep"];
@@ -95,7 +99,7 @@ fn signals(status: &str) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn what_is_sent_to_cgscope_alone_is_passed_on() {
+fn signals_sent_only_to_cgscope_are_passed_on_to_the_command() {
     let script = "for s in HUP INT QUIT TERM USR1 USR2; do trap \"echo $s\" $s; done; echo ready; \
                   while ! [ -e $STOP ]; do sleep 0.02; done; exit 7";
     let dir = Dir::new("signals");
@@ -127,7 +131,7 @@ fn what_is_sent_to_cgscope_alone_is_passed_on() {
 }
 
 #[test]
-fn a_key_that_interrupts_reaches_the_command_once_and_the_summary_still_comes() {
+fn a_key_that_interrupts_reaches_the_command_once_and_the_summary_is_still_printed() {
     for (key, name) in [("\x03", "INT"), ("\x1c", "QUIT")] {
         let script = format!(
             "trap 'n=$((n+1)); echo got $n' {name}; echo rea''dy; i=0; while [ $i -lt 20 ] || [ -z \"$n\" ]; do sleep 0.05; \
@@ -150,7 +154,7 @@ fn a_key_that_interrupts_reaches_the_command_once_and_the_summary_still_comes() 
 }
 
 #[test]
-fn the_terminal_is_the_commands_and_the_job_is_stopped_and_continued_as_one() {
+fn the_terminal_belongs_to_the_command_and_the_job_stops_and_continues_as_one() {
     let terminal = Terminal::new(110, 50);
     let program = cgscope();
     let program = program.get_program().to_string_lossy();
@@ -165,7 +169,7 @@ fn the_terminal_is_the_commands_and_the_job_is_stopped_and_continued_as_one() {
     let job = terminal_job(shell.trim());
     assert!(job.len() >= 2 && job.iter().all(|(_, state)| *state == 'T'), "{job:?}");
     terminal.line("fg");
-    wait_until("it goes on", || terminal_job(shell.trim()).iter().all(|(_, state)| *state != 'T'));
+    wait_until("the continued job", || terminal_job(shell.trim()).iter().all(|(_, state)| *state != 'T'));
     terminal.line("gold");
     terminal.wait_for("it is gold");
     terminal.wait_for("It ended with exit code 9");

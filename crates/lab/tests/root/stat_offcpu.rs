@@ -44,7 +44,7 @@ fn assert_near(ours: u64, expected: u64) {
 }
 
 #[test]
-fn a_flame_graph_has_the_functions_where_the_load_sleeps() {
+fn the_flame_graph_has_the_functions_in_which_the_load_sleeps() {
     let (_load, pids) = pool();
     let dir = Dir::new("offcpu-svg");
     let file = dir.file("blocked.svg");
@@ -54,7 +54,7 @@ fn a_flame_graph_has_the_functions_where_the_load_sleeps() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         assert!(stderr(&output).contains("written"), "{}", stderr(&output));
     }
-    let svg = fs::read_to_string(&file).expect("it was written");
+    let svg = fs::read_to_string(&file).expect("the flame graph");
     assert!(svg.starts_with("<?xml ") && svg.trim_end().ends_with("</svg>"), "{svg}");
     for frame in ["hrtimer_nanosleep", "unix_stream_read_generic", "[timer, sleeping]", "[network, sleeping]"]
     {
@@ -63,7 +63,7 @@ fn a_flame_graph_has_the_functions_where_the_load_sleeps() {
 }
 
 #[test]
-fn folded_stacks_sum_to_the_time_blocked() {
+fn folded_stacks_sum_to_the_blocked_time() {
     let (_load, pids) = pool();
     let dir = Dir::new("offcpu-folded");
     let file = dir.file("blocked.folded");
@@ -81,7 +81,7 @@ fn folded_stacks_sum_to_the_time_blocked() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn the_stacks_of_a_command_sum_to_what_its_summary_says() {
+fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     let dir = Dir::new("offcpu-command");
     let (file, summary) = (dir.file("blocked.folded"), dir.file("summary"));
     let offcpu = format!("--offcpu={file}");
@@ -92,13 +92,13 @@ fn the_stacks_of_a_command_sum_to_what_its_summary_says() {
     let lines = folded(&file);
     assert_near(sum(&lines), all(&summary["threads_time"]["blocked"]));
     let slept = lines.iter().find(|(stack, _)| stack.starts_with("sleep;[timer, sleeping];"));
-    let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("nobody slept: {lines:?}"));
+    let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("no stack of a sleep: {lines:?}"));
     assert!(stack.contains("nanosleep"), "{stack}");
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
 }
 
 #[test]
-fn a_file_of_somebody_else_stays() {
+fn a_file_with_other_content_is_not_overwritten() {
     let dir = Dir::new("offcpu-foreign");
     let ran = dir.file("ran");
     for name in ["letter.svg", "letter.folded"] {
@@ -107,8 +107,8 @@ fn a_file_of_somebody_else_stays() {
         let offcpu = format!("--offcpu={file}");
         for rest in [&["1", "1"][..], &["--", "touch", &ran]] {
             let output = run(&[&["stat", &offcpu], rest].concat());
-            assert_one_sentence(&output, &[name, "something else than stacks of cgscope", "another file"]);
-            assert_eq!(fs::read_to_string(&file).expect("it is there"), "dear all\n");
+            assert_one_sentence(&output, &[name, "something other than stacks of cgscope", "another file"]);
+            assert_eq!(fs::read_to_string(&file).expect("the file still exists"), "dear all\n");
         }
     }
     assert!(fs::metadata(&ran).is_err(), "the command was run");

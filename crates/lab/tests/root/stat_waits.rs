@@ -15,8 +15,8 @@ const SECONDS: &str = "4";
 /// Tolerance for clocks. The scheduler reads its clock some time before each event is written, at both ends of a wait. A virtual
 /// CPU can be paused in between, and the trace prints only µs.
 const CLOCKS_NS: f64 = 100_000.0;
-/// Number of waits per thread that can end while the threads are read. They are read one after another, and the reader also waits
-/// for a CPU.
+/// Number of waits per thread that can end while the threads are read. The reader reads one thread after another, and also waits
+/// for a CPU itself.
 const AT_THE_END: usize = 1;
 /// Maximum time to read all threads.
 const READING_NS: u64 = 100_000_000;
@@ -93,7 +93,7 @@ impl Events<'_> {
 /// same figures as the objects.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn p99_is_that_of_the_kernels_own_events() {
+fn p99_equals_that_of_the_kernels_own_events() {
     let half = half_a_cpu("stat-p99");
     let crowd = Cgroup::new("stat-p99-crowd");
     // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
@@ -168,7 +168,7 @@ fn cpu_of(tid: u32) -> u32 {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_node_is_that_of_the_cpu_as_the_kernel_maps_them() {
+fn the_node_column_has_the_node_of_the_last_cpu() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();
     // One load on each CPU, so that each node has one.

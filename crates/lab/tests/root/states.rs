@@ -49,10 +49,15 @@ fn trace(pid: u32) {
 }
 
 fn state(sample: &Sample, pid: u32) -> Option<TaskState> {
-    sample.tasks.iter().find(|task| task.tid == pid).unwrap_or_else(|| panic!("{pid} is not there")).state
+    sample
+        .tasks
+        .iter()
+        .find(|task| task.tid == pid)
+        .unwrap_or_else(|| panic!("the sample has no process {pid}"))
+        .state
 }
 
-/// One process in each state that a program can cause, with the letter that it must have.
+/// One process in each state that a program can cause, with the expected state letter.
 struct Scene {
     loads: Vec<(Load, char)>,
 }
@@ -104,18 +109,18 @@ fn assert_follows(follow: fn(&[u32]) -> Collector) {
 }
 
 #[test]
-fn running_sleeping_waiting_for_a_vfork_stopped_and_traced_are_told_apart() {
+fn running_sleeping_vfork_waiting_stopped_and_traced_tasks_have_different_states() {
     assert_follows(follow);
 }
 
 #[test]
-fn the_coarse_mode_tells_them_apart_too() {
+fn the_coarse_mode_has_the_same_states() {
     assert_follows(follow_coarsely);
 }
 
-/// Compares all tasks that do not run during the reading, including kernel threads.
+/// Compares the state of each task that does not run during the reading, kernel threads included, with the kernel's letter.
 #[test]
-fn the_state_of_every_task_that_rests_is_the_kernels_letter() {
+fn the_state_of_every_task_that_does_not_run_is_the_kernels_letter() {
     let mut collector = follow(&[]);
     // The first reading provides the list of threads.
     let threads: Vec<_> =
@@ -134,9 +139,14 @@ fn the_state_of_every_task_that_rests_is_the_kernels_letter() {
         compared.push(letter);
     }
     for letter in ['S', 'I'] {
-        assert!(compared.contains(letter), "nobody was in {letter}: {compared}");
+        assert!(compared.contains(letter), "no task was in state {letter}: {compared}");
     }
-    assert!(compared.len() * 2 > threads.len(), "{} of {} rested", compared.len(), threads.len());
+    assert!(
+        compared.len() * 2 > threads.len(),
+        "only {} of {} threads did not run",
+        compared.len(),
+        threads.len()
+    );
 }
 
 /// A throttled task is runnable: the quota, not the task itself, keeps it off the CPU.
@@ -169,7 +179,7 @@ fn a_recording_keeps_what_tasks_did() {
     for interval in &intervals {
         for (load, letter) in &scene.loads {
             let tasks = interval["tasks"].as_array().expect("tasks");
-            let task = tasks.iter().find(|task| task["tid"] == load.pid()).expect("it is there");
+            let task = tasks.iter().find(|task| task["tid"] == load.pid()).expect("the task of the load");
             assert_eq!(task["state"], letter.to_string());
         }
     }

@@ -27,7 +27,7 @@ impl Terminal {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("cgscope-test-{}-{number}", std::process::id());
         let terminal = Self { socket, home: Dir::new("terminal") };
-        // Its own directory for settings, in which the shell also starts. So no user's settings are read or written.
+        // Use a separate directory for settings, in which the shell also starts. So no user's settings are read or written.
         let home = terminal.home.path().display().to_string();
         let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
@@ -112,14 +112,14 @@ impl Terminal {
             if wanted(&screen) {
                 return screen;
             }
-            assert!(Instant::now() < end, "{what} does not come:\n{screen}");
+            assert!(Instant::now() < end, "{what} does not appear:\n{screen}");
             thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// Starts cgscope with these arguments. When it ends, `left with` and its exit status appear on the screen.
     pub(crate) fn cgscope(&self, args: &str) {
-        // Clear the output of an earlier cgscope, so that it is not mistaken for the new one's.
+        // Clear the output of an earlier cgscope, so that the test does not read it as output of the new one.
         self.line("clear");
         self.wait_until(|screen| !screen.contains("left with"), "an empty screen");
         self.line(&format!("{} {args}; echo left with $?", cgscope().get_program().display()));

@@ -1,4 +1,4 @@
-//! `top --record`: all that is shown is also recorded, and recording does not reduce what is shown.
+//! `top --record`: everything on the screen is also recorded, and recording does not reduce what the screen shows.
 
 use std::{
     fs,
@@ -34,11 +34,11 @@ fn a_file_that_cannot_be_written_is_refused_before_a_command_runs() {
         assert_eq!(stdout(&output), "");
         assert!(!Path::new(&started).exists(), "{file}: the command ran");
     }
-    assert!(!full.path().join("a.rec").exists(), "nothing is left of it");
+    assert!(!full.path().join("a.rec").exists(), "no file remains");
 }
 
 #[test]
-fn what_was_there_is_kept_and_a_command_ends_the_recording() {
+fn an_existing_file_is_kept_and_the_end_of_the_command_ends_the_recording() {
     let dir = Dir::new("top-old");
     let file = dir.file("a.rec");
     fs::write(&file, "yesterday").expect("a file of ours");
@@ -46,12 +46,12 @@ fn what_was_there_is_kept_and_a_command_ends_the_recording() {
     let said = stderr(&output);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
     assert!(said.contains("it is kept as") && said.contains(&format!("`cgscope replay {file}`")), "{said}");
-    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("it is there"), "yesterday");
+    assert_eq!(fs::read_to_string(dir.file("a.rec.old")).expect("the older file"), "yesterday");
     assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::CommandExited(3)));
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
+fn a_full_disk_ends_the_recording_but_not_the_output() {
     let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
     let load = Load::busy_loop(None);
@@ -60,8 +60,8 @@ fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert_eq!(said.matches("the disk is full").count(), 1, "it is said once: {said}");
-    assert!(said.contains("what is shown after that is not recorded"), "{said}");
+    assert_eq!(said.matches("the disk is full").count(), 1, "one message about the full disk: {said}");
+    assert!(said.contains("from now on nothing is recorded"), "{said}");
     let shown = json_lines(&output);
     assert_eq!(shown.len(), 300, "{said}");
     let (samples, ending) = read(Path::new(&file));
@@ -69,11 +69,11 @@ fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
     assert!((2..300).contains(&samples.len()), "{} Samples", samples.len());
     let kept = json_lines(&run(&["report", "--json", &file]));
     assert_eq!(kept.len(), samples.len() - 1);
-    assert!(kept == shown[..kept.len()], "what was shown until then");
+    assert!(kept == shown[..kept.len()], "the intervals that were shown before the disk was full");
 }
 
 #[test]
-fn what_an_interrupt_cuts_short_is_neither_printed_nor_recorded() {
+fn an_interrupted_interval_is_neither_printed_nor_recorded() {
     let dir = Dir::new("top-int");
     let file = dir.file("a.rec");
     let mut child = cgscope()
@@ -81,7 +81,7 @@ fn what_an_interrupt_cuts_short_is_neither_printed_nor_recorded() {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("cgscope is executed");
+        .expect("cgscope starts");
     let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
     let first = lines.next().expect("an interval").expect("text");
     // Less than a tenth of the next interval has passed.
@@ -95,7 +95,7 @@ fn what_an_interrupt_cuts_short_is_neither_printed_nor_recorded() {
 }
 
 #[test]
-fn when_nobody_reads_any_more_the_recording_is_closed() {
+fn the_recording_is_closed_when_the_output_pipe_closes() {
     let dir = Dir::new("top-pipe");
     let file = dir.file("a.rec");
     let top = cgscope().get_program().display().to_string();
@@ -108,7 +108,7 @@ fn when_nobody_reads_any_more_the_recording_is_closed() {
 }
 
 #[test]
-fn the_screen_says_that_it_records_and_where_when_it_is_left() {
+fn the_screen_shows_that_it_records_and_prints_the_file_name_at_exit() {
     let dir = Dir::new("top-screen");
     let file = dir.file("a.rec");
     fs::write(&file, "yesterday").expect("a file of ours");
@@ -121,7 +121,7 @@ fn the_screen_says_that_it_records_and_where_when_it_is_left() {
     let left = |screen: &str| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words));
     let screen = terminal.wait_until(left, "its end");
     // Messages from before the screen was drawn are visible again.
-    for said in ["it is kept as", "Samples, ", "`cgscope replay "] {
+    for said in ["it is kept as", "samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
     }
     terminal.assert_given_back();
@@ -147,7 +147,7 @@ fn the_screen_closes_the_recording_of_a_target_that_has_exited() {
 }
 
 #[test]
-fn the_screen_goes_on_over_a_full_disk_and_says_so() {
+fn the_screen_continues_on_a_full_disk_and_says_so() {
     let dir = Dir::small("top-screen-full", 48);
     let file = dir.file("a.rec");
     let terminal = Terminal::new(160, 40);

@@ -1,4 +1,4 @@
-//! Our sum of waits equals the kernel's.
+//! Our sum of waits equals the kernel's sum.
 
 use std::{thread, time::Duration};
 
@@ -35,7 +35,7 @@ fn assert_sums_equal(run: &Run) {
         );
         exact += usize::from(ours == kernel);
     }
-    // If a reading falls between the hook and the kernel's own addition, the sums differ by that one wait. All others must be
+    // If a reading falls between the hook and the kernel's own addition, the sums differ by that one wait. All other sums must be
     // equal.
     let tasks = run.whole.tasks.len();
     assert!(exact * 4 >= tasks * 3, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
@@ -71,7 +71,7 @@ fn assert_between_the_files(run: &Run) {
         }
         compared += 1;
     }
-    assert!(compared > 0, "no thread was there from the first Sample to the last");
+    assert!(compared > 0, "no thread is in both the first and the last Sample");
 }
 
 fn check(load: &Load, seconds: u64) -> Interval {
@@ -87,26 +87,26 @@ fn check(load: &Load, seconds: u64) -> Interval {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn two_busy_loops_per_cpu_free_to_migrate() {
+fn sums_are_equal_for_two_busy_loops_per_cpu_that_may_migrate() {
     let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
     let whole = check(&load, 3);
     let total = whole.total();
     // There are twice as many tasks as CPUs, so each task waits half of the time on average.
     let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * 2.0);
-    assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
+    assert!((0.8..1.3).contains(&share), "half of the tasks must wait: {share}");
     assert!(total.totals.involuntary > 10 * total.totals.voluntary);
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn threads_pinned_to_their_cpus() {
+fn sums_are_equal_for_threads_pinned_to_cpus() {
     let (load, _out) = Load::workload(&["burn", "6", "90", "pin"], None);
     check(&load, 3);
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_pipe_between_two_tasks() {
+fn sums_are_equal_for_two_tasks_on_a_pipe() {
     let load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"], None);
     thread::sleep(Duration::from_millis(500));
     let whole = check(&load, 3);
@@ -115,7 +115,7 @@ fn a_pipe_between_two_tasks() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn stress_ng_switching() {
+fn sums_are_equal_for_context_switches_of_stress_ng() {
     // Only on two CPUs: attaching under this load takes long.
     let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
     let load = Load::start("taskset", &switching, None);
@@ -126,7 +126,7 @@ fn stress_ng_switching() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn switches_equal_the_kernels_while_a_task_rests() {
+fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
     // Nothing changes while the load sleeps, so the counts must be equal, not only bounded.
     let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
     let pids = load.pids();
@@ -146,7 +146,7 @@ fn switches_equal_the_kernels_while_a_task_rests() {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn tasks_attached_in_mid_life_count_from_the_start() {
+fn tasks_that_already_wait_at_the_start_are_counted() {
     // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of each four are waiting.
     let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
     thread::sleep(Duration::from_millis(500));

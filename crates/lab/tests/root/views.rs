@@ -1,4 +1,4 @@
-//! The views of the screen, their keys, and the mouse, as a user at a terminal sees them.
+//! Tests of the views of the screen, their keys, and the mouse, in a terminal.
 
 use std::{fs, thread, time::Duration};
 
@@ -74,8 +74,8 @@ fn wait_for_selected(terminal: &Terminal, tid: u32) -> String {
     terminal.wait_until(|screen| selected(screen) == Some(tid), &format!("thread {tid} as the selected one"))
 }
 
-/// Clicks on the row of a thread until the condition holds. A finding that appears or ends moves the list between the screen that we
-/// read and the click.
+/// Clicks on the row of a thread until the condition holds. Repeats the click, because a finding that appears or ends can move
+/// the list between our reading of the screen and the click.
 fn click_until(terminal: &Terminal, tid: u32, holds: impl Fn(&str) -> bool, what: &str) {
     for _ in 0..5 {
         mouse(terminal, 0, place(&terminal.screen(), &format!("{tid:>7} ")));
@@ -91,7 +91,7 @@ fn click_until(terminal: &Terminal, tid: u32, holds: impl Fn(&str) -> bool, what
 }
 
 #[test]
-fn every_view_is_reached_by_its_number_by_tab_and_by_a_click() {
+fn its_number_tab_and_a_click_open_every_view() {
     let cgroup = Cgroup::new("views");
     cgroup.limit(50_000, 100_000);
     let _load = Load::busy_loop(Some(&cgroup));
@@ -173,12 +173,12 @@ fn rows_are_selected_by_keys_and_by_the_mouse() {
 }
 
 #[test]
-fn a_cgroup_is_found_and_opened_down_to_a_thread_and_left_again() {
+fn a_cgroup_can_be_found_opened_down_to_a_thread_and_left_again() {
     let cgroup = Cgroup::new("drill");
     let (load, _out) = Load::workload(&["blink", "5", "60"], Some(&cgroup));
     let terminal = Terminal::new(120, 40);
     top(&terminal, "");
-    // The filter applies while it is typed.
+    // The filter already applies while the user types it.
     terminal.send("/");
     terminal.wait_for("show only: ");
     terminal.send(&cgroup.name);
@@ -211,7 +211,7 @@ fn a_cgroup_is_found_and_opened_down_to_a_thread_and_left_again() {
 }
 
 #[test]
-fn lists_are_sorted_and_turned() {
+fn lists_can_be_sorted_and_reversed() {
     let cgroup = Cgroup::new("sorted");
     let (_load, _out) = Load::workload(&["blink", "5", "60"], Some(&cgroup));
     let terminal = Terminal::new(200, 40);
@@ -252,7 +252,7 @@ fn lists_are_sorted_and_turned() {
 }
 
 #[test]
-fn a_paused_screen_stands_still_intervals_get_longer_and_command_lines_are_shown() {
+fn keys_pause_the_screen_change_the_interval_and_show_command_lines() {
     let (_busy, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
     let sleeping = Load::start("sleep", &["86413"], None);
     let terminal = Terminal::new(120, 40);
@@ -268,7 +268,7 @@ fn a_paused_screen_stands_still_intervals_get_longer_and_command_lines_are_shown
     let still = terminal.wait_for("PAUSED");
     thread::sleep(Duration::from_millis(700));
     let later = terminal.screen();
-    assert_eq!(still, later, "it is paused");
+    assert_eq!(still, later, "the screen is paused");
     terminal.press("Space");
     terminal.wait_until(|screen| !screen.contains("PAUSED") && *screen != *later, "new figures");
 
@@ -281,12 +281,12 @@ fn a_paused_screen_stands_still_intervals_get_longer_and_command_lines_are_shown
 }
 
 #[test]
-fn what_is_shown_is_written_to_a_file_with_all_rows() {
+fn the_screen_is_written_to_a_file_with_all_rows() {
     let cgroup = Cgroup::new("written");
     let (load, _out) = Load::workload(&["burn", "3", "60"], Some(&cgroup));
     let terminal = Terminal::new(80, 24);
     top(&terminal, "--filter no-such-name-anywhere");
-    terminal.wait_for("nothing has these letters");
+    terminal.wait_for("no row matches the filter");
     terminal.press("Space");
     let screen = terminal.wait_for("PAUSED");
     terminal.press("w");
@@ -300,11 +300,11 @@ fn what_is_shown_is_written_to_a_file_with_all_rows() {
         let text = fs::read_to_string(&file).expect("text");
         let shown: Vec<&str> = screen.lines().take(12).map(str::trim_end).collect();
         let written: Vec<&str> = text.lines().take(12).collect();
-        assert_eq!(written, shown, "the screen comes first");
+        assert_eq!(written, shown, "the file begins with the screen");
         let rows = text
             .lines()
             .filter(|line| line.contains(&format!(" {} ", cgroup.name)) && line.ends_with(" workload"));
-        assert!(rows.count() >= 3, "threads that are filtered away:\n{text}");
+        assert!(rows.count() >= 3, "threads that the filter hides on the screen:\n{text}");
         for said in [format!(" {} ", load.pid()), "Linux ".into(), cgroup.name.clone(), "losses".into()] {
             assert!(text.contains(&said), "{said:?} is not in\n{text}");
         }
@@ -313,13 +313,13 @@ fn what_is_shown_is_written_to_a_file_with_all_rows() {
 }
 
 #[test]
-fn a_view_a_column_and_a_filter_can_be_asked_for() {
+fn view_column_and_filter_can_be_given_as_arguments() {
     let terminal = Terminal::new(120, 30);
     top(&terminal, "--view cgroups --sort %CPU --filter /");
     let screen = terminal.wait_for("limited by");
     assert!(screen.contains("%CPU▾") && screen.contains("with /  "), "{screen}");
     quit(&terminal);
-    assert!(!terminal.settings().exists(), "what is asked for once is not remembered");
+    assert!(!terminal.settings().exists(), "arguments of one run are not saved as settings");
 
     let output = run(&["top", "--sort", "nonsense"]);
     let said = stderr(&output);
@@ -333,18 +333,18 @@ fn a_view_a_column_and_a_filter_can_be_asked_for() {
 }
 
 #[test]
-fn tests_do_not_read_the_settings_of_whoever_runs_them() {
+fn tests_do_not_read_the_settings_of_the_user_who_runs_them() {
     let home = Dir::new("home");
     let folder = home.path().join(".config/cgscope");
     fs::create_dir_all(&folder).expect("a folder of ours");
     fs::write(folder.join("settings.toml"), "view = \"numa\"\n").expect("a file of ours");
     let output = cgscope().args(["top", "--sort", "ran on"]).env("HOME", home.path()).output();
-    let said = stderr(&output.expect("cgscope is executed"));
-    assert!(said.contains("is no column of cgroups"), "{said}");
+    let said = stderr(&output.expect("cgscope starts"));
+    assert!(said.contains("the list of cgroups has no column"), "{said}");
 }
 
 #[test]
-fn what_was_chosen_is_there_the_next_time_and_a_broken_file_is_left_alone() {
+fn chosen_settings_are_saved_and_a_broken_settings_file_is_not_changed() {
     let cgroup = Cgroup::new("chosen");
     let (_load, _out) = Load::workload(&["burn", "3", "60"], Some(&cgroup));
     let terminal = Terminal::new(120, 30);
@@ -355,7 +355,7 @@ fn what_was_chosen_is_there_the_next_time_and_a_broken_file_is_left_alone() {
     terminal.wait_for("[since the start");
     quit(&terminal);
     let file = terminal.settings();
-    let remembered = fs::read_to_string(&file).expect("what was chosen is written");
+    let remembered = fs::read_to_string(&file).expect("the settings file");
     for line in ["view = \"histogram\"", "unit = \"ms\"", "span = \"start\"", "cgroups = \"p99\""] {
         assert!(remembered.contains(line), "{line} is not in\n{remembered}");
     }
@@ -367,17 +367,17 @@ fn what_was_chosen_is_there_the_next_time_and_a_broken_file_is_left_alone() {
     // A changed setting replaces only its own key: the rest of the file stays.
     fs::write(&file, format!("# by hand\n{remembered}")).expect("a file of ours");
     quit(&terminal);
-    let again = fs::read_to_string(&file).expect("what was chosen is written");
+    let again = fs::read_to_string(&file).expect("the settings file");
     assert!(again.contains("# by hand") && again.contains("view = \"overview\""), "{again}");
 
     let broken = "view = [\n";
     terminal.set(broken);
     top(&terminal, "");
     let screen = terminal.wait_for("settings.toml, ");
-    assert!(screen.contains("nvcswch/s"), "the defaults hold:\n{screen}");
+    assert!(screen.contains("nvcswch/s"), "the defaults apply:\n{screen}");
     terminal.press("u");
     terminal.press("2");
     quit(&terminal);
-    terminal.wait_for("and nothing is remembered");
+    terminal.wait_for("and nothing is saved");
     assert_eq!(fs::read_to_string(&file).expect("a file of ours"), broken);
 }

@@ -32,27 +32,27 @@ pub const ROOM: &str = "ROOM";
 pub const LOSSES: &str = "LOSSES";
 /// Ring buffer: [`super::CgroupEvent`].
 pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
-/// Program: the one hook.
+/// The program that runs at each task switch: the hook.
 pub const ON_SWITCH: &str = "on_switch";
-/// Program: a task moves to another CPU.
+/// The program that runs when a task moves to another CPU.
 pub const ON_MOVE: &str = "on_move";
-/// Program: a task has started.
+/// The program that runs when a task has started.
 pub const ON_NEW_TASK: &str = "on_new_task";
-/// Program: the kernel frees a task and its value in [`TASKS`].
+/// The program that runs when the kernel frees a task and its value in [`TASKS`].
 pub const ON_TASK_FREED: &str = "on_task_freed";
-/// Program: a cgroup was created.
+/// The program that runs when a cgroup was created.
 pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
-/// Program: a cgroup was removed.
+/// The program that runs when a cgroup was removed.
 pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
-/// Program: a cgroup was renamed.
+/// The program that runs when a cgroup was renamed.
 pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
-/// Program: a task, or a whole process, has moved to another cgroup.
+/// The program that runs when a task, or a whole process, has moved to another cgroup.
 pub const ON_CGROUP_ATTACH: &str = "on_cgroup_attach";
-/// Program: a queue enters a hierarchy out of quota.
+/// The program that runs when a hierarchy runs out of quota, for each of its queues.
 pub const ON_THROTTLE: &str = "on_throttle";
-/// Program: a queue leaves a hierarchy out of quota.
+/// The program that runs when a hierarchy has quota again, for each of its queues.
 pub const ON_UNTHROTTLE: &str = "on_unthrottle";
-/// Program: the iterator over all tasks.
+/// The program that iterates over all tasks.
 pub const READ_TASKS: &str = "read_tasks";
-/// Program: the iterator over [`EXITED`].
+/// The program that iterates over [`EXITED`].
 pub const READ_EXITED: &str = "read_exited";

@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn every_cause_has_as_many_as_its_parts_sum_to(intervals in vec(made(), 1..30)) {
+    fn every_cause_has_as_many_waits_as_its_parts_sum_to(intervals in vec(made(), 1..30)) {
         let mut waits = Waits::default();
         let mut exact = [[0i64; CAUSES]; ROWS];
         for interval in &intervals {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn figures_that_contradict_each_other_are_counted_and_do_no_harm(
+    fn contradicting_figures_are_counted_without_lasting_effects(
         cells in proptest::collection::btree_map(0..BUCKETS as u32, prop_oneof![1..9u64, any::<u64>().prop_map(|n| n.max(1))], 0..20),
         shares in proptest::collection::btree_map(0..CELLS as u32, prop_oneof![1..900u64, any::<u64>().prop_map(|n| n.max(1))], 0..20),
     ) {

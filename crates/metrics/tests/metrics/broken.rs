@@ -8,7 +8,7 @@ use crate::{any, parsed};
 
 proptest! {
     #[test]
-    fn whatever_was_read_there_is_a_page(samples in vec(any::sample(), 2..5), cgroups in 0..6usize, culprits in 0..3usize) {
+    fn any_reading_gives_a_page(samples in vec(any::sample(), 2..5), cgroups in 0..6usize, culprits in 0..3usize) {
         let mut metrics = Metrics::new(Config { cgroups, culprits, ..Config::default() });
         for pair in samples.windows(2) {
             metrics.add(&Interval::between(&pair[0], &pair[1]), &|_| None);

@@ -69,7 +69,7 @@ fn add(metrics: &mut Metrics, waited_ms: &[(&str, u64)]) {
 }
 
 #[test]
-fn those_that_waited_most_are_exported_and_the_root_always() {
+fn the_root_and_the_cgroups_that_waited_most_are_exported() {
     let mut metrics = of_size(3);
     add(&mut metrics, &[("/a", 1), ("/d", 5), ("/e", 9), ("/f", 3)]);
     assert_eq!(
@@ -82,7 +82,7 @@ fn those_that_waited_most_are_exported_and_the_root_always() {
 }
 
 #[test]
-fn one_that_lives_loses_its_place_only_to_one_that_waited_more_than_twice_as_long() {
+fn an_exported_cgroup_is_replaced_only_by_one_that_waited_more_than_twice_as_long() {
     let mut metrics = of_size(2);
     add(&mut metrics, &[("/d", 5), ("/e", 4)]);
     add(&mut metrics, &[("/d", 0), ("/e", 6)]);
@@ -90,22 +90,22 @@ fn one_that_lives_loses_its_place_only_to_one_that_waited_more_than_twice_as_lon
     add(&mut metrics, &[("/d", 0), ("/e", 1)]);
     assert_eq!(exported(&metrics), ["/", "/e"]);
     let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
-    assert_eq!(waits[&("/e".into(), "wakeup".into())], 1.0, "it counts from then on");
+    assert_eq!(waits[&("/e".into(), "wakeup".into())], 1.0, "only waits from then on count");
     assert_eq!(waits[&("/".into(), "wakeup".into())], 6.0);
 }
 
 #[test]
-fn one_that_is_gone_frees_its_place_and_comes_back_as_another() {
+fn a_removed_cgroup_loses_its_place_and_its_earlier_waits() {
     let mut metrics = of_size(2);
     add(&mut metrics, &[("/d", 50), ("/e", 1)]);
     add(&mut metrics, &[("/e", 1)]);
     assert_eq!(exported(&metrics), ["/", "/e"]);
     add(&mut metrics, &[("/d", 1), ("/e", 1)]);
-    assert_eq!(exported(&metrics), ["/", "/e"], "what it had waited before it was gone does not count");
+    assert_eq!(exported(&metrics), ["/", "/e"], "waits before the removal do not count");
 }
 
 #[test]
-fn one_without_tasks_stays_while_its_files_are_there() {
+fn a_cgroup_without_tasks_stays_while_its_files_exist() {
     let mut metrics = of_size(2);
     add(&mut metrics, &[("/d", 5), ("/e", 1)]);
     let empty = Interval { limits: vec![read("/d")], ..interval(&[("/e", 1)]) };
@@ -117,7 +117,7 @@ fn one_without_tasks_stays_while_its_files_are_there() {
 }
 
 #[test]
-fn one_with_tasks_only_below_it_lives_with_them() {
+fn a_cgroup_with_tasks_only_below_it_is_exported() {
     let mut metrics = of_size(10);
     add(&mut metrics, &[("/a/b/c", 1)]);
     add(&mut metrics, &[("/a/b/c", 1)]);
@@ -127,7 +127,7 @@ fn one_with_tasks_only_below_it_lives_with_them() {
 }
 
 #[test]
-fn what_is_too_deep_or_not_wanted_is_counted_and_not_exported() {
+fn deep_and_excluded_cgroups_are_counted_but_not_exported() {
     let config = Config {
         depth: 2,
         include: Some(Regex::new("^/[a-e]").expect("a regex")),
@@ -140,7 +140,11 @@ fn what_is_too_deep_or_not_wanted_is_counted_and_not_exported() {
     assert_eq!(exported(&metrics), ["/", "/a", "/a/b", "/d"]);
     assert_eq!(states(&metrics), [4.0, 0.0, 1.0, 3.0]);
     let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
-    assert_eq!(waits[&("/a/b".into(), "wakeup".into())], 2.0, "what is too deep is in what is above");
+    assert_eq!(
+        waits[&("/a/b".into(), "wakeup".into())],
+        2.0,
+        "waits of a cgroup that is too deep count for its ancestor"
+    );
 
     metrics.set_config(Config { depth: 1, exclude: None, ..config });
     assert_eq!(
@@ -151,7 +155,7 @@ fn what_is_too_deep_or_not_wanted_is_counted_and_not_exported() {
     assert_eq!(exported(&metrics), ["/", "/a", "/d", "/e"]);
     let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
     let of = |path: &str| waits[&(path.to_owned(), "wakeup".to_owned())];
-    assert_eq!([of("/a"), of("/d"), of("/e")], [6.0, 2.0, 1.0], "what stays goes on");
+    assert_eq!([of("/a"), of("/d"), of("/e")], [6.0, 2.0, 1.0], "cgroups that stay keep their counts");
 }
 
 fn pair(victim: &str, culprit: u64, ms: u64) -> PairReading {
@@ -194,7 +198,7 @@ fn named<'a>(culprits: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<Str
 }
 
 #[test]
-fn the_worst_culprits_are_named_and_the_others_are_one() {
+fn the_worst_culprits_are_named_and_the_others_are_summed() {
     let mut metrics = Metrics::new(Config { culprits: 2, ..Config::default() });
     let gone = 99;
     blamed(
@@ -222,19 +226,19 @@ fn a_culprit_keeps_its_name_unless_another_is_much_worse() {
     assert_eq!(
         culprits(&metrics, "/a"),
         named([("/e", 3.0), ("other", 10.0)]),
-        "what it did before stays where it was"
+        "earlier waits stay in `other`"
     );
     metrics.set_config(Config { culprits: 0, ..Config::default() });
     assert_eq!(culprits(&metrics, "/a"), named([("other", 10.0)]));
 }
 
 #[test]
-fn a_culprit_that_is_gone_gives_its_name_to_the_next_that_comes() {
+fn a_removed_culprit_is_replaced_by_the_next_one() {
     let mut metrics = Metrics::new(Config { culprits: 1, ..Config::default() });
     blamed(&mut metrics, &[("/a", id("/d"), 500)]);
     let mut without = interval(&[("/a", 1), ("/e", 1)]);
     metrics.add(&without, &|_| None);
-    assert_eq!(culprits(&metrics, "/a"), named([("/d", 500.0)]), "nobody wants it yet");
+    assert_eq!(culprits(&metrics, "/a"), named([("/d", 500.0)]), "no other culprit takes the place yet");
     without.pairs = vec![pair("/a", id("/e"), 1)];
     metrics.add(&without, &|_| None);
     assert_eq!(culprits(&metrics, "/a"), named([("/e", 1.0)]));

@@ -5,7 +5,7 @@
 mod any;
 mod broken;
 mod choice;
+mod documentation;
 mod pages;
 mod parsed;
 mod quantiles;
-mod told;

@@ -50,7 +50,7 @@ fn everything() -> (Metrics, Vec<Given>) {
 }
 
 #[test]
-fn every_family_stands_on_the_page_once_and_in_the_order_of_the_list() {
+fn every_family_is_on_the_page_once_in_the_order_of_the_list() {
     let (metrics, given) = everything();
     let open = parsed::text(&metrics.page(Format::OpenMetrics, &given), true);
     let text = parsed::text(&metrics.page(Format::Text, &given), false);
@@ -82,7 +82,7 @@ fn every_family_stands_on_the_page_once_and_in_the_order_of_the_list() {
 }
 
 #[test]
-fn all_formats_tell_the_same_figures() {
+fn all_formats_have_the_same_figures() {
     let (metrics, given) = everything();
     let text = parsed::samples(&parsed::text(&metrics.page(Format::Text, &given), false));
     let messages = parsed::of_messages(&parsed::messages(&metrics.page(Format::Protobuf, &given)));
@@ -113,7 +113,7 @@ fn counters_and_histograms_never_fall_and_the_causes_sum_to_the_waits() {
 }
 
 #[test]
-fn figures_are_those_of_the_tree_with_all_that_is_below() {
+fn figures_of_a_cgroup_include_everything_below_it() {
     let interval = interval(1_000, 200, 3);
     let tree = Tree::new(&interval);
     for cgroups in [10_000, 50] {
@@ -160,7 +160,7 @@ fn figures_are_those_of_the_tree_with_all_that_is_below() {
 }
 
 #[test]
-fn a_page_is_as_long_as_the_configuration_lets_it_be() {
+fn the_configuration_limits_the_length_of_a_page() {
     let config = Config { cgroups: 30, culprits: 3, ..Config::default() };
     let lengths = [400, 1_600].map(|cgroups| {
         let metrics =
@@ -181,7 +181,7 @@ fn a_page_is_as_long_as_the_configuration_lets_it_be() {
 }
 
 #[test]
-fn what_was_not_read_is_absent_and_every_loss_is_there() {
+fn unread_figures_are_absent_and_every_loss_is_present() {
     let mut interval = (*small::interval(vec![small::task(4, &[5_000])])).clone();
     let no_quota = CgroupReading { id: 1, period_us: Some(100_000), burst_us: Some(0), ..Default::default() };
     interval.limits = vec![no_quota];
@@ -224,7 +224,7 @@ fn the_coarse_mode_has_sums_and_no_histogram() {
 }
 
 #[test]
-fn any_path_is_read_back_as_it_is_and_names_of_the_runtime_come_beside_it() {
+fn any_path_is_read_back_unchanged_beside_the_names_of_the_runtime() {
     let id = "0123456789abcdef".repeat(4);
     let paths = [
         "/a\\x2d\"b\"/é\n{}".to_owned(),
@@ -303,7 +303,7 @@ fn a_delegated_cgroup_cannot_take_the_labels_of_another_pod() {
 }
 
 #[test]
-fn what_is_in_cgroups_without_a_name_is_in_the_root() {
+fn tasks_in_cgroups_without_a_name_count_for_the_root() {
     let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
     interval.cgroups.truncate(2);
     let samples = samples(&metrics(Config::default(), &[interval.clone()]));
@@ -313,7 +313,7 @@ fn what_is_in_cgroups_without_a_name_is_in_the_root() {
 }
 
 #[test]
-fn counters_say_when_they_began() {
+fn counters_have_the_time_when_they_began() {
     let first = interval(100, 20, 0);
     let page =
         |metrics: &Metrics| parsed::samples(&parsed::text(&metrics.page(Format::OpenMetrics, &[]), true));
@@ -330,11 +330,11 @@ fn counters_say_when_they_began() {
 }
 
 #[test]
-fn a_page_before_the_first_interval_is_one() {
+fn a_page_before_the_first_interval_is_valid() {
     let metrics = Metrics::new(Config::default());
     parsed::text(&metrics.page(Format::OpenMetrics, &[]), true);
     let given = Given { family: family::WAIT, samples: vec![GivenSample { labels: Vec::new(), value: 1.0 }] };
     assert_eq!(given.family.kind, Kind::Histogram);
     let before = metrics.page(Format::Text, &[]);
-    assert_eq!(metrics.page(Format::Text, &[given]), before, "a histogram cannot be given");
+    assert_eq!(metrics.page(Format::Text, &[given]), before, "the caller cannot provide a histogram");
 }

@@ -111,7 +111,7 @@ fn value<'a>(rest: &'a str, line: &str) -> (String, &'a str) {
 /// Checks what must hold for a whole page.
 fn check(families: &[Family]) {
     let names: BTreeSet<&str> = families.iter().map(|family| family.name.as_str()).collect();
-    assert_eq!(names.len(), families.len(), "a family stands twice");
+    assert_eq!(names.len(), families.len(), "a family occurs twice");
     let mut keys = BTreeSet::new();
     for family in families {
         assert!(family.help.is_some() && family.kind.is_some() && !family.samples.is_empty(), "{family:?}");
@@ -120,7 +120,7 @@ fn check(families: &[Family]) {
             "{family:?}"
         );
         for (key, value) in &family.samples {
-            assert!(keys.insert(key), "{key:?} stands twice");
+            assert!(keys.insert(key), "{key:?} occurs twice");
             assert!(*value >= 0.0, "{key:?} {value}");
         }
         if family.kind.as_deref() == Some("histogram") {

@@ -1,10 +1,10 @@
-//! Maps kernel functions to what a task in them sleeps for. Names are those of Linux 6.1 to 7.2. A compiler's variant
+//! Maps kernel functions to the reason why a task sleeps in them. Names are those of Linux 6.1 to 7.2. A compiler's variant
 //! (`.constprop.0`, `.isra.0`, `.part.0`) counts as the same function.
 
 use super::BlockedKind::{self, *};
 
-/// The kind of a function; `None` for unknown functions, and for functions in which tasks sleep for any reason, such as those of
-/// the scheduler.
+/// The kind of a function. `None` for unknown functions, and for functions in which tasks sleep for any reason, like those of the
+/// scheduler.
 pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
     // The longest matching rule wins: `oom_reaper` also matches `oom_*`.

@@ -8,7 +8,7 @@ fn kind(stack: &str) -> BlockedKind {
 }
 
 #[test]
-fn a_stack_is_of_the_kind_of_the_first_function_that_tells() {
+fn the_first_function_with_a_rule_decides_the_kind_of_a_stack() {
     let stacks = [
         (
             BlockedKind::Accept,
@@ -79,7 +79,7 @@ fn a_stack_is_of_the_kind_of_the_first_function_that_tells() {
 }
 
 #[test]
-fn what_has_no_name_is_told_by_its_state_or_unknown() {
+fn a_stack_without_names_has_the_kind_of_its_state_or_is_unknown() {
     let of = |state, stack: &[Option<&'static str>]| BlockedKind::of(state, stack.iter().copied());
     assert_eq!(of(BlockedState::Sleeping, &[]), BlockedKind::Unknown);
     assert_eq!(of(BlockedState::Sleeping, &[None, None]), BlockedKind::Unknown);
@@ -92,11 +92,15 @@ fn what_has_no_name_is_told_by_its_state_or_unknown() {
         BlockedKind::Child,
         "a module without a name"
     );
-    assert_eq!(of(BlockedState::Idle, &[Some("down_read")]), BlockedKind::KernelLock, "the stack tells more");
+    assert_eq!(
+        of(BlockedState::Idle, &[Some("down_read")]),
+        BlockedKind::KernelLock,
+        "the stack is more precise"
+    );
 }
 
 #[test]
-fn each_rule_can_be_met_and_names_one_thing() {
+fn each_rule_can_match_and_occurs_once() {
     for (at, (rule, kind)) in rules::RULES.iter().enumerate() {
         assert!(!rules::RULES[..at].iter().any(|(other, _)| other == rule), "{rule} is there twice");
         assert_eq!(rules::of_function(&rule.replace('*', "")), Some(*kind), "{rule}");
@@ -167,7 +171,7 @@ fn the_kinds_of_a_thread_sum_to_its_blocked_time() {
     ]
     .map(|kind| one.get(kind));
     assert_eq!(kinds, [60, 30, 20, 3, 10]);
-    assert_eq!(blocked.thread(2).unwrap().total(), 70, "a stack may stand for time before the interval");
+    assert_eq!(blocked.thread(2).unwrap().total(), 70, "a stack may cover time before the interval");
     assert_eq!(blocked.thread(3), None, "not known");
     assert_eq!(blocked.thread(4).unwrap().get(BlockedKind::Unknown), 9);
     assert_eq!(blocked.thread(4).unwrap().for_work(), 2);
@@ -182,7 +186,7 @@ fn the_kinds_of_a_thread_sum_to_its_blocked_time() {
 }
 
 #[test]
-fn a_stack_that_stands_for_another_state_too_is_not_counted_twice() {
+fn time_with_a_stack_is_not_counted_again_by_state() {
     let interval = Interval {
         tasks: vec![task(1, 0, Some([40, 60, 0, 0, 0]))],
         stacks: vec![stack(1, 0, BlockedState::Sleeping, 95)],
@@ -194,7 +198,7 @@ fn a_stack_that_stands_for_another_state_too_is_not_counted_twice() {
 }
 
 #[test]
-fn of_one_that_went_what_it_was_not_read_for_is_with_those_that_exited() {
+fn time_after_the_last_reading_of_a_thread_counts_for_exited_threads() {
     let mut went = task(1, 2, Some([100, 0, 0, 0, 0]));
     went.reading.state = None;
     let stacks = vec![stack(1, 0, BlockedState::Sleeping, 150), stack(1, 1, BlockedState::Sleeping, 50)];

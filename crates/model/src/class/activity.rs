@@ -10,7 +10,7 @@ use crate::{
     sum,
 };
 
-/// Times of threads, ns summed over them. The parts sum to the time that the threads existed, as far as that is known.
+/// Times of threads, ns, summed over the threads. The parts sum to the time that the threads existed, as far as it is known.
 ///
 /// A thread is active if it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
 /// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. A thread is also active if it was in uninterruptible sleep (I/O,
@@ -60,8 +60,8 @@ impl Activity {
         if active.threads == 0 { all } else { active }
     }
 
-    /// Adds exited tasks. Only their sums are known: the tasks are active if one thread with these sums would be. `stacks`: what
-    /// the exited tasks were blocked on, as far as their stacks are known.
+    /// Adds exited tasks. Only their sums are known, so the tasks are active if one thread with these sums would be active.
+    /// `stacks`: what the exited tasks were blocked on, as far as their stacks are known.
     pub(super) fn add_exited<'a>(
         &mut self,
         exited: impl IntoIterator<Item = &'a ExitedInterval>,
@@ -138,7 +138,7 @@ impl Activity {
             by_cause.add(&pending.by_cause.at_most(classes.interval.duration_ns));
         }
         let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
-        // The rest of the interval is no measure of blocked time: the task may have started or exited within it.
+        // The rest of the interval cannot be taken as blocked time, because the task may have started or exited in the interval.
         let blocked = classes.blocked.of_task(task);
         Self {
             blocked: blocked.copied().unwrap_or_default(),

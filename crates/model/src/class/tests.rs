@@ -30,7 +30,7 @@ pub(super) fn names(activity: &Activity) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_computes_is_cpu_bound() {
+fn a_target_that_computes_is_cpu_bound() {
     assert_eq!(says(&activity(980, &[(Cause::Kernel, 20)], &[])), "CPU-bound: on a CPU 98 % of the time");
     let busy = activity(700, &[], &[(BlockedKind::Disk, 100), (BlockedKind::Timer, 200)]);
     assert_eq!(
@@ -40,7 +40,7 @@ fn what_computes_is_cpu_bound() {
 }
 
 #[test]
-fn a_quota_is_told_of_from_a_tenth_of_the_wanted_time_on() {
+fn a_quota_is_named_from_a_tenth_of_the_wanted_time() {
     assert_eq!(names(&activity(901, &[(Cause::Throttled, 99)], &[])), ["CPU-bound"]);
     assert_eq!(names(&activity(900, &[(Cause::Throttled, 100)], &[])), ["quota-bound"]);
     let throttled = activity(500, &[(Cause::Throttled, 500)], &[]);
@@ -67,7 +67,7 @@ fn a_quota_is_told_of_from_a_tenth_of_the_wanted_time_on() {
 }
 
 #[test]
-fn contention_is_told_of_from_a_fifth_of_the_wanted_time_on() {
+fn contention_is_named_from_a_fifth_of_the_wanted_time() {
     assert_eq!(names(&activity(801, &[(Cause::OtherCgroup, 199)], &[])), ["CPU-bound"]);
     let contended =
         activity(500, &[(Cause::OtherCgroup, 400), (Cause::OwnCgroup, 80), (Cause::Wakeup, 20)], &[]);
@@ -84,10 +84,10 @@ fn contention_is_told_of_from_a_fifth_of_the_wanted_time_on() {
 }
 
 #[test]
-fn what_takes_three_fifths_of_the_needed_time_is_named_alone() {
+fn a_class_with_three_fifths_of_the_needed_time_is_named_alone() {
     assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
     assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
-    // Waiting for work does not count as needed time.
+    // Time that a task waits for work is not time that the work needs.
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
         ["I/O-bound"]
@@ -108,18 +108,18 @@ fn what_takes_three_fifths_of_the_needed_time_is_named_alone() {
 }
 
 #[test]
-fn what_is_blocked_is_told_whether_more_cpu_helps() {
+fn a_blocked_target_reports_whether_more_cpu_helps() {
     assert_eq!(
         says(&activity(100, &[(Cause::OwnCgroup, 90)], &[(BlockedKind::Lock, 810)])),
         "lock-bound: blocked on a futex 81 % of the time (a lock, or a pool that waits for work), on a CPU 10 %, queued for a CPU 9 % (behind its own cgroup 9 %): more CPU will not help"
     );
     assert_eq!(
         says(&activity(100, &[(Cause::Throttled, 100)], &[(BlockedKind::Disk, 800)])),
-        "I/O-bound: blocked on disk 80 % of the time, on a CPU 10 %, throttled 10 %: more CPU saves 10 % at most"
+        "I/O-bound: blocked on disk 80 % of the time, on a CPU 10 %, throttled 10 %: more CPU saves at most 10 %"
     );
     assert_eq!(
         says(&activity(200, &[], &[(BlockedKind::Unknown, 800)])),
-        "blocked: blocked 80 % of the time (on what is not known), on a CPU 20 %: more CPU will not help"
+        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU will not help"
     );
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Memory, 700), (BlockedKind::Other, 100)])),
@@ -128,7 +128,7 @@ fn what_is_blocked_is_told_whether_more_cpu_helps() {
 }
 
 #[test]
-fn what_waits_for_work_half_of_the_time_is_idle() {
+fn a_target_that_mostly_waits_for_work_is_idle() {
     assert_eq!(names(&activity(501, &[], &[(BlockedKind::Poll, 499)])), ["CPU-bound"]);
     let idle = activity(3, &[], &[(BlockedKind::Poll, 900), (BlockedKind::Timer, 97)]);
     assert_eq!(
@@ -190,7 +190,7 @@ pub(super) fn process(classes: Classes<'_>) -> Classified {
 
 /// 8 workers each compute 20 % and wait 65 % for a remote call; 30 other threads only wait for work.
 #[test]
-fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
+fn field_case_4_more_cpu_does_not_help_workers_that_wait() {
     let (mut tasks, mut stacks) = (Vec::new(), Vec::new());
     for serial in 0..8 {
         let queued = ByCause::only(Cause::OwnCgroup, S / 50);
@@ -215,7 +215,7 @@ fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
 }
 
 #[test]
-fn without_stacks_the_states_tell_what_they_can() {
+fn without_stacks_the_states_decide() {
     let mut interval =
         interval(vec![task(1, S / 5, ByCause::default(), Some([0, S * 4 / 5, 0, 0, 0]))], vec![]);
     let of = |interval: &Interval| classes_of(interval, |classes| classes.total()).says;
@@ -224,13 +224,13 @@ fn without_stacks_the_states_tell_what_they_can() {
         "I/O-bound: blocked on disk 80 % of the time, on a CPU 20 %: more CPU will not help"
     );
     let unknown =
-        "blocked: blocked 80 % of the time (on what is not known), on a CPU 20 %: more CPU will not help";
+        "blocked: blocked 80 % of the time (the reason is not known), on a CPU 20 %: more CPU will not help";
     interval.tasks[0] = task(1, S / 5, ByCause::default(), Some([S * 4 / 5, 0, 0, 0, 0]));
     assert_eq!(of(&interval), unknown);
 }
 
 #[test]
-fn a_thread_that_is_stuck_in_a_device_is_active_although_it_does_not_run() {
+fn a_thread_that_is_blocked_on_a_device_is_active_although_it_does_not_run() {
     let stuck = task(1, 0, ByCause::default(), Some([0, S, 0, 0, 0]));
     let asleep = |serial| task(serial, 0, ByCause::default(), Some([S, 0, 0, 0, 0]));
     let interval = interval(vec![stuck, asleep(2), asleep(3)], vec![stack(2, 1, S), stack(3, 1, S)]);
@@ -286,7 +286,7 @@ fn threads_that_do_little_do_not_hide_the_busy_one() {
 }
 
 #[test]
-fn of_tasks_that_exited_counts_what_is_known() {
+fn exited_tasks_count_as_far_as_they_are_known() {
     let mut interval = interval(
         vec![task(1, 0, ByCause::default(), Some([S, 0, 0, 0, 0]))],
         vec![stack(1, 1, S), stack(9, 0, 3 * S)],

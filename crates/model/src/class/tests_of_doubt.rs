@@ -19,7 +19,7 @@ fn exited(on_cpu_ns: u64, waits: ByCause, blocked: [u64; 5]) -> ExitedInterval {
 
 /// Short processes fill two CPUs, and sleep more than they run.
 #[test]
-fn what_exited_tasks_slept_on_does_not_hide_a_saturated_host() {
+fn sleep_of_exited_tasks_does_not_hide_a_saturated_host() {
     let mut interval = interval(vec![], vec![]);
     interval.exited = vec![exited(2 * S, ByCause::only(Cause::OtherCgroup, S), [5 * S, 0, 0, 0, 0])];
     for says in [
@@ -35,7 +35,7 @@ fn what_exited_tasks_slept_on_does_not_hide_a_saturated_host() {
 }
 
 #[test]
-fn what_exited_tasks_were_blocked_on_counts_where_a_state_tells_and_they_were_active() {
+fn blocked_time_of_active_exited_tasks_counts_if_a_state_shows_its_kind() {
     let mut interval = interval(vec![task(1, S / 5, ByCause::default(), Some([0; 5]))], vec![]);
     interval.exited = vec![exited(S / 5, ByCause::default(), [9 * S, 2 * S, 0, 0, 0])];
     let says = |interval: &Interval| classes_of(interval, |classes| classes.total()).says;
@@ -44,11 +44,11 @@ fn what_exited_tasks_were_blocked_on_counts_where_a_state_tells_and_they_were_ac
         "I/O-bound: blocked on disk 83 % of the time that is known, on a CPU 17 %: more CPU will not help"
     );
     interval.exited = vec![exited(S / 200, ByCause::default(), [9 * S, 2 * S, 0, 0, 0])];
-    assert_eq!(says(&interval), "CPU-bound: on a CPU 100 % of the time", "they were idle");
+    assert_eq!(says(&interval), "CPU-bound: on a CPU 100 % of the time", "the exited tasks were idle");
 }
 
 #[test]
-fn little_cpu_time_of_what_exited_is_no_computing() {
+fn little_cpu_time_of_exited_tasks_is_not_cpu_bound() {
     let mut interval = interval(vec![], vec![]);
     interval.exited = vec![exited(S / 20, ByCause::default(), [S, 0, 0, 0, 0])];
     let verdict = classes_of(&interval, |classes| classes.total());
@@ -60,12 +60,12 @@ fn little_cpu_time_of_what_exited_is_no_computing() {
     interval.exited = vec![exited(S / 1_000, ByCause::default(), [S, 0, 0, 0, 0])];
     assert_eq!(
         classes_of(&interval, |classes| classes.total()).says,
-        "idle: no thread ran or waited for a CPU for 1 % of the time"
+        "idle: no thread ran or waited for a CPU for at least 1 % of the time"
     );
 }
 
 #[test]
-fn without_accounts_nothing_is_said_of_blocked_time() {
+fn without_accounts_blocked_time_is_not_mentioned() {
     let of = |ran_ns, waits| {
         let mut interval = interval(vec![task(1, ran_ns, waits, None)], vec![]);
         interval.mode = Mode::Coarse;
@@ -89,7 +89,7 @@ fn without_accounts_nothing_is_said_of_blocked_time() {
 }
 
 #[test]
-fn what_an_idle_target_loses_is_told_from_a_tenth_of_the_time_on() {
+fn time_that_an_idle_target_loses_is_named_from_a_tenth_of_the_time() {
     let idle =
         |queued| activity(0, &[(Cause::OtherCgroup, queued)], &[(BlockedKind::KernelWorker, 1_000 - queued)]);
     assert_eq!(
@@ -105,7 +105,7 @@ fn what_an_idle_target_loses_is_told_from_a_tenth_of_the_time_on() {
 }
 
 #[test]
-fn advice_has_its_figure_in_the_sentence() {
+fn advice_is_given_only_with_its_figure() {
     // 3 % of the time, but a fifth of the time that it ran or wanted to run.
     let quota = Quota { path: "/pool".into(), cores: Some(1.0), used_up: true };
     let little = activity(120, &[(Cause::Throttled, 30)], &[(BlockedKind::Lock, 850)]);
@@ -120,7 +120,7 @@ fn advice_has_its_figure_in_the_sentence() {
 }
 
 #[test]
-fn who_waits_for_work_uninterruptibly_is_not_stuck() {
+fn a_thread_that_waits_for_work_uninterruptibly_is_not_stuck() {
     let busy = task(1, S / 2, ByCause::default(), Some([S / 2, 0, 0, 0, 0]));
     let parent = task(2, 0, ByCause::default(), Some([0, 0, S, 0, 0]));
     let vfork = StackReading { state: BlockedState::Uninterruptible, ..stack(2, 3, S) };
@@ -132,7 +132,7 @@ fn who_waits_for_work_uninterruptibly_is_not_stuck() {
 }
 
 #[test]
-fn a_kernel_thread_that_is_stuck_is_not_what_a_cgroup_is_about() {
+fn a_stuck_kernel_thread_does_not_decide_the_class_of_a_cgroup() {
     let busy = task(1, S, ByCause::default(), Some([0; 5]));
     let journal = task(2, 0, ByCause::default(), Some([0, 4 * S, 0, 0, 0]));
     let commit = StackReading { state: BlockedState::Iowait, stack: [0, 4].into(), ..stack(2, 0, 4 * S) };
@@ -141,11 +141,11 @@ fn a_kernel_thread_that_is_stuck_is_not_what_a_cgroup_is_about() {
     assert_eq!(classes_of(&interval, |classes| classes.total()).says, expected);
     assert_eq!(classes_of(&interval, |classes| classes.cgroup(1)).says, expected);
     let own = classes_of(&interval, |classes| classes.thread(&classes.interval.tasks[1]));
-    assert_eq!(own.classes, [Class::IoBound], "asked for, it is told of");
+    assert_eq!(own.classes, [Class::IoBound], "the thread itself has its class");
 }
 
 #[test]
-fn fewer_threads_help_where_they_wait_for_each_other() {
+fn fewer_threads_help_if_they_wait_for_each_other() {
     let of = |tasks: Vec<TaskInterval>| {
         let says = classes_of(&interval(tasks, vec![]), process).says;
         says.split_once("%): ").or(says.split_once("%: ")).map(|(_, advice)| advice.to_string()).ok_or(says)
@@ -153,7 +153,7 @@ fn fewer_threads_help_where_they_wait_for_each_other() {
     let waiting = |serial, cause| task(serial, S / 2, ByCause::only(cause, S / 2), Some([0; 5]));
     let both = |cause| of(vec![waiting(1, cause), waiting(2, cause)]);
     assert_eq!(both(Cause::OwnCgroup).as_deref(), Ok("more CPUs or fewer threads help"));
-    assert_eq!(of(vec![waiting(1, Cause::OwnCgroup)]).as_deref(), Ok("more CPUs help"), "one alone");
+    assert_eq!(of(vec![waiting(1, Cause::OwnCgroup)]).as_deref(), Ok("more CPUs help"), "a single thread");
     let neighbours =
         "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help";
     assert_eq!(both(Cause::OtherCgroup).as_deref(), Ok(neighbours));
@@ -166,12 +166,12 @@ fn fewer_threads_help_where_they_wait_for_each_other() {
     assert!(advice.as_ref().is_ok_and(|advice| advice.starts_with("a higher priority (chrt)")), "{advice:?}");
     let most_are_not = vec![realtime(1), waiting(2, Cause::OtherCgroup), waiting(3, Cause::OtherCgroup)];
     assert_eq!(of(most_are_not).as_deref(), Ok(neighbours));
-    let kernel = "pinning, moving the neighbours that the kernel works for or more CPUs help";
+    let kernel = "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
     assert_eq!(both(Cause::Kernel).as_deref(), Ok(kernel));
 }
 
 #[test]
-fn in_the_root_cgroup_others_may_be_to_blame() {
+fn in_the_root_cgroup_other_tasks_may_be_the_cause() {
     let mut tasks = vec![
         task(1, S / 2, ByCause::only(Cause::OwnCgroup, S / 2), Some([0; 5])),
         task(2, S / 2, ByCause::only(Cause::OwnCgroup, S / 2), Some([0; 5])),
@@ -180,13 +180,13 @@ fn in_the_root_cgroup_others_may_be_to_blame() {
     let interval = interval(tasks, vec![]);
     assert_eq!(
         classes_of(&interval, process).says,
-        "contended: queued for a CPU 50 % of the time (behind others in / or its own threads 50 %), on a CPU 50 %: more CPUs help"
+        "contended: queued for a CPU 50 % of the time (behind other tasks in / or its own threads 50 %), on a CPU 50 %: more CPUs help"
     );
 }
 
 /// The command `true`: it lives for a millisecond, runs and reads its pages.
 #[test]
-fn what_is_over_at_once_is_too_short_to_judge() {
+fn a_very_short_run_is_too_short_to_judge() {
     let of = |duration_ns, ran_ns| {
         let mut interval =
             interval(vec![task(1, ran_ns, ByCause::default(), Some([0, MS, 0, 0, 0]))], vec![]);
@@ -201,7 +201,7 @@ fn what_is_over_at_once_is_too_short_to_judge() {
 }
 
 #[test]
-fn the_interval_object_has_classes_where_asked_for() {
+fn the_interval_object_has_classes_on_request() {
     let tasks = vec![
         task(1, S / 5, ByCause::default(), Some([S * 4 / 5, 0, 0, 0, 0])),
         task(2, S, ByCause::default(), None),
@@ -219,7 +219,7 @@ fn the_interval_object_has_classes_where_asked_for() {
     let network = serde_json::json!({"network": S * 4 / 5});
     assert_eq!(object["tasks"][0]["class"]["classes"], serde_json::json!(["I/O-bound"]));
     assert_eq!(object["tasks"][0]["blocked_on"], network);
-    assert!(object["tasks"][1].as_object().unwrap()["blocked_on"].is_null(), "not known");
+    assert!(object["tasks"][1].as_object().unwrap()["blocked_on"].is_null(), "unknown");
     let cgroups: Vec<_> = object["cgroups"].as_array().unwrap().iter().collect();
     let of = |path: Option<&str>| cgroups.iter().find(|cgroup| cgroup["path"].as_str() == path).unwrap();
     assert_eq!(of(None)["class"]["classes"], serde_json::json!(["CPU-bound"]));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn outputs_list_what_the_table_describes() {
+fn each_output_lists_the_counters_that_the_table_gives_it() {
     for counter in Counter::ALL {
         let info = counter.info();
         assert_eq!(info.top.is_some(), OF_TOP.contains(&counter), "{}", info.name);
@@ -11,7 +11,7 @@ fn outputs_list_what_the_table_describes() {
 }
 
 #[test]
-fn the_documents_name_what_json_has() {
+fn the_documents_name_every_counter_in_json() {
     let figures = include_str!("../../../../docs/figures.md");
     let lists = [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_CPU_TIMES, OF_LIMITS, OF_TOTAL];
     for counter in lists.concat() {
@@ -22,17 +22,17 @@ fn the_documents_name_what_json_has() {
 }
 
 #[test]
-fn what_was_not_read_is_not_known() {
+fn counters_that_were_not_read_are_unknown() {
     let totals = Totals { migrations: 7, voluntary: 3, ..Totals::default() };
     let observed = |mode| Observed { mode, totals: Some(&totals), ..Observed::default() };
     assert_eq!(Migrations.of(&observed(Mode::Bpf)), Some(7));
-    assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook sees it");
+    assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook counts moves");
     assert_eq!(Voluntary.of(&observed(Mode::Coarse)), Some(3));
-    assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "nobody read limits");
+    assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "limits were not read");
 }
 
 #[test]
-fn no_list_of_an_object_is_longer_than_that_of_limits() {
+fn the_list_of_limits_is_the_longest() {
     for list in [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CPU_TIMES, OF_CGROUP, OF_QUOTA, OF_TOTAL] {
         assert!(list.len() <= OF_LIMITS.len(), "{list:?}");
     }

@@ -87,7 +87,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
     }
 
     fn add_counted(&mut self, pair: &SubjectPair, figure: &Figure) {
-        // Unknown on one side, because an older version made that recording.
+        // Unknown on one side, because an older version of cgscope wrote that recording.
         if pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN) {
             return;
         }
@@ -127,7 +127,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         true
     }
 
-    /// Adds a change. `tested`: its series, and the changes in the bootstrap draws.
+    /// Adds a change of a figure. `tested`: the series of the figure, and its changes in the bootstrap draws.
     fn add(
         &mut self,
         pair: &SubjectPair,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_threads_are_left_out_and_versions_stay() {
+    fn numbers_of_threads_are_removed_and_versions_stay() {
         for (comm, expected) in [
             ("python3", "python3"),
             ("worker-12", "worker-#"),

@@ -2,8 +2,8 @@
 //!
 //! A figure is a sum divided by a sum, such as waiting over wall time. Each block of time contributes to both sums. The test is a
 //! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The interval is a bootstrap: it
-//! draws blocks with replacement within each side. Both move whole blocks, the same blocks for all figures. Both take
-//! neighbouring blocks as independent, so both are widened by the correlation of the blocks. `docs/diff.md` explains why.
+//! draws blocks with replacement within each side. Both move whole blocks, the same blocks for all figures. Both assume that
+//! neighbouring blocks are independent, so both are widened by the correlation of the blocks. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
 
@@ -140,7 +140,7 @@ impl RatioSeries {
         if squares <= 0.0 || !shape.is_enough() {
             return 1.0;
         }
-        // Few values, compared with their own mean, seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n). An
+        // The correlation of few values around their own mean is underestimated (Kendall's bias, -(1 + 4 r) / n). An
         // estimate from few values is uncertain, so one standard error is added.
         let few = shape.few();
         let unbiased = (few * products / squares + 1.0) / (few - 4.0);
@@ -176,7 +176,7 @@ impl RatioSeries {
     }
 }
 
-/// For each series: the probability that chance alone gives any of the series a difference as sure as this one.
+/// For each series: the probability that chance alone gives any of the series a difference as certain as this one.
 pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
@@ -247,7 +247,7 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
 }
 
 /// The confidence interval around `estimate`, with level [`CONFIDENCE`]; `None` if there are too few draws or blocks. Its ends
-/// are percentiles of the drawn estimates, moved outwards for few blocks and for correlation. With few blocks a bootstrap
+/// are percentiles of the drawn estimates, moved outwards if blocks are few or correlated. With few blocks a bootstrap
 /// interval is too narrow, so Student's quantile replaces the normal one.
 pub(super) fn interval(
     mut drawn: Vec<f64>,
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn students_quantiles_are_those_of_the_tables() {
+    fn students_quantiles_agree_with_published_tables() {
         for (freedom, expected) in [(5.0, 4.032), (9.0, 3.250), (19.0, 2.861), (100.0, 2.626)] {
             let ours = student(freedom);
             assert!((ours - expected).abs() < 0.02 * expected, "{freedom}: {ours}");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_of_blocks_widens_and_none_does_not() {
+    fn only_correlated_blocks_widen_the_interval() {
         let shape = Shape { blocks: [400, 400], lengths: [400.0, 400.0] };
         let mut random = Rand32::new(7);
         let mut noise = || f64::from(random.rand_float()) - 0.5;

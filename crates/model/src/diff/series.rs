@@ -28,8 +28,8 @@ pub(super) struct SubjectPair<'a> {
 /// Data that all series share.
 pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
-    /// Which side comes first and which second in each series. This does not depend on the order of the arguments, so swapping
-    /// them mirrors the result.
+    /// The side that comes first in each series, and the side that comes second. Their order does not depend on the order of the
+    /// arguments, so swapping the arguments mirrors the result.
     pub order: [usize; 2],
     pub shape: Shape,
     pub wall_ns: [f64; 2],

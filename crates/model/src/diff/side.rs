@@ -87,7 +87,7 @@ impl Side {
         for task in &mut interval.tasks {
             self.add_task(task, &interval.cgroups);
         }
-        // No figure here needs the histograms by CPU, and they are expensive to add.
+        // No figure here needs the histograms by CPU, and adding them is expensive.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
         }
@@ -141,7 +141,7 @@ impl Side {
         }
         let hist = std::mem::take(&mut task.wait.hist);
         self.hist.add(&hist);
-        // Counters are recorded as in the exact mode. The comparison decides whether both recordings know a counter.
+        // Stores all counters, as in the exact mode. The comparison later checks whether both recordings have a counter.
         let observed = Observed::task(task, Mode::Bpf);
         for sums in [&mut self.leaves[leaf].sums, &mut self.tracked[program].0] {
             sums.get_or_insert_default().add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
@@ -209,7 +209,7 @@ impl Side {
             let key = (pair.victim, pair.culprit);
             if !self.pairs.contains_key(&key) {
                 let culprit = interval.culprit(pair);
-                // A later Interval may contain the name.
+                // A later Interval may contain the path.
                 let Some(victim) = interval.cgroup_path(pair.victim).cloned() else { continue };
                 if culprit.path.is_none() && !culprit.kernel {
                     continue;

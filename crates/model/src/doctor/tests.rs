@@ -61,14 +61,14 @@ fn line(verdict: &Verdict) -> String {
 }
 
 #[test]
-fn a_fine_host() {
+fn a_host_without_problems() {
     let verdicts = judge(&fine());
     assert_eq!(worst(&verdicts), Level::Ok);
     insta::assert_snapshot!(verdicts.iter().map(line).collect::<String>());
 }
 
 #[test]
-fn a_host_of_which_nothing_is_known_is_not_called_fine() {
+fn an_unknown_host_is_not_called_ok() {
     let verdicts = judge(&Facts::default());
     assert_eq!(worst(&verdicts), Level::Note);
     insta::assert_snapshot!(said(&Facts::default()));
@@ -81,12 +81,16 @@ fn an_unprivileged_user() {
 }
 
 #[test]
-fn whoever_cannot_measure_exactly_measures_coarsely_where_the_kernel_keeps_sums() {
+fn without_the_exact_mode_the_coarse_mode_works_if_the_kernel_keeps_sums() {
     let mode_of = |facts: &Facts| mode(facts, &judge(facts));
     assert_eq!(mode_of(&fine()), Some(Mode::Bpf));
     assert_eq!(mode_of(&unprivileged()), Some(Mode::Coarse));
     assert_eq!(mode_of(&Facts { sched_info: Some(false), ..unprivileged() }), None);
-    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..fine() }), None, "the hook reads the same stamps");
+    assert_eq!(
+        mode_of(&Facts { sched_info: Some(false), ..fine() }),
+        None,
+        "the hook reads the same timestamps"
+    );
     let hidden = Facts { hides_processes: Some(true), ..unprivileged() };
     let about = |facts: &Facts| {
         let verdicts = judge(facts).into_iter();
@@ -108,14 +112,14 @@ fn each_single_capability_is_named() {
 }
 
 #[test]
-fn the_two_capabilities_that_are_needed_suffice() {
+fn two_capabilities_are_enough() {
     let two = ["CAP_BPF", "CAP_PERFMON"].map(String::from).into();
     let facts = Facts { uid: Some(1000), capabilities: Some(two), ..fine() };
     assert_eq!(worst(&judge(&facts)), Level::Degraded);
 }
 
 #[test]
-fn root_in_a_container_is_told_about_the_container() {
+fn root_in_a_container_gets_a_remedy_for_the_container() {
     let facts = Facts {
         uid: Some(0),
         initial_pid_namespace: Some(false),
@@ -149,7 +153,7 @@ fn off(feature: Feature, missing: &[&str]) -> FeatureOff {
 }
 
 #[test]
-fn a_kernel_without_what_is_needed() {
+fn a_kernel_without_required_features() {
     let features = vec![
         off(Feature::RunQueues, &["task_struct.se.cfs_rq"]),
         off(Feature::SchedInfo, &["task_struct.sched_info.run_delay", "task_struct.sched_info.last_queued"]),
@@ -161,7 +165,7 @@ fn a_kernel_without_what_is_needed() {
 
 /// Features that the Debian kernels 5.10, 6.1 and 6.12 lack.
 #[test]
-fn what_older_kernels_are_without_is_said_by_its_name() {
+fn features_that_older_kernels_lack_are_named() {
     let interrupts = || off(Feature::InterruptTime, &["rq.prev_irq_time"]);
     let tasks = || off(Feature::TaskThrottling, &["task_struct.throttled"]);
     let clock = || off(Feature::ThrottleClock, &["cfs_rq.throttled_clock_self"]);
@@ -182,7 +186,7 @@ fn what_older_kernels_are_without_is_said_by_its_name() {
 
 /// cgscope needs the kernel's clock of throttled time, or the functions at which cgscope can keep such a clock.
 #[test]
-fn throttled_time_is_unknown_only_without_any_way_to_tell_it() {
+fn throttled_time_is_unknown_only_without_any_clock() {
     let level = |features: Vec<FeatureOff>| worst(&judge(&Facts { features_off: Some(features), ..fine() }));
     let clock = || off(Feature::ThrottleClock, &["cfs_rq.throttled_clock_self"]);
     let functions = || off(Feature::ThrottleFunctions, &["tg_throttle_down"]);
@@ -194,7 +198,7 @@ fn throttled_time_is_unknown_only_without_any_way_to_tell_it() {
 }
 
 #[test]
-fn what_changes_who_is_charged_is_said() {
+fn settings_that_change_who_is_charged_are_reported() {
     let facts = Facts {
         realtime: Some(true),
         sched_ext: Some("enabled".into()),
@@ -222,7 +226,7 @@ fn cgroups_in_every_shape() {
 }
 
 #[test]
-fn lockdown_is_the_cause_only_where_something_failed() {
+fn lockdown_is_the_cause_only_if_the_trial_failed() {
     let locked = |trial| Facts { lockdown: Some(Lockdown::Confidentiality), trial, ..fine() };
     let level = |facts: &Facts| worst(&judge(facts));
     assert_eq!(level(&locked(Some(Ok(Trial::default())))), Level::Note);
@@ -231,7 +235,7 @@ fn lockdown_is_the_cause_only_where_something_failed() {
 }
 
 #[test]
-fn a_failed_start_is_explained_by_the_one_thing_that_matters() {
+fn a_failed_start_is_explained_by_its_main_cause() {
     let error = "loading on_switch: Operation not permitted (os error 1)";
     let old = Facts { kernel_release: Some("5.10.0".into()), btf: Some(Btf::Absent), ..unprivileged() };
     let locked = Facts { lockdown: Some(Lockdown::Confidentiality), ..fine() };
@@ -247,7 +251,7 @@ fn a_failed_start_is_explained_by_the_one_thing_that_matters() {
 }
 
 #[test]
-fn whatever_is_off_says_what_that_prevents_and_how_to_mend_it() {
+fn every_problem_has_an_effect_and_a_remedy() {
     for facts in
         [unprivileged(), without("CAP_SYS_PTRACE"), Facts { btf: Some(Btf::Absent), ..Facts::default() }]
     {
@@ -262,7 +266,7 @@ fn a_verdict_is_one_json_object() {
     let verdict = &judge(&unprivileged())[3];
     assert_eq!(
         serde_json::to_string(verdict).unwrap(),
-        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: the exact mode is off","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
+        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: the exact mode is off","remedy":"run cgscope with sudo, or run once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
     );
 }
 

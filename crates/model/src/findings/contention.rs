@@ -32,7 +32,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// Reports the lowest cgroups that have the waiting.
+/// Reports the lowest cgroups that have most of the waiting.
 fn noisy_neighbours(context: &Context) -> Vec<Finding> {
     let mut noisy: Vec<(u64, usize)> = Vec::new();
     // For each cgroup, with all cgroups below it: the waiting that findings explain, ns.
@@ -74,7 +74,7 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     context.interval.culprits_among(pairs.filter(is_neighbour))
 }
 
-/// If real-time tasks ran most of a neighbour's time: their policy, and the task that ran most.
+/// Returns the policy of real-time tasks and the one that ran most, if real-time tasks ran most of a neighbour's time.
 pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
@@ -85,7 +85,7 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
     most_are_realtime(ran)
 }
 
-/// The same as [`realtime_neighbour`] for the tasks of a cgroup that waited behind other cgroups.
+/// Like [`realtime_neighbour`], for the tasks of a cgroup that waited behind other cgroups.
 pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
     most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
@@ -111,7 +111,8 @@ pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)>
     Some((ours, theirs))
 }
 
-/// Judges each cgroup by the tasks directly in it. On an oversubscribed host another finding replaces the one for `/`.
+/// Judges each cgroup by the tasks directly in it. On an oversubscribed host, `cpu_oversubscription` replaces the finding
+/// for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
@@ -129,7 +130,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of the waiting was on a full node beside an idle one; that has its own finding.
+/// True if most of the waiting was on a full node beside an idle node: `node_skew` reports this.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
@@ -137,8 +138,8 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
-/// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases: mostly other threads waited
-/// (many short ones may have outnumbered the CPUs), or each busy thread was last on its own CPU.
+/// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases: most of the waiting was
+/// that of other threads (many short threads may have outnumbered the CPUs), or each busy thread was last on a separate CPU.
 fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;

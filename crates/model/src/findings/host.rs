@@ -10,12 +10,12 @@ use crate::{Mode, Wait, words::findings as words};
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
-/// Wakeups are slow if three conditions hold. They take this share of all waiting, percent. They take this long on average (CPUs
-/// leave shallow idle states within some microseconds). There are this many waits (fewer may be one accident).
+/// Wakeups are slow if three conditions hold. Wakeups take this share of all waiting, percent. A wakeup takes this long on
+/// average (CPUs leave shallow idle states within some microseconds). There are this many waits (fewer may be an accident).
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
-/// Unattributed waiting is reported from this share, percent, and this total, ns.
+/// Minimum share of all waiting, percent, and minimum total, ns, at which unattributed waiting is reported.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
@@ -24,7 +24,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// Reports more running and waiting tasks than the CPUs can serve. `None` for a selection.
+/// Reports that more tasks run and wait than the CPUs can serve. `None` for a selection.
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
@@ -48,7 +48,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     }
     let mut all = Wait::default();
     context.groups().for_each(|group| all.add(&group.wait));
-    // Each wait counts by the fraction of it that is wakeup.
+    // A wait with several causes counts in proportion to its wakeup part.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
     (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)

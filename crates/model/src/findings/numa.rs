@@ -13,8 +13,8 @@ use crate::{
     words::findings as words,
 };
 
-/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for them. The waiting must be this
-/// share of the busy time, percent (every busy CPU has short queues), and this total time.
+/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for these CPUs. The waiting must
+/// be this share of the busy time, percent (every busy CPU has short queues), and this total time.
 const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
@@ -32,8 +32,8 @@ const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
 const REMOTE_BYTES: u64 = 16 << 20;
 /// The threads must have run for this share of the interval, percent of one CPU.
 const REMOTE_RAN_PERCENT: u64 = 10;
-/// Threads move too often from this many moves a second, on average over the busy threads (refilling the caches takes
-/// milliseconds). There must also be this many moves in total: fewer may be the start of a program.
+/// Threads move too often if they make at least this many moves per second, on average over the busy threads (refilling the
+/// caches takes milliseconds). There must also be this many moves in total: fewer may be the start of a program.
 const NODE_MOVES_PER_SECOND: u64 = 10;
 const NODE_MOVES: u64 = 20;
 /// Maximum number of findings of each rule: the worst processes or cgroups.
@@ -118,7 +118,7 @@ impl<'a> Skew<'a> {
         let (ran_ns, active_ns) = sums(&is_one);
         let (mut all_ran_ns, mut all_active_ns) = sums(&|_| true);
         if context.interval.is_selection {
-            // About tasks outside the selection we know only that they kept the CPUs busy.
+            // For tasks outside the selection, we know only that they kept the CPUs busy.
             all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
             all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
         }
@@ -233,7 +233,7 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
-/// The lowest cgroups with far memory. The root is left out, because nobody chose its placement.
+/// The lowest cgroups with far memory. The root is left out, because its placement was not chosen.
 fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
@@ -262,7 +262,7 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         *threads += 1;
         sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
-    // Moves a second of each thread, on average.
+    // Moves per second and thread, on average.
     let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
     let mut found: Vec<_> = processes.into_iter().collect();
     found.retain(|(_, (threads, moves))| {

@@ -5,8 +5,8 @@ use std::{cmp::Reverse, sync::Arc};
 use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
 use crate::{CgroupReading, tree::Sums, words::findings as words};
 
-/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). It is
-/// also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
+/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). A quota
+/// is also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
 const PERIODS_PERCENT: u64 = 5;
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
@@ -27,7 +27,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
     past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
-    // Each of these cgroups has at least one finding, and all of its findings cost the same.
+    // Each of these cgroups has at least one finding, and all findings of a cgroup have the same cost.
     past.truncate(MOST);
     let throttled = past.into_iter().map(|node| Throttled {
         path: context.path(node),
@@ -79,8 +79,8 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     let cores = limits.quota_cores()?;
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
     let granted_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(limits.nr_periods?);
-    // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup did run: a measured run time of 0
-    // is incomplete.
+    // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup ran: a measured run time of 0
+    // cannot be its whole run time.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
     // The counters of a cgroup found during the interval start later than those of its tasks.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);

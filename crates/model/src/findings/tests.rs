@@ -145,7 +145,7 @@ fn periods(quota: f64, nr_throttled: u64, nr_periods: u64) -> CgroupReading {
 }
 
 #[test]
-fn nothing_is_found_in_nothing() {
+fn an_interval_without_problems_has_no_findings() {
     assert_eq!(findings(&Interval::default(), &Host::default()), []);
     assert_eq!(Scene::new(&["/a"]).all(), []);
     assert_eq!(Scene::new(&["/a"]).task("/a", S, &[(Cause::Kernel, MS)]).all(), []);
@@ -159,7 +159,7 @@ fn a_share_begins_at_its_percentage_and_not_below() {
 }
 
 #[test]
-fn a_finding_in_json_has_its_rule_by_name() {
+fn a_finding_in_json_names_its_rule() {
     let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
     let json = serde_json::to_value(scene.only(Rule::Unattributed)).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
@@ -170,7 +170,7 @@ fn a_finding_in_json_has_its_rule_by_name() {
 }
 
 #[test]
-fn runtime_that_was_used_up_is_said_of_what_has_no_cause() {
+fn unattributed_waits_mention_real_time_tasks_without_runtime() {
     let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
     assert!(!scene.only(Rule::Unattributed).says.contains("runtime"));
     let says = scene.loses(Loss::OutOfRuntime, 3).only(Rule::Unattributed).says;
@@ -178,7 +178,7 @@ fn runtime_that_was_used_up_is_said_of_what_has_no_cause() {
 }
 
 #[test]
-fn the_worst_comes_first_and_what_is_unknown_last() {
+fn the_worst_finding_comes_first_and_unattributed_waiting_last() {
     let scene = Scene::new(&["/a", "/b", "/c"])
         .task("/a", S, &[(Cause::Throttled, 100 * MS), (Cause::Unattributed, 900 * MS)])
         .task("/b", S, &[(Cause::OtherCgroup, 300 * MS)])
@@ -199,7 +199,7 @@ fn the_worst_comes_first_and_what_is_unknown_last() {
 }
 
 #[test]
-fn no_more_are_told_than_anyone_reads() {
+fn the_number_of_findings_is_limited() {
     let paths: Vec<String> = (0..40).map(|i| format!("/{i:02}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let mut scene = Scene::new(&paths);

@@ -24,7 +24,7 @@ impl Interval {
         now: &[TaskReading],
         mut gone: Vec<TaskReading>,
     ) -> Self {
-        // A task that disappeared and returned is in `now`; of a task that disappeared twice, the last reading counts.
+        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
         gone.reverse();
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
@@ -64,7 +64,7 @@ impl Interval {
         }
         sum::add(&mut self.duration_ns, next.duration_ns);
         for task in &mut self.tasks {
-            // A task that still exists gets its later reading; an exited task no longer waits or has a state.
+            // A task that still exists gets its later reading. An exited task does not wait and has no state.
             let reading = &mut task.reading;
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }

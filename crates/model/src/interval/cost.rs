@@ -26,8 +26,8 @@ impl CostInterval {
     }
 
     pub(super) fn append(&mut self, next: &Self) {
-        // Until the first measurement of the hook's time, only its runs are known: they count at the first measured time per
-        // run.
+        // Before the first measurement of the hook's time, only its number of runs is known. These runs count with the first
+        // measured time per run.
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
             (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {

@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_did_before_is_not_counted_again_when_it_exits() {
-        // Its first 700 were already counted; in the interval it ran for 20 more and exited.
+    fn the_earlier_work_of_a_thread_is_not_counted_again_when_it_exits() {
+        // The first 700 ns of the thread were already counted. In the interval it ran for 20 ns more and exited.
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
         assert_eq!((gone.user_ns, gone.on_cpu_ns, gone.voluntary), (20, 20, 20));
         // A thread that started and exited in between was never counted.
@@ -135,18 +135,18 @@ mod tests {
     fn a_thread_that_moved_to_another_cgroup_has_not_exited() {
         let moved = TaskReading { serial: 60, moved_ns: Some(1_500), ..thread(6, 20, 0) };
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 130), moved]);
-        assert_eq!(gone.on_cpu_ns, 30, "another thread did");
+        assert_eq!(gone.on_cpu_ns, 30, "the work of another thread");
     }
 
     #[test]
-    fn more_than_the_cpus_could_do_is_left_out() {
+    fn work_beyond_the_capacity_of_the_cpus_is_left_out() {
         let after = |ns| gone_between(vec![thread(5, 10, 0)], vec![thread(5, 15, ns)]);
         assert_eq!(after(2_000).on_cpu_ns, 2_000);
         assert_eq!(after(2_001), Gone::default(), "two CPUs had 1000 ns");
     }
 
     #[test]
-    fn what_another_process_of_that_id_did_is_not_taken_from_this_one() {
+    fn work_of_an_earlier_process_with_the_same_id_is_not_subtracted() {
         let later = TaskReading { serial: 9, start_ns: 1_500, ..thread(5, 15, 40) };
         assert_eq!(gone_between(vec![thread(5, 10, 0), thread(6, 700, 0)], vec![later]).on_cpu_ns, 40);
     }

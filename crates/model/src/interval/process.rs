@@ -9,8 +9,8 @@ use super::{Group, GroupSum, Interval};
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it one after the other.
     pub pid: u32,
-    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or any other if it has
-    /// exited.
+    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or another thread if the
+    /// main thread has exited.
     pub named_by: usize,
     /// The threads, as indexes into [`Interval::tasks`].
     pub threads: Vec<usize>,
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn each_process_that_had_an_id_is_by_itself() {
+    fn processes_that_used_the_same_id_are_kept_apart() {
         let tasks =
             vec![thread(7, 10, 1), thread(8, 10, 2), thread(9, 12, 4), thread(7, 20, 8), thread(8, 25, 16)];
         assert_eq!(processes(tasks), [(0, vec![0, 1, 2], 7), (3, vec![3, 4], 24)]);
     }
 
     #[test]
-    fn threads_whose_main_thread_is_not_known_are_one_process() {
+    fn threads_without_a_known_main_thread_are_one_process() {
         assert_eq!(processes(vec![thread(8, 10, 1), thread(9, 30, 2)]), [(0, vec![0, 1], 3)]);
         assert_eq!(processes(vec![thread(8, 10, 1), thread(7, 20, 2)]), [(0, vec![0], 1), (1, vec![1], 2)]);
     }

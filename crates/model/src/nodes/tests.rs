@@ -74,7 +74,7 @@ fn two_nodes() -> Interval {
 }
 
 #[test]
-fn a_node_has_what_its_cpus_did_and_who_came_and_left() {
+fn a_node_has_the_figures_of_its_cpus_and_the_moves_of_tasks() {
     let nodes = two_nodes().by_node();
     let [first, second] = nodes.as_slice() else { panic!("{nodes:?}") };
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_node_has_what_its_cpus_did_and_who_came_and_left() {
 }
 
 #[test]
-fn a_task_has_the_time_on_each_node_and_one_born_since_all_of_its_life() {
+fn a_task_has_its_time_on_each_node_since_the_last_reading_or_its_start() {
     let interval = two_nodes();
     assert_eq!(
         interval.tasks[0].placement,
@@ -104,7 +104,7 @@ fn a_task_has_the_time_on_each_node_and_one_born_since_all_of_its_life() {
 }
 
 #[test]
-fn appended_intervals_are_as_one() {
+fn appended_intervals_equal_one_interval() {
     let mut whole = two_nodes();
     whole.append(two_nodes());
     let nodes = whole.by_node();
@@ -115,7 +115,7 @@ fn appended_intervals_are_as_one() {
 }
 
 #[test]
-fn where_some_tasks_are_left_out_waits_are_with_the_node_a_task_was_on_last() {
+fn in_a_selection_waits_count_for_the_last_node_of_a_task() {
     let mut interval = two_nodes();
     let selection = Selection { cgroup: Some("/".into()), nodes: vec![8], ..Selection::default() };
     selection.apply(&mut interval).unwrap();
@@ -123,11 +123,11 @@ fn where_some_tasks_are_left_out_waits_are_with_the_node_a_task_was_on_last() {
     assert_eq!((nodes.len(), nodes[0].node), (1, 8));
     assert_eq!((nodes[0].wait.count, nodes[0].wait.total_ns), (1, 15));
     assert_eq!((nodes[0].migrations_in, nodes[0].migrations_out, nodes[0].used_bytes), (None, None, None));
-    assert_eq!(nodes[0].runnable_avg, Some((30 + 15) as f64 / S as f64), "of what was selected");
+    assert_eq!(nodes[0].runnable_avg, Some((30 + 15) as f64 / S as f64), "only of the selected tasks");
 }
 
 #[test]
-fn a_host_with_one_node_has_everything_there_without_anybody_counting() {
+fn a_host_with_one_node_needs_no_counts_by_node() {
     let before = sample(
         S,
         vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 0)],
@@ -151,21 +151,21 @@ fn a_host_with_one_node_has_everything_there_without_anybody_counting() {
 }
 
 #[test]
-fn on_several_nodes_what_nobody_counted_is_not_known() {
+fn on_several_nodes_moves_that_were_not_counted_are_unknown() {
     let cpus = |n| vec![cpu(0, 0, n, n), cpu(1, 8, n, n)];
     let interval = Interval::between(
         &sample(S, cpus(0), vec![task(1, 1, 8, 10, None)]),
         &sample(2 * S, cpus(5), vec![task(1, 1, 8, 50, None)]),
     );
     assert_eq!(interval.tasks[0].placement, TaskPlacement::default());
-    assert_eq!(interval.tasks[0].ran_by_node(), [(8, 40)], "all with the last");
+    assert_eq!(interval.tasks[0].ran_by_node(), [(8, 40)], "all time goes to the last node");
     let nodes = interval.by_node();
     assert_eq!((nodes[0].migrations_in, nodes[1].migrations_out), (None, None));
     assert_eq!((nodes[0].wait.total_ns, nodes[1].wait.total_ns), (0, 20));
 }
 
 #[test]
-fn a_counter_that_falls_is_no_reading_and_where_cpus_come_or_go_none_is() {
+fn a_decreasing_counter_or_a_changed_set_of_cpus_gives_no_reading() {
     let before = sample(S, vec![cpu(0, 0, 9, 9), cpu(2, 8, 5, 5)], vec![]);
     let fallen = sample(2 * S, vec![cpu(0, 0, 8, 10), cpu(2, 8, 7, 7)], vec![]);
     let interval = Interval::between(&before, &fallen);
@@ -183,7 +183,7 @@ fn a_counter_that_falls_is_no_reading_and_where_cpus_come_or_go_none_is() {
 }
 
 #[test]
-fn of_intervals_taken_together_those_in_which_no_cpu_went_are_summed() {
+fn appended_intervals_sum_only_those_with_an_unchanged_set_of_cpus() {
     let at = |s: u64, cpus| sample(s * S, cpus, vec![]);
     let mut whole = Interval::between(
         &at(1, vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 0)]),
@@ -197,27 +197,23 @@ fn of_intervals_taken_together_those_in_which_no_cpu_went_are_summed() {
 }
 
 #[test]
-fn a_cpu_has_the_waits_that_ended_on_it_or_of_the_tasks_last_seen_there() {
+fn a_cpu_has_the_waits_that_ended_there_or_those_of_its_last_tasks() {
     let counts = |interval: &Interval| -> Vec<(u32, u64)> {
         interval.by_cpu().into_iter().map(|(cpu, wait)| (cpu.cpu, wait.count)).collect()
     };
     let mut interval = two_nodes();
     assert_eq!(counts(&interval), [(0, 2), (4, 1), (6, 0)]);
     interval.cpus.iter_mut().for_each(|cpu| cpu.wait = None);
-    assert_eq!(
-        counts(&interval),
-        [(0, 0), (4, 1), (6, 0)],
-        "the first task waited before the interval alone"
-    );
+    assert_eq!(counts(&interval), [(0, 0), (4, 1), (6, 0)], "the first task waited only before the interval");
 }
 
 #[test]
-fn a_kernel_that_tells_no_cpus_and_no_nodes_has_none() {
+fn without_readings_of_cpus_and_nodes_there_are_no_nodes() {
     assert_eq!(Interval::default().by_node(), []);
 }
 
 #[test]
-fn memory_of_what_was_selected_comes_from_its_processes() {
+fn memory_of_a_selection_comes_from_its_processes() {
     let mut interval = two_nodes();
     interval.memory = vec![ProcessMemory { tgid: 1, by_node: vec![(8, 7)], ..ProcessMemory::default() }];
     interval.is_selection = true;
@@ -226,7 +222,7 @@ fn memory_of_what_was_selected_comes_from_its_processes() {
 }
 
 #[test]
-fn memory_is_remote_where_the_threads_are_not() {
+fn memory_is_remote_on_nodes_where_the_threads_do_not_run() {
     assert_eq!(remote_share(&[(1, 100)], &[(0, 5)]), Some(1.0));
     assert_eq!(remote_share(&[(0, 100)], &[(0, 5)]), Some(0.0));
     assert_eq!(remote_share(&[(0, 50), (1, 50)], &[(0, 5), (1, 5)]), Some(0.5));

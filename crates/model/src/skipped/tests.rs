@@ -40,10 +40,10 @@ struct Task {
     cgroup_id: u64,
     start_ns: u64,
     moved_ns: Option<u64>,
-    /// The task moved, and was not read since.
+    /// The task moved, and has not been read since.
     is_new_here: bool,
     did: Did,
-    /// Its work when it entered its cgroup.
+    /// The work of the task when it entered its cgroup.
     base: Did,
     reported: Did,
 }
@@ -54,7 +54,7 @@ struct Place {
     did: Did,
 }
 
-/// A simulated kernel side. It reports each task, and adds to exited tasks only what it had not reported.
+/// A simulated kernel side. It reports each task. When a task exits, its unreported work is added to the exited tasks.
 #[derive(Debug, Default)]
 struct Kernel {
     now_ns: u64,
@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn a_reader_that_skips_samples_has_the_sums_of_one_that_has_each(
+    fn a_reader_that_skips_samples_has_the_same_sums_as_one_that_reads_each(
         steps in prop::collection::vec(step(), 0..80),
     ) {
         let samples = run(&steps);
@@ -270,7 +270,7 @@ fn sample(mono_ns: u64, tasks: &[TaskReading]) -> Sample {
 }
 
 #[test]
-fn what_was_reported_of_an_exited_task_between_two_samples_is_its_cgroups() {
+fn work_of_a_task_that_exited_in_a_skipped_sample_counts_for_its_cgroup() {
     let samples = [
         sample(10, &[task(1, 7, 100), task(2, 8, 0)]),
         sample(20, &[task(1, 7, 130), task(2, 8, 0)]),
@@ -289,7 +289,7 @@ fn what_was_reported_of_an_exited_task_between_two_samples_is_its_cgroups() {
 }
 
 #[test]
-fn no_more_is_held_than_of_the_cgroups_of_the_latest_interval() {
+fn sums_are_held_only_for_cgroups_of_the_latest_interval() {
     let mut skipped = Skipped::default();
     let first = sample(10, &[]);
     let before = |id| sample(20, &[task(id, id, 9)]);
@@ -331,7 +331,7 @@ fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64
 }
 
 #[test]
-fn what_exits_in_a_place_that_is_made_again_at_once_is_counted() {
+fn exits_in_a_place_that_is_recreated_at_once_are_counted() {
     let read = [
         (None, Some(gone(3, 500))),
         (Some(gone(3, 500)), Some(gone(1, 20))),
@@ -343,7 +343,7 @@ fn what_exits_in_a_place_that_is_made_again_at_once_is_counted() {
 }
 
 #[test]
-fn what_came_between_the_reading_and_the_giving_back_is_counted_once_and_the_sum_is_dropped() {
+fn exits_between_the_reading_and_the_release_of_a_place_are_counted_once() {
     let read = [
         (None, Some(gone(3, 500))),
         (Some(gone(4, 507)), None),

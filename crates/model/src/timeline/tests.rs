@@ -21,7 +21,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
     TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default() }
 }
 
-/// The Interval of second number `n`.
+/// The interval that covers second `n`.
 fn second(n: u64, tasks: Vec<TaskInterval>) -> Interval {
     Interval { start_unix_ns: n * SECOND, duration_ns: SECOND, tasks, ..Interval::default() }
 }
@@ -41,7 +41,7 @@ fn with_quota(interval: Interval, used_ns: Option<u64>, throttled: u64) -> Inter
 
 proptest! {
     #[test]
-    fn however_long_it_is_nothing_is_lost_and_there_are_never_more_slices(
+    fn a_long_timeline_loses_nothing_and_keeps_its_number_of_slices(
         waits in prop::collection::vec(0..u64::MAX >> 30, 0..100),
         most in 2..12usize,
     ) {
@@ -87,7 +87,7 @@ fn the_worst_slice_is_named_with_the_cgroup_that_waited_most() {
 }
 
 #[test]
-fn where_nobody_waited_there_is_no_worst_slice() {
+fn without_waits_there_is_no_worst_slice() {
     let mut timeline = Timeline::new(10);
     assert_eq!(timeline.worst(), None);
     timeline.add(&second(0, vec![task(1, 7, &[], Cause::Wakeup)]));
@@ -96,7 +96,7 @@ fn where_nobody_waited_there_is_no_worst_slice() {
 }
 
 #[test]
-fn a_quota_is_added_up_and_what_was_not_read_stays_unknown() {
+fn figures_of_quotas_are_added_and_unread_figures_stay_unknown() {
     let mut timeline = Timeline::new(2);
     for throttled in 1..=2 {
         timeline.add(&with_quota(second(throttled - 1, Vec::new()), None, throttled));
@@ -110,7 +110,7 @@ fn a_quota_is_added_up_and_what_was_not_read_stays_unknown() {
 }
 
 #[test]
-fn what_waits_at_a_sample_is_the_most_of_the_slice() {
+fn a_slice_has_the_largest_number_of_waiting_tasks_of_its_samples() {
     let waiting = |ns| {
         let mut task = task(1, 7, &[], Cause::Wakeup);
         task.reading.pending = Some(crate::Pending { ns, ..Default::default() });

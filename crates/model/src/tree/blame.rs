@@ -12,7 +12,7 @@ use crate::{
 /// The wait time of a node's tasks that is due to one culprit.
 #[derive(Clone, Copy)]
 struct Part {
-    /// The culprit's cgroup, and its task if pairs distinguish tasks, else 0.
+    /// The culprit's cgroup, and the id of its task; 0 if pairs do not distinguish tasks.
     culprit: (u64, u32),
     /// The first pair of this culprit.
     pair: usize,

@@ -7,7 +7,7 @@ impl Tree {
     pub(super) fn add_limits(&mut self, interval: &Interval) {
         for (at, limits) in interval.limits.iter().enumerate() {
             let Some(node) = self.find_id(interval, limits.id) else { continue };
-            // If the cgroup was created again, the later limits apply; but either quota may have been the tightest.
+            // If the cgroup was created again, the later limits apply. But the tightest quota may be that of either cgroup.
             self.nodes[node].limits = Some(at);
             let quota = limits.quota_cores().map(|cores| Effective { node, cores });
             self.nodes[node].effective = tightest(self.nodes[node].effective, quota);

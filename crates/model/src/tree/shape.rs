@@ -27,8 +27,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
         found.add(path);
     }
-    // Every id of a node's path refers to it: the latest id of a cgroup that was created again may have no tasks, limits or
-    // pairs.
+    // Every id of a path refers to the node of the path. If a cgroup was created again, its latest id may have no tasks, limits
+    // or pairs.
     let places: Vec<_> = interval.cgroups.iter().map(|(id, path)| found.name(*id, path)).collect();
     let order = found.order();
     let mut node_of = vec![0; order.len()];

@@ -20,7 +20,9 @@ const MORE_CPUS: &str = "more CPUs help";
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
     let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
     if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
-        return format!("idle: no thread ran or waited for a CPU for {BUSY_THREAD_PERCENT} % of the time");
+        return format!(
+            "idle: no thread ran or waited for a CPU for at least {BUSY_THREAD_PERCENT} % of the time"
+        );
     }
     let parts = parts(classes, activity, quota);
     let name = match &names[..] {
@@ -92,7 +94,7 @@ fn blocked_parts(activity: &Activity) -> Vec<Spent> {
         activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
     let blocked = |(kind, ns): (BlockedKind, u64)| {
         let (is, more) = match kind {
-            BlockedKind::Unknown => ("blocked".into(), " (on what is not known)"),
+            BlockedKind::Unknown => ("blocked".into(), " (the reason is not known)"),
             BlockedKind::Other => ("blocked on something else".into(), ""),
             BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
@@ -130,10 +132,11 @@ fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
     } else {
         "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
     };
-    let against_kernel = "pinning, moving the neighbours that the kernel works for or more CPUs help";
+    let against_kernel =
+        "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
     [
         ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
-        ("others in / or its own threads", activity.behind_root_ns, MORE_CPUS),
+        ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
         ("other cgroups", others_ns, against_others),
         ("the kernel", kernel_ns, against_kernel),
     ]
@@ -164,7 +167,7 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
         _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,
         _ => Some(match (activity.by_cause.total(), activity.time_ns()) {
             (saved_ns, all_ns) if is_share(saved_ns, all_ns, MORE_CPU_PERCENT) => {
-                format!("more CPU saves {} at most", share(saved_ns, all_ns))
+                format!("more CPU saves at most {}", share(saved_ns, all_ns))
             }
             _ => "more CPU will not help".into(),
         }),

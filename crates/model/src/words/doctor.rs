@@ -87,8 +87,8 @@ const RULES: &[TopicRule] = &[
         None => topic.unknown("the user namespace"),
         Some(true) => topic.ok("the initial user namespace"),
         Some(false) => topic.missing(
-            "this is a user namespace of its own",
-            "capabilities held here do not count for BPF",
+            "cgscope runs in its own user namespace",
+            "BPF needs capabilities in the initial user namespace",
             "run cgscope on the host itself or in a container that is not rootless",
         ),
     }),
@@ -99,7 +99,7 @@ const RULES: &[TopicRule] = &[
     ("lockdown", lockdown),
     (TRIAL, trial),
     ("proc", |topic, facts| match facts.holds("CAP_SYS_PTRACE") {
-        None => topic.unknown("CAP_SYS_PTRACE"),
+        None => topic.unknown("whether CAP_SYS_PTRACE is held"),
         Some(true) => topic.ok("CAP_SYS_PTRACE is held"),
         Some(false) => topic.degraded(
             "CAP_SYS_PTRACE is not held",
@@ -108,16 +108,16 @@ const RULES: &[TopicRule] = &[
         ),
     }),
     ("paths", |topic, facts| {
-        let without = "cgroups in directories closed to this user have no path";
+        let without = "cgroups in directories that this user cannot read have no path";
         optional(topic, facts, "CAP_DAC_READ_SEARCH", without)
     }),
     ("symbols", |topic, facts| {
-        optional(topic, facts, "CAP_SYSLOG", "kernel stacks are addresses without names")
+        optional(topic, facts, "CAP_SYSLOG", "kernel stacks show addresses instead of function names")
     }),
     ("own_cost", |topic, facts| match (facts.bpf_stats, facts.holds("CAP_SYS_ADMIN")) {
         (Some(true), _) => topic.note(
-            "kernel.bpf_stats_enabled is 1: the kernel times every BPF program, which itself costs some \
-             tens of ns a switch; sudo sysctl kernel.bpf_stats_enabled=0 ends that",
+            "kernel.bpf_stats_enabled is 1: the kernel times every BPF program, which costs some tens of ns \
+             per switch; to turn this off: sudo sysctl kernel.bpf_stats_enabled=0",
         ),
         (_, Some(true)) => topic.ok("CAP_SYS_ADMIN is held: the cost of the hook is measured"),
         _ => {
@@ -127,18 +127,20 @@ const RULES: &[TopicRule] = &[
     }),
     ("memlock", |topic, facts| match facts.kernel() {
         None => topic.unknown("whether RLIMIT_MEMLOCK matters"),
-        Some(version) if version >= (5, 11) => {
-            topic.ok("RLIMIT_MEMLOCK does not matter: since 5.11 BPF memory counts towards the memory cgroup")
-        }
-        Some(_) => topic.note("before 5.11 BPF memory counts against RLIMIT_MEMLOCK: ulimit -l unlimited"),
+        Some(version) if version >= (5, 11) => topic
+            .ok("RLIMIT_MEMLOCK does not apply: since Linux 5.11, BPF memory counts in the memory cgroup"),
+        Some(_) => topic.note(
+            "before Linux 5.11, BPF memory counts towards RLIMIT_MEMLOCK; to remove the limit: ulimit -l \
+             unlimited",
+        ),
     }),
     ("cgroups", cgroups),
     ("autogroup", |topic, facts| match facts.autogroup {
         // Without CONFIG_SCHED_AUTOGROUP the file does not exist.
         None | Some(false) => topic.ok("sched_autogroup is off"),
         Some(true) => topic.note(
-            "kernel.sched_autogroup_enabled is 1: sessions in the root cgroup compete as groups of their \
-             own; all are shown as the root cgroup",
+            "kernel.sched_autogroup_enabled is 1: the scheduler treats each session in the root cgroup as a \
+             group of its own; cgscope shows them all as the root cgroup",
         ),
     }),
     ("cpus", |topic, facts| match (&facts.cpus_online, &facts.cpus_possible) {
@@ -150,13 +152,13 @@ const RULES: &[TopicRule] = &[
     }),
     ("numa", |topic, facts| match facts.numa_nodes.as_deref() {
         None => topic.unknown("which NUMA nodes there are"),
-        Some([]) => topic.ok("this kernel has no NUMA: all is on node 0"),
+        Some([]) => topic.ok("this kernel has no NUMA support: all CPUs and all memory are on node 0"),
         Some(nodes) => topic.ok(units::count(nodes.len() as u64, "NUMA node")),
     }),
     ("realtime", |topic, facts| match facts.realtime {
         Some(true) => topic.note(
-            "PREEMPT_RT is on: most interrupt work runs in kernel threads, so waits for it show as waits \
-             for kernel threads; the kernel has no preferred NUMA node for tasks",
+            "PREEMPT_RT is on: most interrupt work runs in kernel threads, so waits behind interrupt work \
+             show as waits behind kernel threads; this kernel has no preferred NUMA node for tasks",
         ),
         // Kernels without PREEMPT_RT do not have the file.
         Some(false) | None => topic.ok("PREEMPT_RT is off"),
@@ -166,15 +168,15 @@ const RULES: &[TopicRule] = &[
         Some("disabled") => topic.ok("no BPF scheduler is loaded"),
         Some(state) => topic.degraded(
             format!("a BPF scheduler is loaded (sched_ext is {state})"),
-            "waits are exact, but they follow that scheduler's rules: cgroup quota and weight may not \
-             hold for them",
-            "to see the kernel's own scheduler at work, stop the BPF scheduler",
+            "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and \
+             weights of cgroups",
+            "to measure the kernel's own scheduler, stop the BPF scheduler",
         ),
     }),
     ("proxy_exec", |topic, facts| match facts.proxy_exec {
         Some(true) => topic.note(
-            "proxy execution is built in: a task blocked on a mutex lends its turn to the owner, whose \
-             run time is then charged to the blocked one",
+            "proxy execution is built in: while a task is blocked on a mutex, the owner of the mutex may run \
+             in its place; that run time is charged to the blocked task",
         ),
         Some(false) => topic.ok("proxy execution is not built in"),
         // Kernels before 6.17 cannot have proxy execution; their configuration is often unreadable.
@@ -187,17 +189,17 @@ const RULES: &[TopicRule] = &[
         None => topic.unknown("the PID namespace"),
         Some(true) => topic.ok("the initial PID namespace"),
         Some(false) => topic.degraded(
-            "this is a PID namespace of its own",
-            "the exact mode counts process and thread ids of the host, which here are those of other \
-             processes: -p, -t and `-- CMD` are measured in the coarse mode",
+            "cgscope runs in its own PID namespace",
+            "the exact mode uses the process and thread ids of the host, which belong to other processes in \
+             this namespace: -p, -t and `-- CMD` use the coarse mode",
             "start the container with --pid=host, or run cgscope on the host",
         ),
     }),
     ("container", |topic, facts| match &facts.container {
         None => topic.ok("no sign of a container"),
         Some(sign) => topic.note(format!(
-            "a sign of a container was found ({sign}): if this is one, tasks of the whole host are still \
-             seen, but cgroup paths only as far as they are mounted"
+            "this looks like a container ({sign}): if it is one, cgscope still sees the tasks of the whole \
+             host, but only the cgroup paths that are mounted here"
         )),
     }),
 ];
@@ -208,15 +210,15 @@ fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     };
     let (major, minor) = OLDEST_KERNEL;
     match facts.kernel() {
-        None => topic.note(format!("kernel {release}, in which no version can be recognised")),
+        None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
         Some(version) if version < OLDEST_KERNEL => topic.missing(
             format!("kernel {release} is too old"),
             "it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17)",
             &format!("boot kernel {major}.{minor} or newer"),
         ),
-        Some(version) if version < (6, 1) => {
-            topic.note(format!("kernel {release}: {major}.{minor} is needed; cgscope's tests begin with 6.1"))
-        }
+        Some(version) if version < (6, 1) => topic.note(format!(
+            "kernel {release} is supported (since {major}.{minor}), but tests cover only 6.1 and newer"
+        )),
         Some(_) => topic.ok(format!("kernel {release}")),
     }
 }
@@ -224,7 +226,7 @@ fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
 fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
     if held.contains("CAP_SYS_ADMIN") {
-        return topic.ok("CAP_SYS_ADMIN is held, which stands for CAP_BPF and CAP_PERFMON");
+        return topic.ok("CAP_SYS_ADMIN is held, which includes CAP_BPF and CAP_PERFMON");
     }
     let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
     absent.retain(|name| !held.contains(*name));
@@ -247,13 +249,13 @@ fn grant(facts: &Facts, capabilities: &str) -> String {
         return format!("root lacks them here: start the container with{}", options.collect::<String>());
     }
     let program = facts.program.as_deref().unwrap_or("\"$(command -v cgscope)\"");
-    format!("run it with sudo, or once: sudo setcap {capabilities}+ep {program}")
+    format!("run cgscope with sudo, or run once: sudo setcap {capabilities}+ep {program}")
 }
 
 /// The verdict on an optional capability.
 fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec<Verdict> {
     match facts.holds(capability) {
-        None => topic.unknown(capability),
+        None => topic.unknown(&format!("whether {capability} is held")),
         Some(true) => topic.ok(format!("{capability} is held")),
         Some(false) => topic.note(format!("{capability} is not held (optional): {without}")),
     }
@@ -261,7 +263,9 @@ fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec
 
 fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     const PATH: &str = "/sys/kernel/btf/vmlinux";
-    let off = |finding, remedy| topic.missing(finding, "the kernel's fields cannot be located", remedy);
+    let off = |finding, remedy| {
+        topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
+    };
     match &facts.btf {
         None => topic.unknown("BTF"),
         Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
@@ -272,18 +276,18 @@ fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         ),
         Some(Btf::Unreadable(why)) => off(
             format!("{PATH} cannot be read ({why})"),
-            "run it with sudo; in a container, mount the host's /sys",
+            "run cgscope with sudo; in a container, mount the host's /sys",
         ),
     }
 }
 
 fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match facts.sched_info {
-        None => topic.unknown("whether the kernel stamps waits"),
-        Some(true) => topic.ok("the kernel stamps every wait (/proc/self/schedstat counts)"),
+        None => topic.unknown("whether the kernel timestamps waits"),
+        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat counts)"),
         Some(false) => topic.verdict(
             Level::Missing,
-            "the kernel stamps no waits (/proc/self/schedstat is absent or zero)",
+            "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
             Some((
                 NOTHING,
                 "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
@@ -296,14 +300,14 @@ fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
 fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let level = match (facts.lockdown, &facts.trial) {
         // The file exists only if the kernel has lockdown and securityfs is mounted.
-        (None | Some(Lockdown::None), _) => return topic.ok("no lockdown is on as far as can be seen"),
-        (Some(Lockdown::Integrity), _) => return topic.ok("lockdown=integrity, which leaves BPF alone"),
-        (_, Some(Ok(_))) => return topic.note("lockdown=confidentiality, which let the trial pass"),
+        (None | Some(Lockdown::None), _) => return topic.ok("no lockdown was found"),
+        (Some(Lockdown::Integrity), _) => return topic.ok("lockdown=integrity, which does not affect BPF"),
+        (_, Some(Ok(_))) => return topic.note("lockdown=confidentiality, but the trial succeeded"),
         (_, Some(Err(_))) => Level::Missing,
         (_, None) => Level::Degraded,
     };
     let effect = "the kernel may refuse programs that read its memory";
-    let remedy = "boot with lockdown=integrity; where Secure Boot brings the lockdown about, switch that off";
+    let remedy = "boot with lockdown=integrity; if Secure Boot turns the lockdown on, disable Secure Boot";
     topic.verdict(level, "lockdown=confidentiality", Some((effect, remedy)))
 }
 
@@ -322,12 +326,12 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
             // A program reaches the verifier only if the capabilities are held.
             let by_verifier = error.contains("Verifier output: 0:");
             let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
-                "the kernel refused although the capabilities are there: look for a seccomp filter \
+                "the kernel refused although the capabilities are held: look for a seccomp filter \
                  (usual in containers) or a security module (`dmesg` names it)"
             } else {
-                "please report it with the output of `cgscope doctor --json`"
+                "please report this error with the output of `cgscope doctor --json`"
             };
-            let finding = format!("a trial failed ({error})");
+            let finding = format!("a trial of the exact mode failed ({error})");
             topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
         }
     }
@@ -364,21 +368,20 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
     let topic = Topic("mode");
     match mode(facts, verdicts) {
         Some(Mode::Bpf) if facts.trial.is_some() => topic.ok("measuring is exact (--mode bpf)"),
-        Some(Mode::Bpf) => topic.note("nothing is known to prevent exact measuring (--mode bpf)"),
+        Some(Mode::Bpf) => topic.note("no known problem prevents exact measuring (--mode bpf)"),
         Some(Mode::Coarse) => {
             let missing = verdicts.iter().find(|verdict| verdict.level == Level::Missing);
             let missing = missing.map_or("", |verdict| &verdict.finding);
             topic.degraded(
                 format!("measuring is coarse (--mode coarse), because {missing}"),
-                "sums of waits come from /proc: there is no histogram, no longest wait and no wait under \
-                 way, and of the causes only what quotas took",
-                "what is missing above brings the exact mode back",
+                "sums of waits come from /proc: histograms, longest waits, unfinished waits and all causes \
+                 except quotas are unknown",
+                "to get the exact mode, fix what is missing above",
             )
         }
         None => topic.verdict(
             Level::Missing,
-            "measuring is not possible, neither exact nor coarse: it is not known that the kernel keeps sums of \
-             waits",
+            "neither the exact nor the coarse mode works: the kernel is not known to keep sums of waits",
             Some(("top, hist and record do not run", "see sched_info above")),
         ),
     }
@@ -387,10 +390,10 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
 fn processes(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match (facts.hides_processes, facts.holds("CAP_SYS_PTRACE")) {
         (Some(true), Some(false)) => topic.note(
-            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees this \
-             user's processes alone",
+            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees only \
+             this user's processes",
         ),
-        (Some(true), _) => topic.ok("/proc is mounted with hidepid, which CAP_SYS_PTRACE sees through"),
+        (Some(true), _) => topic.ok("/proc is mounted with hidepid, but CAP_SYS_PTRACE shows every process"),
         (None, _) => topic.unknown("whether /proc hides processes"),
         (Some(false), _) => topic.ok("/proc shows every process"),
     }

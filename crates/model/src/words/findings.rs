@@ -186,8 +186,8 @@ pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<
         percent(limits.nr_throttled?, limits.nr_periods?),
     );
     let short = Short::new(
-        "is throttled below its CPU limit",
-        format!("uses {} of {} on average, in bursts", number(used), cpus(limits.quota_cores()?)),
+        "is throttled during bursts",
+        format!("uses {} of {} on average", number(used), cpus(limits.quota_cores()?)),
         "allow bursts (cpu.max.burst), or make the period longer",
     );
     Some(about(path, finding(Rule::ThrottledBelowLimit, *held_ns, short, says, burst_advice(limits)?)))
@@ -203,10 +203,10 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
         ));
     };
     let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", count(bursts, "period")));
-    let already = format!("it may burst by {} already{}", micros(burst_us), periods.unwrap_or_default());
+    let already = format!("it may already burst by {}{}", micros(burst_us), periods.unwrap_or_default());
     // The kernel refuses a burst above the quota.
     Some(if burst_us < quota_us {
-        format!("{already}: raise that ({FILES}) up to its quota ({quota}), or make the period longer")
+        format!("{already}: raise this burst ({FILES}) up to its quota ({quota}), or make the period longer")
     } else {
         format!("{already}, the most that its quota allows: make the period longer or raise the limit")
     })
@@ -261,18 +261,19 @@ fn behind(
     );
     let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
     let action = match worst.and_then(|worst| worst.path.as_deref()) {
-        _ if realtime => {
-            "give its real-time tasks an ordinary policy (chrt -o), or another cpuset".to_owned()
+        neighbour if realtime => {
+            let who = neighbour.map_or("that cgroup", leaf);
+            format!("give real-time tasks of {who} an ordinary policy (chrt -o), or another cpuset")
         }
         _ if realtime_victim(context, node).is_some() => {
             "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
         }
         // Weights count among siblings only, and the root has no quota.
         Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
-            format!("move those tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
+            format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
         }
         Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
-        None => "give it a higher cpu.weight, or its neighbours a quota (cpu.max)".to_owned(),
+        None => "raise its cpu.weight, or give its neighbours a quota (cpu.max)".to_owned(),
     };
     Short::new(format!("waits behind {who}"), amount, action)
 }
@@ -283,14 +284,14 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
         let tid = task.reading.tid;
         return format!(
-            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or each \
-             of both a cpuset of its own"
+            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or give \
+             each of the two cgroups its own cpuset"
         );
     }
     if let Some((policy, _)) = realtime_victim(context, node) {
         return format!(
-            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or each of both a \
-             cpuset of its own"
+            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
+             the two cgroups its own cpuset"
         );
     }
     let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
@@ -338,7 +339,7 @@ pub(crate) fn cpu_oversubscription(
             count(host.into(), "CPU"),
             rate(waited_ns, duration_ns)
         ),
-        "run less at once on this host, or give it more CPUs",
+        "run fewer tasks at once on this host, or add CPUs",
     );
     finding(Rule::CpuOversubscription, waited_ns, short, says, advice)
 }
@@ -535,7 +536,7 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     );
     let short = Short::new(
         "runs far from its memory",
-        format!("{:.1}% of it is on another node", remote.share * 100.0),
+        format!("{:.1}% is on another node", remote.share * 100.0),
         "keep threads and memory on one node (numactl --cpunodebind=N --membind=N)",
     );
     finding(Rule::RemoteMemory, 0, short, says, advice)
@@ -584,7 +585,7 @@ pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Find
     let short = Short::new(
         "some waiting has no known cause",
         format!("{} ({} of all waiting)", rate(ns, interval.duration_ns), percent(ns, waited_ns)),
-        "take the other causes for lower bounds",
+        "read the other causes as lower bounds",
     );
     finding(Rule::Unattributed, ns, short, says, advice)
 }

@@ -1,4 +1,4 @@
-//! Random Samples that follow the rules of a file and may hold any values.
+//! Random Samples in the form that a recording allows, with any values.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use proptest::{
     prelude::*,
 };
 
-/// Zero, usual and absurd values.
+/// Zero, usual values, and values close to the largest number.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..100_000_000u64, any::<u64>(), Just(u64::MAX)]
 }
@@ -201,7 +201,7 @@ pub fn sample() -> impl Strategy<Value = Sample> {
     )
 }
 
-/// An earlier Sample with all counters at 0: the interval then has all figures, and none went backwards.
+/// An earlier Sample with all counters at 0. The interval since then has all figures, because no counter decreases.
 pub fn nothing_before(sample: &Sample) -> Sample {
     let cpus = sample.cpus.iter().map(|cpu| CpuReading {
         busy_ns: Some(0),

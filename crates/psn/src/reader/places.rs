@@ -116,7 +116,7 @@ mod tests {
         let first = places.of_addresses(&[1, 2]);
         assert_eq!(places.of_addresses(&[1, 3]), first + 1);
         assert_eq!(places.of_addresses(&[1, 2]), first);
-        assert_eq!(places.of_text(b"0", b""), 0, "as of a thread that is not blocked");
+        assert_eq!(places.of_text(b"0", b""), 0, "a thread that is not blocked has no place");
         let named = places.of_text(b"pipe_read", b"");
         assert_eq!(places.of_text(b"pipe_read", b""), named);
         assert_eq!(places.wchan(named).as_deref(), Some("pipe_read"));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_told_from_its_outermost_function_on() {
+    fn a_stack_is_printed_from_its_outermost_function_on() {
         let mut places = KernelPlaces::default();
         let stack = b"[<0>] futex_wait_queue+0x61/0x90\n[<0>] __futex_wait+0x14d/0x1c0 [a]\n[<0>] do_syscall_64+0x5d/0x90\n";
         let number = places.of_text(b"futex_wait_queue", stack);

@@ -33,7 +33,7 @@ impl ProcWalk {
         let chosen = ChosenProcesses::new(selection).map_err(|error| {
             Failure::of_mode(
                 format!("/proc cannot be read ({error})"),
-                "no thread can be looked at",
+                "no thread can be read",
                 "mount -t proc proc /proc",
             )
         })?;
@@ -153,7 +153,7 @@ fn comm(name: &[u8]) -> [u8; 16] {
 }
 
 /// Parses `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, or `running`. For a kernel
-/// thread all values are 0, even the stack pointer near the end; a user process has one.
+/// thread, all values are 0. For a user process, at least the stack pointer near the end is not 0.
 fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_the_kernel_side_has() {
+    fn names_are_the_same_as_on_the_kernel_side() {
         for (name, expected) in [
             (&b"kworker/0:1-events"[..], &b"kworker/0:1"[..]),
             (b"kworker/u8:2+flush-254:0", b"kworker/u8:2"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_call_is_the_first_number_where_there_is_one() {
+    fn the_first_number_is_the_system_call() {
         assert_eq!(syscall(b"202 0x1 0x80 0x0 0x0 0x0 0x0 0x7ffd 0x7f12\n"), Some(202));
         assert_eq!(syscall(b"0 0x0 0x7f 0x10 0x0 0x0 0x0 0x7ffd 0x7f12\n"), Some(0), "read");
         assert_eq!(syscall(b"0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n"), None, "a kernel thread");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_is_the_real_one() {
+    fn the_real_user_id_is_read() {
         assert_eq!(uid(b"Name:\tcat\nUid:\t1000\t0\t0\t0\n"), Some(1000));
         assert_eq!(uid(b"Name:\tcat\n"), None);
     }

@@ -142,15 +142,15 @@ fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Fa
     let needs_ids = !selection.follows_all() || wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline);
     if needs_ids && facts::gather(Path::new("/")).initial_pid_namespace == Some(false) {
         return Err(Failure::of_mode(
-            "this is not the initial PID namespace, where the kernel side counts ids",
-            "processes and threads can neither be selected by id nor be looked up",
-            "run cgscope on the host, or select by --cgroup or --comm and group by neither exe nor cmdline",
+            "this is not the initial PID namespace, but the kernel side uses ids of that namespace",
+            "processes and threads can be neither selected by id nor looked up",
+            "run cgscope on the host, or select by --cgroup or --comm and do not group by exe or cmdline",
         ));
     }
     Ok(())
 }
 
-/// Checks the features that the iterator needs. These are fewer than for the hook: neither task storage nor loops.
+/// Checks the features that the iterator needs. The hook needs more: task storage and loops.
 fn check_features(resolved: &Resolved) -> Result<(), Failure> {
     let needed = [Feature::RunQueues, Feature::SchedInfo, Feature::TaskIterator];
     let off = resolved.off.iter().filter(|off| needed.contains(&off.feature));
@@ -160,8 +160,8 @@ fn check_features(resolved: &Resolved) -> Result<(), Failure> {
     }
     Err(Failure::of_host(
         format!("this kernel does not have {}", missing.join(", ")),
-        "threads cannot be looked at from within it",
-        "`cgscope doctor` says which kernel option each of them needs",
+        "its task iterator cannot read threads",
+        "`cgscope doctor` shows which kernel option each missing feature needs",
     ))
 }
 
@@ -171,12 +171,12 @@ fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
         (is_asked && !resolved.has(feature)).then(|| format!("this kernel has no {name}: {words}"))
     };
     let is_quota_known = resolved.has(Feature::TaskThrottling) || resolved.has(Feature::ThrottleFunctions);
-    let call_words = "system calls are not told (`-`); Linux 5.15 or later does";
-    let quota_words = "this kernel does not say which threads are out of quota: they are told as runnable";
+    let call_words = "system calls are unknown (`-`); they need Linux 5.15";
+    let quota_words = "this kernel does not report which threads are out of quota: they count as runnable";
     let refused = [
         without(wanted.has(GroupBy::Syscall), Feature::SyscallNumber, call_words),
-        without(wanted.has(GroupBy::Username), Feature::Credentials, "users are not told (`-`)"),
-        without(true, Feature::IoWait, "threads that wait for a device are not told from others in D"),
+        without(wanted.has(GroupBy::Username), Feature::Credentials, "users are unknown (`-`)"),
+        without(true, Feature::IoWait, "threads that wait for a device count like all others in state D"),
         (resolved.has(Feature::Quotas) && !is_quota_known).then(|| quota_words.to_owned()),
     ];
     refused.into_iter().flatten().collect()
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_whatever_pieces_they_come_in() {
+    fn records_can_be_split_between_reads() {
         let bytes = stream(1000);
         for piece in [1, 7, RECORD, 4096, 1 << 20] {
             let mut seen = Vec::new();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_says_so() {
+    fn a_stream_that_is_cut_off_is_detected() {
         let bytes = stream(10);
         for length in 0..bytes.len() {
             let looked_at =
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_why_a_thread_is_off_its_cpu_is_told_apart() {
+    fn the_state_shows_why_a_thread_is_off_its_cpu() {
         let record = |flags, state| ThreadRecord { flags, state, ..Default::default() };
         for (flags, bits, expected) in [
             (ON_CPU | ON_RQ, 0, ThreadState::OnCpu),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_call_is_told_where_it_was_read() {
+    fn a_system_call_is_known_only_if_it_was_read() {
         let record = |flags, syscall| ThreadRecord { flags, syscall, ..Default::default() };
         assert_eq!(syscall(&record(HAS_SYSCALL, 202)), Some(202));
         assert_eq!(syscall(&record(HAS_SYSCALL, -1)), None, "in none");

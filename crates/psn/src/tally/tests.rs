@@ -90,7 +90,7 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
 }
 
 #[test]
-fn groups_of_which_the_words_are_the_same_are_one_row() {
+fn groups_with_equal_names_are_one_row() {
     let mut tally = Tally::new(&[GroupBy::Wchan, GroupBy::Node, GroupBy::Wchan]);
     for tid in [1, 5, 9, 2] {
         tally.add(&reading(tid, "x", ThreadState::Uninterruptible));
@@ -104,7 +104,7 @@ fn groups_of_which_the_words_are_the_same_are_one_row() {
 }
 
 #[test]
-fn a_thread_that_is_not_blocked_has_no_place_to_be_blocked_in() {
+fn a_thread_that_is_not_blocked_has_no_wchan() {
     let mut tally = Tally::new(&[GroupBy::State, GroupBy::Wchan, GroupBy::Kstack]);
     tally.add(&reading(1, "x", ThreadState::Throttled));
     tally.end_round();
@@ -113,7 +113,7 @@ fn a_thread_that_is_not_blocked_has_no_place_to_be_blocked_in() {
 }
 
 #[test]
-fn what_is_not_known_is_not_made_up() {
+fn unknown_values_are_absent() {
     let unknown = ThreadReading {
         cpu: None,
         cgroup_id: None,
@@ -139,7 +139,7 @@ fn what_is_not_known_is_not_made_up() {
 }
 
 #[test]
-fn nothing_counted_is_an_empty_table() {
+fn a_tally_without_readings_is_an_empty_table() {
     let table = Tally::new(&GroupBy::DEFAULT).table(&Said);
     assert_eq!((table.rows.len(), table.rounds), (0, 0));
     assert_eq!(table.per_round(0), 0.0);

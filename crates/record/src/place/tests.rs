@@ -40,7 +40,7 @@ fn write(path: &Path, text: &str) {
 }
 
 #[test]
-fn a_link_is_followed_and_stays_also_where_nothing_is_there_yet() {
+fn a_link_is_followed_and_kept_even_if_its_target_does_not_exist() {
     let dir = Dir::new("links");
     let (file, link, far) = (dir.0.join("file"), dir.0.join("link"), dir.0.join("far"));
     symlink("file", &link).unwrap();
@@ -56,7 +56,7 @@ fn a_link_is_followed_and_stays_also_where_nothing_is_there_yet() {
 }
 
 #[test]
-fn what_lies_beside_is_nobody_elses() {
+fn a_temporary_file_never_uses_an_existing_file_or_link() {
     let dir = Dir::new("beside");
     let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
     fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
@@ -73,7 +73,7 @@ fn what_lies_beside_is_nobody_elses() {
 }
 
 #[test]
-fn what_is_not_kept_leaves_everything_as_it_was() {
+fn a_file_that_is_not_kept_changes_nothing() {
     let dir = Dir::new("dropped");
     let file = dir.0.join("file");
     fs::write(&file, "before").unwrap();
@@ -84,7 +84,7 @@ fn what_is_not_kept_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_is_open_already_is_written_as_it_is() {
+fn an_open_file_of_a_process_is_written_in_place() {
     let dir = Dir::new("direct");
     let path = dir.0.join("redirected");
     let open = File::create(&path).unwrap();
@@ -103,7 +103,7 @@ fn what_is_open_already_is_written_as_it_is() {
 }
 
 #[test]
-fn a_directory_is_no_place() {
+fn a_directory_is_an_error() {
     let dir = Dir::new("directory");
     for path in [dir.0.clone(), dir.0.join(".."), "/".into(), "..".into()] {
         assert_eq!(Place::of(&path).unwrap_err().kind(), io::ErrorKind::IsADirectory, "{path:?}");
@@ -130,7 +130,7 @@ fn a_file_that_is_replaced_keeps_its_permissions() {
 }
 
 #[test]
-fn a_file_that_somebody_left_makes_no_program_of_what_is_written_there() {
+fn a_new_file_never_gets_setuid_or_execute_permission() {
     let dir = Dir::new("planted");
     let (file, link) = (dir.0.join("file"), dir.0.join("link"));
     symlink("file", &link).unwrap();
@@ -148,7 +148,7 @@ fn a_file_that_somebody_left_makes_no_program_of_what_is_written_there() {
 }
 
 #[test]
-fn a_directory_that_is_swapped_redirects_nothing() {
+fn a_replaced_directory_does_not_redirect_a_write() {
     let dir = Dir::new("swapped");
     let (real, aside, foreign) = (dir.0.join("real"), dir.0.join("aside"), dir.0.join("foreign"));
     fs::create_dir(&real).unwrap();
@@ -170,7 +170,7 @@ fn a_directory_that_is_swapped_redirects_nothing() {
 }
 
 #[test]
-fn a_link_that_was_put_there_after_the_check_is_not_followed() {
+fn a_link_created_after_the_check_is_not_followed() {
     let dir = Dir::new("late");
     let (file, pipe, foreign) = (dir.0.join("file"), dir.0.join("pipe"), dir.0.join("foreign"));
     fs::write(&foreign, "theirs").unwrap();
@@ -192,7 +192,7 @@ fn a_link_that_was_put_there_after_the_check_is_not_followed() {
 }
 
 #[test]
-fn what_somebody_else_left_in_a_directory_for_all_is_not_followed() {
+fn links_of_other_users_in_a_shared_directory_are_not_followed() {
     let us = geteuid().as_raw();
     let (for_all, owners) = (stat(7, 0o041_777), stat(7, 0o040_755));
     assert!(is_planted(&stat(us + 1, 0o120_777), &for_all));
@@ -230,7 +230,7 @@ fn permissions_are_only_ever_removed_and_only_by_a_file_of_the_same_owner() {
 }
 
 #[test]
-fn only_root_gives_files_to_the_user_of_sudo() {
+fn only_root_gives_files_to_the_user_who_ran_sudo() {
     let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
     let of = |real, effective, uid: &'static str, gid: &'static str| {
         Invoker::of(real, effective, |name| {
@@ -248,7 +248,7 @@ fn only_root_gives_files_to_the_user_of_sudo() {
 }
 
 #[test]
-fn a_file_goes_to_the_user_of_sudo_only_where_that_user_could_have_made_it() {
+fn the_user_who_ran_sudo_gets_a_file_only_if_they_could_have_created_it() {
     let invoker = Invoker { uid: Uid::from_raw(1000), gid: Gid::from_raw(100) };
     let can = |uid, mode| invoker.can_make_files_in(&stat(uid, mode));
     assert!(can(1000, 0o700) && can(0, 0o1777));

@@ -26,7 +26,7 @@ fn a_file_cut_anywhere_gives_every_whole_sample_before_the_cut() {
 }
 
 #[test]
-fn a_changed_byte_never_changes_a_sample_and_is_never_taken_for_a_whole_file() {
+fn a_changed_byte_is_always_detected() {
     let samples = samples(3);
     let (file, ends) = file(&samples);
     for at in 0..file.len() {
@@ -49,7 +49,7 @@ fn a_changed_byte_never_changes_a_sample_and_is_never_taken_for_a_whole_file() {
 }
 
 #[test]
-fn damage_in_the_middle_ends_the_reading_and_is_located() {
+fn damage_without_a_later_key_frame_ends_the_reading_and_is_located() {
     let samples = samples(3);
     let (mut file, ends) = file(&samples);
     file[ends[2] - 1] ^= 1;
@@ -63,15 +63,15 @@ fn damage_in_the_middle_ends_the_reading_and_is_located() {
     assert_eq!(
         ending.to_string(),
         format!(
-            "the recording is damaged at byte {} (a checksum does not fit); the {lost_bytes} bytes from there on are \
-             left out",
+            "the recording is damaged at byte {} (a frame has a wrong checksum); the {lost_bytes} bytes from there to \
+             the end are ignored",
             ends[1]
         )
     );
 }
 
 #[test]
-fn what_follows_the_end_is_reported() {
+fn data_after_the_end_is_reported() {
     let (mut file, ends) = file(&samples(1));
     file.extend(b"more");
     let (back, ending) = read(&file).unwrap();
@@ -81,7 +81,7 @@ fn what_follows_the_end_is_reported() {
 }
 
 #[test]
-fn two_recordings_in_one_file_are_not_taken_for_one() {
+fn two_recordings_in_one_file_are_not_read_as_one() {
     let (first, ends) = file(&samples(2));
     let mut both = first[..ends[2]].to_vec();
     both.extend(&first[12..]);
@@ -127,7 +127,7 @@ fn first_payload(samples: &[Sample]) -> Vec<u8> {
 }
 
 #[test]
-fn a_sample_of_another_shape_is_not_believed_although_its_checksum_fits() {
+fn a_sample_with_invalid_contents_is_rejected_although_its_checksum_is_right() {
     let whole = first_payload(&samples(1));
     let mut longer = whole.clone();
     longer.push(1);
@@ -140,7 +140,7 @@ fn a_sample_of_another_shape_is_not_believed_although_its_checksum_fits() {
 }
 
 #[test]
-fn a_change_without_the_sample_before_it_is_not_believed() {
+fn a_delta_frame_without_the_sample_before_it_is_rejected() {
     let samples = samples(3);
     let (mut file, ends) = file(&samples);
     file.drain(ends[0]..ends[1]);
@@ -150,7 +150,7 @@ fn a_change_without_the_sample_before_it_is_not_believed() {
 }
 
 #[test]
-fn after_damage_the_reading_goes_on_with_the_next_sample_that_stands_for_itself() {
+fn after_damage_reading_continues_at_the_next_key_frame() {
     // Enough samples for several key frames.
     let samples: Vec<Sample> = (0..700).map(|n| crate::support::sample(n % 50)).collect();
     let (whole, ends) = file(&samples);
@@ -179,7 +179,7 @@ fn after_damage_the_reading_goes_on_with_the_next_sample_that_stands_for_itself(
 }
 
 #[test]
-fn after_damage_no_other_recording_is_taken_for_the_rest_of_this_one() {
+fn after_damage_another_recording_is_not_read_as_the_rest() {
     let (first, ends) = file(&samples(3));
     let (second, _) = file(&samples(5));
     for cut in [ends[2] - 5, ends[1] - 5] {
@@ -193,7 +193,7 @@ fn after_damage_no_other_recording_is_taken_for_the_rest_of_this_one() {
 
 /// A search that read the rest of the file for each mark would take minutes. So the search gives up after some time.
 #[test]
-fn a_file_of_damage_alone_is_read_but_a_few_times() {
+fn a_fully_damaged_file_is_searched_only_a_few_times() {
     let (whole, ends) = file(&samples(1));
     let key = whole[ends[0]..ends[1]].to_vec();
     let mut file = whole[..ends[1]].to_vec();
@@ -213,7 +213,7 @@ fn a_file_of_damage_alone_is_read_but_a_few_times() {
 }
 
 #[test]
-fn a_file_full_of_marks_that_are_none_is_given_up() {
+fn the_search_of_a_file_full_of_false_marks_ends() {
     let (mut file, ends) = file(&samples(1));
     file.truncate(ends[1]);
     file.extend(b"\x8BcgsKEY\n".repeat(100_000));
@@ -223,7 +223,7 @@ fn a_file_full_of_marks_that_are_none_is_given_up() {
 }
 
 #[test]
-fn a_sample_that_breaks_the_rules_is_not_believed_although_its_checksum_fits() {
+fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
     // As if a writer had swapped the serials of two tasks, so that they are out of order.
     let payload = first_payload(&samples(1));
     let words = u32::from_le_bytes(payload[8 + 16..8 + 20].try_into().unwrap()) as usize;
@@ -244,13 +244,13 @@ fn a_sample_that_breaks_the_rules_is_not_believed_although_its_checksum_fits() {
 }
 
 #[test]
-fn other_files_are_refused_in_words() {
+fn other_files_are_refused_with_a_reason() {
     let said = |file: &[u8]| reader(file).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(said(b"").starts_with("is empty: "));
     for foreign in [&b"#!/bin/sh\n"[..], b"x", b"PERFILE2 and more", &[0; 100]] {
         assert!(said(foreign).starts_with("is not a cgscope recording"));
     }
-    assert!(said(&MAGIC).starts_with("ends before its header does"));
+    assert!(said(&MAGIC).starts_with("ends within its header"));
 }
 
 #[test]
@@ -260,13 +260,13 @@ fn another_version_is_refused_and_names_the_cgscope_that_wrote_it() {
     let error = reader(&file).map(|_| ()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "is in version 4 of the format, newer than version 3 that this cgscope reads: it was written by cgscope \
+        "has format version 4, newer than version 3 that this cgscope reads: it was written by cgscope \
          0.1.0; read it with that version"
     );
     file[8..12].copy_from_slice(&(VERSION - 1).to_le_bytes());
     let error = reader(&file).map(|_| ()).unwrap_err().to_string();
     assert!(
-        error.starts_with("is in version 2 of the format, older than version 3 that this cgscope reads"),
+        error.starts_with("has format version 2, older than version 3 that this cgscope reads"),
         "{error}"
     );
     file[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
@@ -276,7 +276,7 @@ fn another_version_is_refused_and_names_the_cgscope_that_wrote_it() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn an_error_names_the_missing_file() {
     let error = cgscope_record::open("/nonexistent/x.cgs").map(|_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -300,7 +300,7 @@ impl std::io::Seek for Failing<'_> {
 }
 
 #[test]
-fn an_error_of_the_device_is_an_error_and_ends_the_iteration() {
+fn an_error_of_the_device_ends_the_iteration_with_an_error() {
     let (file, ends) = file(&samples(3));
     let mut reader = Reader::new(Failing(&file[..ends[2] + 5])).unwrap();
     assert_eq!(reader.by_ref().take(2).filter(Result::is_ok).count(), 2);
@@ -311,12 +311,12 @@ fn an_error_of_the_device_is_an_error_and_ends_the_iteration() {
 
 proptest! {
     #[test]
-    fn random_bytes_are_no_recording(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_not_a_recording(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(read(&bytes).is_err());
     }
 
     #[test]
-    fn random_bytes_after_a_whole_sample_do_not_spoil_it(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+    fn random_bytes_after_a_complete_sample_do_not_change_the_sample(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
         let samples = samples(1);
         let (mut file, ends) = file(&samples);
         file.truncate(ends[1]);
@@ -327,7 +327,7 @@ proptest! {
     }
 
     #[test]
-    fn random_payloads_with_a_fitting_checksum_do_no_harm(kind in 0..7u8, payload in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_payloads_with_a_right_checksum_are_safe(kind in 0..7u8, payload in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = read(&with(&frame(kind, &payload), &samples(1))).unwrap();
     }
 }

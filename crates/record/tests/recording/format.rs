@@ -10,7 +10,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_begins_with_magic_and_version() {
+fn a_file_starts_with_magic_and_version() {
     assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a03000000");
     assert_eq!(VERSION, 3);
 }
@@ -65,7 +65,7 @@ fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_js
 }
 
 #[test]
-fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
+fn unknown_columns_and_tables_are_skipped() {
     let mut samples = samples(5);
     samples.iter_mut().for_each(|sample| sample.tasks[0].state = Some(TaskState::DiskSleep));
     let (file, ends) = file(&samples);
@@ -133,7 +133,7 @@ fn only_what_changed_is_written() {
 }
 
 #[test]
-fn what_would_steer_a_terminal_is_replaced() {
+fn terminal_control_characters_are_replaced() {
     let mut sample = crate::support::sample(1);
     sample.tasks[0].comm = "\x1b[2J".into();
     let header = Header { hostname: "\x1b]0;you\x07".into(), ..header() };
@@ -149,7 +149,7 @@ fn what_would_steer_a_terminal_is_replaced() {
 
 /// Identical tasks compress better than a reader accepts, so the writer pads the frame.
 #[test]
-fn what_packs_well_is_still_read_and_small() {
+fn well_compressed_frames_can_be_read_and_stay_small() {
     let tasks: Vec<_> = (1..20_000).map(|serial| crate::support::task(serial, &[1_000])).collect();
     let samples = vec![Sample { tasks, ..Sample::default() }; 2];
     let (file, ends) = file(&samples);

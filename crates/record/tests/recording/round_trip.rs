@@ -9,7 +9,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_was_written_is_read(samples in prop::collection::vec(any_sample(), 0..5)) {
+    fn every_written_sample_is_read(samples in prop::collection::vec(any_sample(), 0..5)) {
         let (back, ending) = read(&file(&samples).0).unwrap();
         prop_assert_eq!(back.len(), samples.len());
         for (back, written) in back.iter().zip(&samples) {
@@ -27,7 +27,7 @@ fn the_header_comes_first() {
 }
 
 #[test]
-fn every_reason_for_the_end_is_told() {
+fn every_reason_for_the_end_is_read() {
     for reason in [
         Reason::Finished,
         Reason::Interrupted,
@@ -57,7 +57,7 @@ fn the_ending_is_known_only_after_the_last_sample() {
 }
 
 #[test]
-fn what_did_not_change_is_kept_once_for_all_samples() {
+fn unchanged_parts_are_shared_by_all_samples() {
     let (back, _) = read(&file(&samples(3)).0).unwrap();
     assert!(Arc::ptr_eq(&back[0].tasks[0].hist, &back[2].tasks[0].hist));
     assert!(Arc::ptr_eq(&back[0].tasks[1].comm, &back[2].tasks[1].comm));

@@ -30,7 +30,7 @@ impl Write for Full<'_> {
 }
 
 #[test]
-fn a_disk_full_at_any_byte_leaves_all_samples_before_it() {
+fn a_full_disk_leaves_all_earlier_samples_readable() {
     let samples = samples(3);
     let (whole, ends) = file(&samples);
     for room in 0..whole.len() {
@@ -69,7 +69,7 @@ fn one_sample_is_one_write() {
 }
 
 #[test]
-fn a_sample_that_breaks_the_rules_is_not_written_and_counted() {
+fn a_sample_that_breaks_the_rules_is_counted_and_not_written() {
     let mut unordered = sample(1);
     unordered.tasks.reverse();
     let mut writer = Writer::create(Vec::new(), &header()).unwrap();
@@ -114,7 +114,7 @@ fn a_file_is_readable_while_it_is_written() {
 }
 
 #[test]
-fn an_older_file_of_the_same_name_leaves_nothing_behind() {
+fn an_older_file_of_the_same_name_is_replaced_completely() {
     let path = Temporary::new("older");
     std::fs::write(&path.0, vec![7; 100_000]).unwrap();
     FileWriter::create(&path.0, &header()).unwrap().end(0, Reason::Finished).unwrap();
@@ -124,7 +124,7 @@ fn an_older_file_of_the_same_name_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_file_that_cannot_be_created_is_named() {
+fn an_error_names_the_file_that_cannot_be_created() {
     let error = FileWriter::create("/nonexistent/x.cgs", &header()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -133,7 +133,7 @@ fn a_file_that_cannot_be_created_is_named() {
 }
 
 #[test]
-fn a_full_device_is_said_in_words() {
+fn a_full_device_is_reported_with_a_remedy() {
     let error = FileWriter::create("/dev/full", &header()).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -34,7 +34,7 @@ const UNIMPLEMENTED: u32 = 12;
 /// Length of the header before a gRPC message: one byte for compression, four for the length.
 const FRAME: usize = 5;
 
-/// Returns the encoded reply. The runtime is requested to stop after `limit`, but need not obey.
+/// Returns the encoded reply. The call asks the runtime to stop after `limit`; the runtime can ignore this.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
@@ -63,7 +63,7 @@ async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Byt
         check_status(&head.headers)?;
     }
     if head.status != StatusCode::OK {
-        return Err(Failure::Broken(format!("status {} of HTTP", head.status)));
+        return Err(Failure::Broken(format!("HTTP status {}", head.status)));
     }
     let reply = receive(&mut body).await?;
     check_status(&body.trailers().await?.unwrap_or_default())?;
@@ -109,7 +109,7 @@ fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
             let message = text("grpc-message").unwrap_or_default();
             Err(Failure::Refused(code, printable(shortened(&message, MESSAGE_BYTES)).to_string()))
         }
-        None => Err(Failure::Broken("no status of gRPC".into())),
+        None => Err(Failure::Broken("no gRPC status".into())),
     }
 }
 
@@ -155,7 +155,7 @@ impl Failure {
         let (socket, why) = (socket.display(), self.why());
         let what = match self {
             Self::Absent => format!("no container runtime is at {socket}"),
-            Self::Unknown => format!("what listens at {socket} {why}"),
+            Self::Unknown => format!("the program that listens at {socket} {why}"),
             _ => format!("the container runtime at {socket} {why}"),
         };
         format!("{what}, so the labels pod, namespace and container are missing; {}", self.remedy())
@@ -166,31 +166,31 @@ impl Failure {
             Self::Absent => String::new(),
             Self::Connect(error) => format!("could not be reached ({error})"),
             Self::Late(limit) => format!("did not answer within {} ms", limit.as_millis()),
-            Self::Broken(why) => format!("broke off its answer ({why})"),
+            Self::Broken(why) => format!("gave no complete answer ({why})"),
             Self::Unknown => "does not know version 1 of the CRI".into(),
             Self::Refused(code, message) => {
                 format!("refused to list its containers (code {code}: {message})")
             }
             Self::TooLarge(most) => format!("answered with more than {} MiB", most >> 20),
-            Self::Garbage => "answered with what is no list of containers".into(),
+            Self::Garbage => "answered with something other than a list of containers".into(),
         }
     }
 
     fn remedy(&self) -> &'static str {
         match self {
             Self::Absent => {
-                "name its socket as `runtime` in [containers], or set it to \"\" where there are no containers"
+                "set `runtime` in [containers] to the runtime's socket, or to \"\" if this host has no containers"
             }
             Self::Connect(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                "let the daemon's user write to that socket (by its group), or set `runtime` in [containers] to \"\""
+                "add the daemon's user to the group of that socket, or set `runtime` in [containers] to \"\""
             }
-            Self::Connect(_) | Self::Late(_) => "see whether it runs: it is tried again by and by",
+            Self::Connect(_) | Self::Late(_) => "check that the runtime runs; cgscope tries again by itself",
             Self::Unknown => {
-                "turn its CRI on (containerd: not in `disabled_plugins`), or update it (containerd 1.6, CRI-O 1.23), or \
-                 set `runtime` in [containers] to \"\""
+                "enable its CRI (containerd: remove `cri` from `disabled_plugins`), or update it to containerd 1.6 or \
+                 CRI-O 1.23, or set `runtime` in [containers] to \"\""
             }
             Self::Broken(_) | Self::Refused(..) | Self::TooLarge(_) | Self::Garbage => {
-                "see whether `crictl ps` works with that socket: it is tried again by and by"
+                "check that `crictl ps` works with that socket; cgscope tries again by itself"
             }
         }
     }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_found_among_fields_that_are_not_known() {
+    fn containers_are_found_among_unknown_fields() {
         let whole = Whole {
             containers: vec![container("a"), Container::default(), container("b")],
             a: 1,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_none_ends_with_an_error() {
+    fn an_invalid_reply_is_an_error() {
         for bytes in
             [&[0x0a][..], &[0x0a, 5, 1], &[0x0b], &[0xff; 11], &[9, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]]
         {
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic_or_go_on_forever(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_cause_a_panic_or_an_endless_loop(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let found = containers(&bytes).count();
             prop_assert!(found <= bytes.len());
         }

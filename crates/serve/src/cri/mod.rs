@@ -77,7 +77,7 @@ impl Runtime {
                 let path = path.strip_prefix("unix://").unwrap_or(path);
                 if !path.starts_with('/') {
                     return Err(format!(
-                        "`runtime` in [containers] is {config:?}, which is no absolute path, so no runtime can be asked for names; \
+                        "`runtime` in [containers] is {config:?}, which is not an absolute path, so containers have no names; \
                          set it to \"auto\", to the path of a CRI socket, or to \"\" for none"
                     ));
                 }
@@ -169,7 +169,7 @@ impl Runtime {
 
     fn back(&self) -> String {
         let socket = self.sockets.first().map(|path| path.display().to_string()).unwrap_or_default();
-        format!("the container runtime at {socket} answers: pods, namespaces and containers are named")
+        format!("the container runtime at {socket} answers: metrics now name pods and containers")
     }
 }
 
@@ -202,7 +202,7 @@ pub struct ContainerNames {
 #[derive(Default)]
 struct RuntimeNames {
     by_container: HashMap<String, ContainerNames>,
-    /// Names by the pod's uid, without the container's name.
+    /// The names of each pod, by the pod's uid; without a container's name.
     by_pod: HashMap<Arc<str>, ContainerNames>,
     /// Number of containers that were dropped, because there were too many or their fields were too long.
     left_out: u64,
@@ -257,7 +257,7 @@ fn shortened(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Encodes a reply: each container is a field 1.
+    /// Encodes a reply: each container is in a field with number 1.
     fn reply(containers: &[Container]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for container in containers {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_and_too_long_ones_are_counted_and_left_out() {
+    fn containers_beyond_a_limit_are_counted_and_dropped() {
         let many: Vec<_> = (0..CONTAINERS + 5).map(|n| container(&n.to_string(), &[])).collect();
         let names = RuntimeNames::from_reply(&reply(&many)).unwrap();
         assert_eq!((names.by_container.len(), names.left_out), (CONTAINERS, 5));

@@ -66,13 +66,13 @@ impl<P: Pages> Answers<P> {
             let answer = Answer::refused(
                 405,
                 HttpRefusal::Method,
-                "Only GET and HEAD: nothing can be changed here.\n",
+                "Only GET and HEAD are allowed: this server is read-only.\n",
             );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
         // For health probes, so it needs no password. It reveals nothing about the host.
         if path == "/-/healthy" {
-            return Answer::of(Page::text(200, "cgscope serves.\n"));
+            return Answer::of(Page::text(200, "cgscope serve is running.\n"));
         }
         if let Some(answer) = self.stopped(headers, peer).await {
             return answer;
@@ -80,7 +80,7 @@ impl<P: Pages> Answers<P> {
         match path {
             "/" => Answer::of(Page::text(200, FRONT)),
             "/metrics" => self.metrics(headers).await,
-            _ => Answer::refused(404, HttpRefusal::Path, "There is /metrics and /-/healthy.\n"),
+            _ => Answer::refused(404, HttpRefusal::Path, "No such page; / lists the pages.\n"),
         }
     }
 
@@ -89,9 +89,9 @@ impl<P: Pages> Answers<P> {
         let users = self.http.rules().users?;
         let refusal = self.login.check(&users, headers, peer).await.err()?;
         Some(match refusal {
-            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; wait.\n")
+            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; wait 10 s.\n")
                 .with(header::RETRY_AFTER, "10"),
-            _ => Answer::refused(401, refusal, "A name and its password are needed.\n")
+            _ => Answer::refused(401, refusal, "A user name and a password are required.\n")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""),
         })
     }
@@ -138,7 +138,7 @@ impl Answer {
         headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("text/plain")));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // Close the connection: a refused client reconnects, and places are for clients that get what they request.
+        // Close the connection, so that a refused client does not keep a place that another client could use.
         if self.refusal.is_some() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

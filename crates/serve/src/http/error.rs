@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
-    /// Whether the earlier settings stay in use. If not, nothing is served by HTTP.
+    /// Whether the earlier settings stay in use. If not, the HTTP server does not run.
     pub is_kept: bool,
 }
 
@@ -26,8 +26,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let effect = match self.is_kept {
-            true => "so what was read before stays in use",
-            false => "so nothing is served by HTTP",
+            true => "so the earlier settings stay in use",
+            false => "so the HTTP server does not run",
         };
         write!(f, "{}, {effect}; {}", self.what, self.remedy)
     }
@@ -39,7 +39,7 @@ impl std::error::Error for Error {}
 pub(super) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|error| {
         let what = format!("{} could not be read ({error})", path.display());
-        Error::new(what, format!("name as `{key}` in [http] a file that the daemon's user may read"))
+        Error::new(what, format!("set `{key}` in [http] to a file that the daemon's user may read"))
     })
 }
 
@@ -47,8 +47,8 @@ pub(super) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
 pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, Error> {
     let no_certificate = || {
         Error::new(
-            format!("{} holds no certificate in PEM form", certificate.display()),
-            "name as `tls_certificate` in [http] a file with lines of BEGIN CERTIFICATE",
+            format!("{} contains no PEM certificate", certificate.display()),
+            "set `tls_certificate` in [http] to a file that contains `BEGIN CERTIFICATE`",
         )
     };
     let chain = read_file("tls_certificate", certificate)?;
@@ -56,14 +56,14 @@ pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, E
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(no_certificate)?;
     let secret = PrivateKeyDer::from_pem_slice(&read_file("tls_key", key)?).map_err(|_| {
         Error::new(
-            format!("{} holds no private key in PEM form", key.display()),
-            "name as `tls_key` in [http] a file with lines of BEGIN PRIVATE KEY, and no passphrase on it",
+            format!("{} contains no PEM private key", key.display()),
+            "set `tls_key` in [http] to a file that contains `BEGIN PRIVATE KEY` and has no passphrase",
         )
     })?;
     let unusable = |error: rustls::Error| {
         Error::new(
             format!("{} and {} cannot be used for TLS ({error})", certificate.display(), key.display()),
-            "name in [http] a certificate and the key that it was made for (RSA, ECDSA or Ed25519)",
+            "set `tls_certificate` and `tls_key` in [http] to a certificate and its own key (RSA, ECDSA or Ed25519)",
         )
     };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

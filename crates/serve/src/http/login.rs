@@ -135,7 +135,7 @@ impl Guesses {
         true
     }
 
-    /// Takes back one count: the password was right.
+    /// Removes one count, because the password was right.
     fn give_back(&mut self, address: IpAddr) {
         if let Some(paid_at) = self.paid_at.get_mut(&one_site(address)) {
             *paid_at -= GUESS_EVERY;
@@ -155,7 +155,7 @@ impl Guesses {
     }
 }
 
-/// An address of IPv6 stands for its /64 network: its owner usually has all of it.
+/// An IPv6 address counts as its /64 network, because one owner usually has the whole network.
 fn one_site(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_hold_anything_and_a_name_everything_but_a_colon() {
+    fn a_password_may_contain_any_character_and_a_name_any_but_a_colon() {
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
         assert_eq!(parsed(&basic("a:b:c")), Some(("a".into(), b"b:c".to_vec())));
         assert_eq!(parsed(&basic("é:")), Some(("é".into(), Vec::new())));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_basic_authentication_is_none() {
+    fn other_headers_are_not_basic_authentication() {
         for value in
             ["", "Basic", "Basic ", "Basic YQ==", "Basic !", "Bearer YTpi", "Basic /zpi", "Basic YTpi YTpi"]
         {
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_it_panic(said in proptest::collection::vec(any::<u8>(), 0..40), encoded: bool) {
+        fn no_header_causes_a_panic(said in proptest::collection::vec(any::<u8>(), 0..40), encoded: bool) {
             let rest = if encoded { BASE64_STANDARD.encode(&said).into_bytes() } else { said.clone() };
             if let Ok(value) = HeaderValue::from_bytes(&[b"Basic ", &rest[..]].concat()) {
                 let found = credentials(&HeaderMap::from_iter([(AUTHORIZATION, value)]));
@@ -214,20 +214,20 @@ mod tests_of_guesses {
     }
 
     #[test]
-    fn an_address_has_a_few_guesses_and_then_one_at_a_time() {
+    fn an_address_has_a_few_guesses_and_then_must_wait_for_each() {
         let (mut guesses, start) = (Guesses::default(), Instant::now());
         let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
         let in_a_row = (0..100).filter(|_| guesses.book(one, start)).count();
         assert_eq!(in_a_row, FREE_GUESSES as usize);
-        assert!(guesses.book(other, start), "another address pays for itself");
+        assert!(guesses.book(other, start), "each address has its own count");
         assert!(!guesses.book(one, start + GUESS_EVERY / 2));
         assert!(guesses.book(one, start + GUESS_EVERY) && !guesses.book(one, start + GUESS_EVERY));
         guesses.give_back(one);
-        assert!(guesses.book(one, start + GUESS_EVERY), "a right password costs nothing");
+        assert!(guesses.book(one, start + GUESS_EVERY), "a right password is not counted");
     }
 
     #[test]
-    fn the_addresses_of_a_network_of_ipv6_are_one() {
+    fn addresses_of_an_ipv6_network_count_as_one() {
         let (mut guesses, now) = (Guesses::default(), Instant::now());
         let booked = (0..100).filter(|n| guesses.book(address(&format!("2001:db8::{n:x}")), now)).count();
         assert_eq!(booked, FREE_GUESSES as usize);
@@ -235,7 +235,7 @@ mod tests_of_guesses {
     }
 
     #[test]
-    fn many_addresses_are_not_remembered_without_bound() {
+    fn the_number_of_recorded_addresses_is_limited() {
         let (mut guesses, now) = (Guesses::default(), Instant::now());
         for n in 0..5 * GUESSERS as u32 {
             assert!(guesses.book(IpAddr::V4(n.into()), now));

@@ -40,7 +40,7 @@ use users::PasswordFile;
 /// Limits that a test or a slow network may need to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of connections. A further connection displaces the one that has waited longest for its client, if any does.
+    /// Maximum number of connections. A further connection displaces the one whose client is idle longest, if any is.
     pub connections: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
@@ -49,9 +49,9 @@ pub struct HttpLimits {
     pub request: Duration,
     /// Maximum time for making a page.
     pub page: Duration,
-    /// Maximum bytes of finished pages that clients have not fully taken. Above it, no further page is made.
+    /// Maximum memory, bytes, of finished pages that clients have not read completely. Above this limit no page is made.
     pub pages: usize,
-    /// Maximum time from the request to the answer, with the wait for other pages and for passwords.
+    /// Maximum time from the request to the answer, including waits for other pages and for password checks.
     pub answer: Duration,
     /// Maximum time for the client to take the whole answer.
     pub write: Duration,
@@ -135,7 +135,7 @@ impl Http {
     /// is a certificate now. The new users apply to each further request.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
         let (tls, users) = (read_tls(config), read_users(config, self.rules().users.as_deref()));
-        // Remove a setting only if everything was read: the removed setting might be replaced by the one that cannot be read.
+        // Remove a setting only if all files could be read. Otherwise neither users nor TLS might protect the pages.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
         let errors =
@@ -143,7 +143,7 @@ impl Http {
         errors.into_iter().flatten().collect()
     }
 
-    /// Returns how often clients were refused since the start, for every reason, including those with 0.
+    /// Returns how often clients were refused since the start, for every reason, including reasons with 0.
     pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
         HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
     }
@@ -177,17 +177,17 @@ fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_aw
 
 fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
     let what = match error.kind() {
-        ErrorKind::AddrInUse => format!("another process listens on {address} already"),
+        ErrorKind::AddrInUse => format!("another process already listens on {address}"),
         ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
-        _ => format!("{address} cannot be listened on ({error})"),
+        _ => format!("cannot listen on {address} ({error})"),
     };
     Error::new(
         what,
         match error.kind() {
             ErrorKind::PermissionDenied => {
-                "choose a port from 1024 upward as `listen` in [http]: those below need CAP_NET_BIND_SERVICE"
+                "set the port of `listen` in [http] to 1024 or more: lower ports need CAP_NET_BIND_SERVICE"
             }
-            _ => "choose another address as `listen` in [http], or \"\" for none",
+            _ => "set `listen` in [http] to another address, or to \"\" for no HTTP server",
         },
     )
 }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_counted_until_the_last_piece_of_it_is_gone() {
+    fn a_body_is_counted_until_its_last_slice_is_dropped() {
         let held = HeldBytes::default();
         let mut body = held.count(Bytes::from(vec![7; 100]));
         let other = held.count(Bytes::from_static(b"abc"));
@@ -130,7 +130,7 @@ mod tests_of_gzip {
     use super::*;
 
     #[test]
-    fn gzip_is_taken_where_it_is_named_and_not_refused() {
+    fn gzip_is_used_only_if_the_client_accepts_it() {
         let taken =
             |value: &str| takes_gzip(&HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]));
         for value in

@@ -109,7 +109,7 @@ impl<P: Pages> SharedPages<P> {
         let Ok(_turn) = self.turn.acquire().await else { return };
         if timeout(PATIENCE_FOR_ROOM, self.room()).await.is_err() {
             drop(over);
-            let full = "Too many pages are being taken slowly; try again later.\n";
+            let full = "Too many clients read their pages slowly; try again later.\n";
             sender.send_replace(Some(Made::plain(Page::text(503, full))));
             return;
         }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_page_is_made_at_a_time_and_once_for_all_who_ask_meanwhile() {
+    async fn one_page_is_made_at_a_time_and_shared_by_all_waiting_clients() {
         let seen = Arc::new(Seen::default());
         let make = {
             let seen = seen.clone();
@@ -223,11 +223,11 @@ mod tests {
             assert_eq!(answer.await.unwrap().unwrap(), expected);
         }
         assert_eq!(seen.most_at_once.load(SeqCst), 1);
-        assert_eq!(ask("a").await.unwrap().unwrap(), "2 a", "a page is not kept for those who come later");
+        assert_eq!(ask("a").await.unwrap().unwrap(), "2 a", "a page is not kept for later requests");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pages_of_clients_that_went_away_are_bounded() {
+    async fn pages_in_progress_for_disconnected_clients_are_limited() {
         let make = |_: String| async {
             sleep(Duration::from_millis(50)).await;
             Page::ok("text/plain", "x")
@@ -237,13 +237,13 @@ mod tests {
             assert!(timeout(Duration::ZERO, pages.get(wanted(&n.to_string()))).await.is_err());
         }
         assert!(pages.get(wanted("8")).await.is_none());
-        assert!(pages.get(wanted("0")).await.is_some(), "one that is awaited can be joined");
+        assert!(pages.get(wanted("0")).await.is_some(), "a page in progress can be shared");
         sleep(Duration::from_secs(1)).await;
         assert!(pages.get(wanted("8")).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_that_hangs_or_panics_is_an_answer_and_holds_up_no_other() {
+    async fn a_page_that_hangs_or_panics_is_an_error_and_does_not_block_others() {
         let make = |kind: String| async move {
             match &*kind {
                 "hangs" => std::future::pending().await,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pages_that_are_held_are_bounded_until_they_are_given_back() {
+    async fn the_memory_of_held_pages_is_limited() {
         let pages = shared(HttpLimits { pages: 250, ..limits() }, |_| async {
             Page::ok("text/plain", vec![b'x'; 100])
         });
@@ -272,18 +272,18 @@ mod tests {
         }
         let refused = pages.get(wanted("3")).await.unwrap();
         assert_eq!(refused.page.status, 503);
-        assert!(refused.page.body.starts_with(b"Too many pages are being taken slowly"));
+        assert!(refused.page.body.starts_with(b"Too many clients read their pages slowly"));
         let asked = task::spawn({
             let pages = pages.clone();
             async move { pages.get(wanted("3")).await.unwrap().page.status }
         });
         sleep(PATIENCE_FOR_ROOM / 2).await;
         held.pop();
-        assert_eq!(asked.await.unwrap(), 200, "one that is given back in time makes room");
+        assert_eq!(asked.await.unwrap(), 200, "memory that is freed in time is used for the page");
     }
 
     #[tokio::test]
-    async fn a_page_is_held_compressed_for_those_who_take_it_so() {
+    async fn a_compressed_page_holds_no_uncompressed_copy() {
         let pages = shared(limits(), |_| async { Page::ok("text/plain", vec![b'x'; 100_000]) });
         let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
         assert!(packed.is_compressed && packed.page.body.len() < 1_000);

@@ -61,8 +61,8 @@ impl PasswordFile {
             }
             match by_name.entry(name.to_owned()) {
                 Entry::Occupied(_) => {
-                    let why = "has a name that an earlier line has, too";
-                    return Err(wrong((why.into(), "leave one line of each name")));
+                    let why = "repeats the name of an earlier line";
+                    return Err(wrong((why.into(), "keep only one line for each name")));
                 }
                 Entry::Vacant(place) => {
                     place.insert(Arc::new(User { hash: hash.into(), verified: Mutex::new(None) }))
@@ -70,11 +70,11 @@ impl PasswordFile {
             };
         }
         if by_name.is_empty() {
-            return Err(Error::new(format!("{} names no user", path.display()), AS_HTPASSWD));
+            return Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD));
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
-            let what = "the kernel gave no random numbers".into();
-            Error::new(what, "start the daemon once the host has gathered some")
+            let what = "the kernel has no random numbers yet".into();
+            Error::new(what, "restart the daemon in a minute")
         })?;
         Ok(Self { by_name, key, nobody: dearest.1 })
     }
@@ -124,9 +124,9 @@ fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
     let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's"))?;
     if cost > HIGHEST_COST {
         let why = format!(
-            "has a bcrypt cost of {cost}, and above {HIGHEST_COST} a scrape would end before its password is checked"
+            "has a bcrypt cost of {cost}: above {HIGHEST_COST}, a scrape times out before its password is checked"
         );
-        return Err((why, "make the line again with `htpasswd -nB -C 10 NAME`"));
+        return Err((why, "create the line again with `htpasswd -nB -C 10 NAME`"));
     }
     Ok((name, hash, cost))
 }
@@ -159,18 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_is_remembered_and_a_wrong_one_is_not() {
+    fn a_right_password_is_kept_and_a_wrong_one_is_not() {
         let users = parse(&format!("# who\n\n{}{}", line("a", "one"), line("b", "two"))).unwrap();
         assert!(!users.remember(&says("a", "one")), "nothing was checked yet");
         assert!(!users.verify(&says("a", "two")) && !users.remember(&says("a", "two")));
         assert!(users.verify(&says("a", "one")) && users.remember(&says("a", "one")));
         assert!(!users.remember(&says("b", "one")) && !users.remember(&says("a", "onE")));
         assert!(!users.verify(&says("c", "one")) && !users.verify(&says("", "")));
-        assert!(users.remember(&says("a", "one")), "a wrong one elsewhere forgot the right one");
+        assert!(users.remember(&says("a", "one")), "wrong passwords do not remove the right one");
     }
 
     #[test]
-    fn a_later_reading_remembers_those_whose_hash_is_the_same_and_no_others() {
+    fn a_reload_keeps_verified_passwords_whose_hash_is_unchanged() {
         let (a, b, c) = (line("a", "one"), line("b", "two"), line("c", "three"));
         let first = parse(&[&*a, &*b, &*c].concat()).unwrap();
         for (name, password) in [("a", "one"), ("b", "two")] {
@@ -182,29 +182,26 @@ mod tests {
         assert!(!renewed.remember(&says("b", "two")), "another hash is another password");
         assert!(!renewed.remember(&says("d", "one")) && renewed.verify(&says("d", "one")));
         assert!(first.verify(&says("c", "three")));
-        assert!(renewed.remember(&says("c", "three")), "it was being checked while the file was read");
+        assert!(renewed.remember(&says("c", "three")), "a check during the reload is kept");
         let without = parse(&c).unwrap().keeping(&renewed);
         assert!(!without.remember(&says("a", "one")) && !without.verify(&says("a", "one")));
     }
 
     #[test]
-    fn the_hash_of_a_name_that_is_not_there_lets_nobody_in() {
+    fn an_unknown_name_is_refused_with_any_password() {
         let users = parse(&line("a", "one")).unwrap();
-        assert!(
-            !users.verify(&says("b", "one")),
-            "the hash that unknown names are checked against is that of a"
-        );
+        assert!(!users.verify(&says("b", "one")), "an unknown name is checked against the hash of `a`");
     }
 
     #[test]
-    fn a_hash_of_htpasswd_is_taken() {
+    fn a_hash_from_htpasswd_is_accepted() {
         // Printed by `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4.
         let users = parse("prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O").unwrap();
         assert!(users.verify(&says("prometheus", "secret")) && !users.verify(&says("prometheus", "Secret")));
     }
 
     #[test]
-    fn bad_lines_are_told_by_number() {
+    fn an_error_names_the_number_of_the_bad_line() {
         let digest = "A".repeat(53);
         let (form, hash) = ("is not NAME:HASH", "has a hash that is not bcrypt's");
         for (text, line, why) in [
@@ -215,19 +212,19 @@ mod tests {
             (format!("a:$2y$10${digest}A"), 1, hash),
             (format!("a:$2y$1é${digest}"), 1, hash),
             (format!("a:$2y$03${digest}"), 1, hash),
-            (format!("a:$2y$20${digest}"), 1, "has a bcrypt cost of 20, and above 15 a scrape"),
-            (format!("a:$2y$10${digest}\na:$2b$10${digest}"), 2, "has a name that an earlier line has, too"),
+            (format!("a:$2y$20${digest}"), 1, "has a bcrypt cost of 20: above 15, a scrape"),
+            (format!("a:$2y$10${digest}\na:$2b$10${digest}"), 2, "repeats the name of an earlier line"),
         ] {
             let error = parse(&text).err().expect(&text).to_string();
             assert!(error.starts_with(&format!("line {line} of users {why}")), "{text}: {error}");
         }
         let error = parse("\n# nobody\n").err().expect("nobody").to_string();
-        assert!(error.starts_with("users names no user, so nothing is served by HTTP; "), "{error}");
+        assert!(error.starts_with("users lists no user, so the HTTP server does not run; "), "{error}");
     }
 
     proptest! {
         #[test]
-        fn no_file_makes_it_panic(text in "([a:#é \n]|\\$2[aby]\\$[0-9é]{2}\\$|[./A-Za-z]{53}|.){0,12}") {
+        fn no_file_causes_a_panic(text in "([a:#é \n]|\\$2[aby]\\$[0-9é]{2}\\$|[./A-Za-z]{53}|.){0,12}") {
             let _ = parse(&text);
         }
     }

@@ -238,7 +238,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn each_phase_has_its_own_limit_counted_from_its_beginning() {
+    async fn each_phase_has_its_own_time_limit() {
         let watch =
             Watch::new(HttpLimits { request: 3 * SECOND, idle: 60 * SECOND, ..HttpLimits::default() });
         let start = Instant::now();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_over_only_when_all_of_it_was_handed_over_and_flushed() {
+    async fn an_answer_is_complete_only_after_its_last_piece_is_flushed() {
         let watch = Watch::new(HttpLimits::default());
         watch.enter(Phase::Write { handed: false });
         watch.flushed();
@@ -291,7 +291,7 @@ mod tests_of_seats {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_client_takes_the_place_of_the_one_that_waited_longest_for_nothing() {
+    async fn a_new_client_displaces_the_client_that_is_idle_longest() {
         let seats = Seats::new(HttpLimits { connections: 3, ..HttpLimits::default() });
         let mut taken = Vec::new();
         for _ in 0..3 {
@@ -313,7 +313,7 @@ mod tests_of_seats {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_an_answer_slowly_gives_it_up_and_nobody_else_does() {
+    async fn only_slow_readers_are_displaced_to_free_memory() {
         let limits = HttpLimits::default();
         let seats = Seats::new(limits);
         let taken: Vec<_> = (0..4).map(|_| seats.take().unwrap()).collect();
@@ -325,7 +325,7 @@ mod tests_of_seats {
         }
         let now = || std::future::ready(());
         seats.relieve();
-        assert_eq!(taken[2].watch.over(now()).await, Ok(()), "it may have been quick");
+        assert_eq!(taken[2].watch.over(now()).await, Ok(()), "it is not displaced before `write_grace`");
         sleep(limits.write_grace).await;
         seats.relieve();
         seats.relieve();

@@ -75,18 +75,18 @@ fn pairs(sample: &Sample) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
-fn an_admin_sees_all_of_it() {
+fn an_admin_sees_the_whole_sample() {
     assert_eq!(Shower::new(View::ALL).show(&reading(), &mut |_, _| true), None);
 }
 
 #[test]
-fn a_user_sees_what_is_theirs_and_what_it_is_in() {
+fn a_user_sees_their_own_tasks_and_the_cgroups_around_them() {
     let sample = shown(&mut shower(ALICE), &reading());
     assert_eq!(tids(&sample), [10, 11]);
     assert_eq!(paths(&sample), ["/", "/a/own", "/shared", "/a"]);
     let exited: Vec<u64> = sample.exited.iter().map(|exited| exited.cgroup_id).collect();
-    assert_eq!(exited, [2], "whose cgroup is theirs");
-    assert!(sample.cpus[0].waits.is_none(), "waits by CPU are those of everybody");
+    assert_eq!(exited, [2], "the cgroup belongs to the user");
+    assert!(sample.cpus[0].waits.is_none(), "waits by CPU include those of other users");
     assert_eq!((sample.unix_ns, sample.mono_ns), (7, 8));
     assert_eq!(sample.losses, reading().sample.losses);
 
@@ -104,7 +104,7 @@ fn culprits_of_other_users_have_no_name_and_count_from_when_the_victim_is_shown(
     reading.sample.tasks.retain(|task| task.tid != 14);
     let mut alice = shower(ALICE);
     let first = shown(&mut alice, &reading);
-    assert_eq!(pairs(&first), [(2, OTHERS, 0), (2, KERNEL, 0)], "what was before was not shown");
+    assert_eq!(pairs(&first), [(2, OTHERS, 0), (2, KERNEL, 0)], "earlier waits are not counted");
     assert_eq!(first.cgroups.last().map(|(_, path)| &**path), Some(OTHERS_NAME));
     for pair in &mut reading.sample.pairs {
         pair.ns += 10;
@@ -128,7 +128,7 @@ fn came(before: &Sample, now: &Sample) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
-fn cgroups_of_others_that_go_or_change_their_name_add_nothing_that_was_told_before() {
+fn removed_or_renamed_cgroups_of_others_add_nothing_reported_before() {
     let mut reading = reading();
     reading.sample.tasks.retain(|task| task.tid != 14);
     let mut alice = shower(ALICE);
@@ -161,7 +161,7 @@ fn cgroups_of_others_that_go_or_change_their_name_add_nothing_that_was_told_befo
 }
 
 #[test]
-fn a_culprit_that_is_summed_with_others_adds_nothing_that_was_told_before() {
+fn a_culprit_that_moves_into_the_rest_adds_nothing_reported_before() {
     let mut reading = reading();
     reading.sample.tasks.retain(|task| task.tid != 14);
     reading.sample.cgroups.push((REST, REST_NAME.into()));
@@ -184,13 +184,13 @@ fn a_culprit_that_is_summed_with_others_adds_nothing_that_was_told_before() {
 }
 
 #[test]
-fn in_a_cgroup_with_others_it_is_not_told_behind_whom_one_waited() {
+fn culprits_are_hidden_in_a_cgroup_that_has_tasks_of_others() {
     let sample = shown(&mut shower(ALICE), &reading());
     assert!(sample.pairs.is_empty(), "{:?}", sample.pairs);
 }
 
 #[test]
-fn of_followed_processes_nothing_else_is_shown() {
+fn a_view_of_followed_processes_shows_nothing_else() {
     let mut reading = reading();
     let follower = Follower::all().nth(3).expect("a follower");
     for access in &mut reading.access {
@@ -203,11 +203,11 @@ fn of_followed_processes_nothing_else_is_shown() {
     assert_eq!(pairs(&sample), [(4, 2, 0)]);
     assert_eq!(paths(&sample), ["/", "/a/own", "/bob", "/system", "/a"]);
     let mut bob = Shower::new(View { user: Some(BOB), follower: Some(follower) });
-    assert_eq!(tids(&shown(&mut bob, &reading)), [13], "an id that was given to another's process");
+    assert_eq!(tids(&shown(&mut bob, &reading)), [13], "the id now belongs to another user's process");
 }
 
 #[test]
-fn a_task_of_which_nothing_is_known_is_not_shown() {
+fn a_task_whose_owner_is_unknown_is_not_shown() {
     let mut reading = reading();
     reading.access.retain(|access| access.serial != 10);
     assert_eq!(tids(&shown(&mut shower(ALICE), &reading)), [11]);

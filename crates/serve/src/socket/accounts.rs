@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_root_and_of_unknown_owners_are_one_account_each_and_not_roots() {
+    fn ranges_of_root_and_of_unknown_owners_have_their_own_accounts() {
         let subuid = "root:100000:10\nroot:200000:10\ncarol:300000:10\ncarol:400000:10\n";
         assert_eq!(
             accounts(subuid, &[100_003, 200_003, 300_003, 400_003]),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_left_out() {
+    fn invalid_lines_are_ignored() {
         let subuid = "# alice:1:1\n\nalice\nalice:x:5\nalice:5\nalice:5:0\n:5:5\nalice:4294967290:100\n";
         assert_eq!(accounts(subuid, &[1, 5, u32::MAX - 1, 4_294_967_289]), [1, 5, 1000, 4_294_967_289]);
     }

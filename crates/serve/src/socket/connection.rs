@@ -23,7 +23,7 @@ use crate::{
     streams::{Cursor, Frame, StreamKind},
 };
 
-/// Time that a client has to read the last word before it is disconnected.
+/// Time that a client has to read the last message before it is disconnected.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Maximum number of frames and words that a client has not read. Beyond it, a further request disconnects the client.
@@ -135,7 +135,7 @@ impl Connection {
         let mut shared = self.shared.borrow_mut();
         // A client that is being sent its last sample receives all of it.
         if shared.is_ending && !self.is_over {
-            return Err(Word::refused(Refusal::Ending, "the daemon ends"));
+            return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
         // Check this even if the client has not read everything: the stream's memory is freed only when all readers have left.
         if let Some(word) = self.cursor.and_then(|cursor| shared.streams.ended(&cursor).cloned())
@@ -151,7 +151,7 @@ impl Connection {
         if shared.user(&self.peer) != cursor.kind.view.user {
             return Err(Word::refused(
                 Refusal::Ending,
-                "the daemon's configuration has changed, and with it what you may see (`admin_groups`): connect again",
+                "the daemon's configuration (`admin_groups`) has changed what you may see: connect again",
             ));
         }
         let interval_ns = shared.limits.interval_ns(self.asked_ns);
@@ -180,7 +180,7 @@ impl Connection {
         if sender != Some(self.peer.uid) {
             return Err(Word::refused(
                 Refusal::OtherUser,
-                "another user than the one who connected has sent this request: connect yourself",
+                "this request came from a different user than the one who connected: open your own connection",
             ));
         }
         self.asked_at = Instant::now();
@@ -199,7 +199,7 @@ impl Connection {
         if !shared.users.request(self.seat.account, Instant::now()) {
             return Err(Word::refused(
                 Refusal::TooManyRequests,
-                "requests of this user come too fast: wait a second",
+                "your requests arrive too fast: wait a second",
             ));
         }
         shared.counters.requests.fetch_add(1, Ordering::Relaxed);
@@ -340,21 +340,21 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     let [interval, shortest] = [interval_ns, shortest_ns].map(|ns| ns as f64 / 1e6);
     Word::said(match interval_ns == shortest_ns {
         true => format!(
-            "the shortest interval here is {shortest} ms: the daemon's configuration says so (`shortest_interval`)"
+            "the interval is {shortest} ms, the shortest that the daemon's configuration allows (`shortest_interval`)"
         ),
         false => format!(
-            "the interval is {interval} ms: here it is a multiple of {shortest} ms, as the daemon's configuration says \
+            "the interval is {interval} ms: the daemon's configuration allows only multiples of {shortest} ms \
              (`shortest_interval`)"
         ),
     })
 }
 
 fn failed(error: &dyn std::error::Error) -> Word {
-    Word::refused(Refusal::Failed, format!("the daemon cannot send ({error})"))
+    Word::refused(Refusal::Failed, format!("the daemon cannot send its answer ({error})"))
 }
 
 fn too_slow() -> Word {
-    Word::refused(Refusal::TooSlow, "nothing was asked, or nothing read, for too long")
+    Word::refused(Refusal::TooSlow, "the client sent no request in time, or read too slowly: connect again")
 }
 
 fn unix_ns() -> u64 {

@@ -46,13 +46,13 @@ impl ViewerLimits {
     pub(super) fn too_many(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::TooManyClients => format!(
-                "there are as many viewers as there may be ({} in all, {} of them for users who may not see everything; {} of one \
-                 user): end one, or raise `clients` or `clients_per_user` in the daemon's configuration",
+                "the limit of viewers is reached ({} in total, {} of users who may not see everything, {} of each user): close a \
+                 viewer, or raise `clients` or `clients_per_user` in the daemon's configuration",
                 self.clients,
                 self.clients_of_others(),
                 self.clients_per_user
             ),
-            _ => "connections and requests come too fast: wait a second".into(),
+            _ => "you connect or send requests too fast: wait a second".into(),
         }
     }
 }
@@ -194,7 +194,7 @@ impl Followers {
         let refused = |sentence: String| Err(Word::refused(Refusal::TooManyClients, sentence));
         if !seat.is_admin && own >= PER_USER {
             return refused(format!(
-                "you have {PER_USER} viewers that follow processes, as many as a user may: end one, or look at all processes"
+                "you have {PER_USER} viewers that follow processes, the limit for a user: close one, or view all processes"
             ));
         }
         match free {
@@ -203,8 +203,8 @@ impl Followers {
                 Ok(follower)
             }
             _ => refused(format!(
-                "as many viewers follow processes as the daemon can serve ({} in all, {FOR_ADMINS} of them for those who may see \
-                 everything): try again later, or look at all processes",
+                "the limit of viewers that follow processes is reached ({} in total, {FOR_ADMINS} reserved for users who may see \
+                 everything): try again later, or view all processes",
                 Follower::all().count()
             )),
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_user_has_so_many_clients_and_all_together_so_many() {
+    fn clients_are_limited_for_each_user_and_in_total() {
         let (mut users, now) = (UserLimits::default(), Instant::now());
         for _ in 0..3 {
             assert_eq!(users.admit(user(1), &limits(), now), Ok(()));
@@ -249,18 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn some_connections_are_kept_for_who_may_see_everything_also_after_the_limits_changed() {
+    fn some_connections_stay_reserved_for_admins_after_the_limits_change() {
         let (mut users, now) = (UserLimits::default(), Instant::now());
         let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
         let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
-        assert_eq!(admitted, 28, "an eighth is kept");
+        assert_eq!(admitted, 28, "an eighth is reserved");
         let admin = CountedFor { account: 0, is_admin: true };
         let fewer = ViewerLimits { clients: 30, ..many.clone() };
         assert_eq!(users.admit(admin, &fewer, now), Ok(()));
         assert_eq!(users.admit(admin, &fewer, now), Ok(()));
         assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
         users.leave(admin);
-        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "it is an admin's");
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "reserved");
         (0..2).for_each(|_| users.leave(user(1)));
         assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
         assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_too_fast_waits_and_nobody_else_does() {
+    fn only_a_user_who_connects_too_fast_must_wait() {
         let (mut users, now) = (UserLimits::default(), Instant::now());
         users.admit(user(1), &limits(), now).unwrap();
         let taken = (0..1_000).filter(|_| users.request(1, now)).count();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_left_are_forgotten() {
+    fn entries_of_users_without_connections_are_dropped() {
         let (mut users, now) = (UserLimits::default(), Instant::now());
         for account in 0..5_000 {
             users.admit(user(account), &limits(), now).unwrap();
@@ -302,7 +302,7 @@ mod tests_of_followers {
     const ADMIN: CountedFor = CountedFor { account: 0, is_admin: true };
 
     #[test]
-    fn a_user_follows_so_many_and_others_and_admins_still_can() {
+    fn followers_of_a_user_are_limited_and_others_still_get_one() {
         let mut followers = Followers::default();
         let first = followers.take(user(1)).unwrap();
         (1..PER_USER).for_each(|_| assert!(followers.take(user(1)).is_ok()));
@@ -315,13 +315,13 @@ mod tests_of_followers {
     }
 
     #[test]
-    fn all_users_together_leave_some_to_admins() {
+    fn some_followers_are_reserved_for_admins() {
         let mut followers = Followers::default();
         let taken = (0..100).filter(|account| followers.take(user(*account)).is_ok()).count();
         let all = Follower::all().count();
         assert_eq!(taken, all - FOR_ADMINS);
         let admins = (0..100).filter(|_| followers.take(ADMIN).is_ok()).count();
         assert_eq!(admins, FOR_ADMINS);
-        assert!(followers.take(user(0)).unwrap_err().sentence.contains("as many viewers follow processes"));
+        assert!(followers.take(user(0)).unwrap_err().sentence.contains("limit of viewers that follow"));
     }
 }

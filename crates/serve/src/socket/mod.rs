@@ -43,7 +43,7 @@ const USER_BYTES: usize = 64 << 20;
 /// Maximum memory, bytes, of the streams of all such users together.
 const USERS_BYTES: usize = 256 << 20;
 
-/// Time that clients have to read the last word when the daemon shuts down.
+/// Time that clients have to read the last message when the daemon shuts down.
 const END: Duration = Duration::from_millis(1_500);
 
 /// State that all connections share.
@@ -169,7 +169,7 @@ impl Server {
     fn show(&mut self, is_running: bool) -> Result<(), String> {
         let latest = self.latest.borrow_and_update().clone()?;
         if !is_running {
-            return Err("the thread that takes Samples is gone".into());
+            return Err("the thread that takes samples has ended".into());
         }
         let Some(taken) = latest else { return Ok(()) };
         self.shared.borrow_mut().show(taken);
@@ -210,8 +210,8 @@ fn too_much_memory() -> Word {
     Word::refused(
         Refusal::TooManyClients,
         format!(
-            "your viewers take more of the daemon's memory than it has for them ({} MiB for a user, {} MiB for all users), so the \
-             newest is ended: look at fewer processes, or at fewer different intervals",
+            "your viewers use too much of the daemon's memory (limits: {} MiB for a user, {} MiB for all users), so the newest \
+             viewer is closed: view fewer processes, or use fewer different intervals",
             USER_BYTES >> 20,
             USERS_BYTES >> 20
         ),
@@ -291,8 +291,8 @@ impl Shared {
             return Err(Word::refused(
                 Refusal::TooManyClients,
                 format!(
-                    "you look at {INTERVALS_PER_USER} different intervals already, as many as you may: ask for one of them, or end \
-                     a viewer"
+                    "your viewers already use {INTERVALS_PER_USER} different intervals, the limit for a user: use one of \
+                     these intervals, or close a viewer"
                 ),
             ));
         }
@@ -309,7 +309,7 @@ impl Shared {
 
     fn begin(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
         let cursor = self.streams.join(kind, since_changes).map_err(|error| {
-            Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
+            Word::refused(Refusal::Failed, format!("the daemon cannot start to send samples ({error})"))
         })?;
         self.collection.pace.ask(kind.interval_ns);
         if self.streams.is_new(&cursor) {
@@ -341,7 +341,7 @@ impl Shared {
         if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
             return Err(Word::refused(
                 Refusal::NoSuchProcess,
-                format!("there is no process {pid} that you may see"),
+                format!("process {pid} does not exist, or you may not see it"),
             ));
         }
         let follower = self.followers.take(seat)?;

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_gone_is_whose_it_was() {
+    fn a_removed_cgroup_keeps_its_owner() {
         let (host, mut owners, now) = (Host::default(), Owners::default(), Instant::now());
         host.make("/a", 2, ALICE);
         host.look(&mut owners, &sample(&[(2, "/a")], &[]), now);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_never_seen_is_whose_the_nearest_around_it_is() {
+    fn an_unseen_cgroup_has_the_owner_of_its_nearest_ancestor() {
         let (host, mut owners, now) = (Host::default(), Owners::default(), Instant::now());
         host.make("/", 1, 0);
         host.make("/user", 2, 0);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_given_away_soon_after_it_was_made_is_the_new_owners() {
+    fn a_cgroup_that_changes_its_owner_soon_has_the_new_owner() {
         let (host, mut owners, now) = (Host::default(), Owners::default(), Instant::now());
         host.make("/old", 1, 0);
         host.look(&mut owners, &sample(&[(1, "/old")], &[]), now);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_cgroups_are_looked_at_once_and_new_ones_a_few_times() {
+    fn old_cgroups_are_looked_up_once_and_new_ones_a_few_times() {
         let (host, mut owners, now) = (Host::default(), Owners::default(), Instant::now());
         let paths: Vec<String> = (1..=10_000).map(|id| format!("/{id}")).collect();
         let named: Vec<(u64, &str)> = (1..).zip(paths.iter().map(String::as_str)).collect();
@@ -219,6 +219,6 @@ mod tests {
             host.look(&mut owners, &whole, now + round * Duration::from_millis(500));
         }
         let looks = host.looks.get();
-        assert!((10_000..10_020).contains(&looks), "{looks} in 100 Samples");
+        assert!((10_000..10_020).contains(&looks), "{looks} in 100 samples");
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sent_something_before_it_was_accepted_is_told() {
+    fn data_sent_before_the_connection_is_accepted_has_a_sender() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_who_is_there_and_who_sent_something() {
+    fn the_kernel_reports_the_peer_and_the_sender() {
         let (mut one, other) = UnixStream::pair().unwrap();
         let peer = Peer::of(&other).unwrap();
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());

@@ -34,7 +34,7 @@ fn kind(user: Option<u32>, interval_ns: u64) -> StreamKind {
 }
 
 #[test]
-fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
+fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_requested() {
     let limits = ViewerLimits::default();
     for (asked_ms, ms) in [(1, 100), (100, 100), (101, 200), (250, 300), (300, 300), (1_000, 1_000)] {
         assert_eq!(limits.interval_ns(asked_ms * 1_000_000), ms * 1_000_000, "{asked_ms}");
@@ -42,7 +42,7 @@ fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
 }
 
 #[tokio::test]
-async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() {
+async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
     let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0);
@@ -52,12 +52,12 @@ async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() 
     let word = join(Some(ALICE), 17).unwrap_err();
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
     assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
-    assert!(join(Some(ALICE), 16).is_ok(), "there is this one");
+    assert!(join(Some(ALICE), 16).is_ok(), "the user already has this interval");
     assert!(join(Some(ALICE + 1), 17).is_ok() && join(None, 17).is_ok());
 }
 
 #[tokio::test]
-async fn what_exited_in_a_cgroup_that_is_gone_is_still_its_owners() {
+async fn exited_tasks_of_a_removed_cgroup_still_belong_to_its_owner() {
     use std::os::unix::fs::MetadataExt;
 
     let (server, _folder) = server(ViewerLimits::default());
@@ -116,7 +116,7 @@ fn seat(account: u32) -> CountedFor {
 }
 
 #[tokio::test]
-async fn a_user_at_their_cap_of_followed_processes_is_refused_and_another_user_and_an_admin_are_not() {
+async fn only_the_user_at_the_limit_of_followers_is_refused() {
     let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let first = taken(5, 1);
@@ -134,7 +134,7 @@ async fn a_user_at_their_cap_of_followed_processes_is_refused_and_another_user_a
 }
 
 #[tokio::test]
-async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others_go_on() {
+async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     const MOST: usize = 30 << 20;
     let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
@@ -154,7 +154,7 @@ async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others
     }
     let word = cursors.last().and_then(|cursor| shared.streams.ended(cursor)).expect("the newest");
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
-    assert!(word.sentence.contains("more of the daemon's memory"), "{}", word.sentence);
+    assert!(word.sentence.contains("too much of the daemon's memory"), "{}", word.sentence);
     let is_served = |shared: &Shared, cursor| shared.streams.ended(cursor).is_none();
     assert!([&first, &second, &admin, &other].iter().all(|cursor| is_served(&shared, cursor)));
     // A lower limit for all users: each user keeps one stream.
@@ -164,7 +164,7 @@ async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others
 }
 
 #[tokio::test]
-async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_was_not_read() {
+async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     const TASKS: u32 = 5_000;
     let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
@@ -181,7 +181,7 @@ async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_
 }
 
 #[tokio::test]
-async fn intervals_are_counted_by_the_owner_of_subordinate_ids() {
+async fn intervals_count_for_the_owner_of_subordinate_ids() {
     let (server, folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let files = ["subuid", "passwd"].map(|name| folder.path().join(name));
@@ -195,5 +195,5 @@ async fn intervals_are_counted_by_the_owner_of_subordinate_ids() {
         join(700_000 + seconds, seconds.into()).unwrap();
     }
     assert!(join(ALICE, 17).is_err() && join(700_050, 17).is_err());
-    assert!(join(700_100, 17).is_ok(), "it is nobody's");
+    assert!(join(700_100, 17).is_ok(), "no account owns the id");
 }

@@ -66,7 +66,7 @@ fn each_stream_has_the_samples_of_its_grid() {
 }
 
 #[test]
-fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
+fn a_later_reader_starts_at_the_last_key_frame_and_then_shares() {
     let mut streams = Streams::default();
     let mut first = streams.join(every(SECOND), 0).unwrap();
     for number in 1..=12 {
@@ -76,7 +76,7 @@ fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
     let mut second = streams.join(every(SECOND), 0).unwrap();
     assert_eq!(read(&mut streams, &mut second), (1..=12).collect::<Vec<_>>());
     show(&mut streams, &taken(13, 13 * SECOND, true));
-    assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
+    assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for the new readers");
     let mut third = streams.join(every(SECOND), 0).unwrap();
     assert_eq!(read(&mut streams, &mut third), [13]);
     assert_eq!((streams.streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
@@ -87,7 +87,7 @@ fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
 }
 
 #[test]
-fn who_falls_behind_goes_on_at_a_key_frame() {
+fn a_reader_that_falls_behind_continues_at_a_key_frame() {
     let mut streams = Streams::default();
     let mut slow = streams.join(every(SECOND), 0).unwrap();
     show(&mut streams, &taken(1, SECOND, true));
@@ -100,7 +100,7 @@ fn who_falls_behind_goes_on_at_a_key_frame() {
 }
 
 #[test]
-fn one_more_now_is_beside_the_grid_and_is_shown_once() {
+fn an_immediate_sample_is_outside_the_grid_and_shown_once() {
     let mut streams = Streams::default();
     let mut cursor = streams.join(every(SECOND), 0).unwrap();
     show(&mut streams, &taken(1, SECOND, true));
@@ -116,7 +116,7 @@ fn one_more_now_is_beside_the_grid_and_is_shown_once() {
 }
 
 #[test]
-fn nothing_is_shown_before_those_are_followed_who_were_asked_for() {
+fn nothing_is_shown_before_the_requested_processes_are_followed() {
     let mut streams = Streams::default();
     let mut cursor = streams.join(every(SECOND), 2).unwrap();
     show(&mut streams, &taken(1, SECOND, true));
@@ -126,7 +126,7 @@ fn nothing_is_shown_before_those_are_followed_who_were_asked_for() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
+fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     let mut streams = Streams::default();
     let user = |user| StreamKind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
     let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
@@ -215,7 +215,7 @@ fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>,
 }
 
 #[test]
-fn who_skips_samples_is_sent_what_they_saw_of_tasks_and_cgroups_that_ended_in_them() {
+fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
     let samples = seconds(&[
         (&[(1, ALICE, 100), (2, BOB, 100)], &[]),
         (&[(1, ALICE, 120), (2, BOB, 107)], &[8, 9]),

@@ -56,7 +56,7 @@ async fn a_container_of_kubernetes_has_its_four_names_and_its_pod_has_two() {
 }
 
 #[tokio::test]
-async fn a_list_that_comes_in_many_pieces_is_one_list() {
+async fn a_list_in_many_pieces_is_read_as_one() {
     let dir = tempfile::tempdir().unwrap();
     let containers = (0..9_000).map(|n| of_kubernetes(&format!("{n:064x}"))).collect();
     let fake = Fake::start(dir.path().join("cri"), list(containers));
@@ -67,7 +67,7 @@ async fn a_list_that_comes_in_many_pieces_is_one_list() {
 }
 
 #[tokio::test]
-async fn of_several_sockets_the_first_that_is_there_and_lists_containers_is_taken() {
+async fn the_first_socket_that_lists_containers_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     // As Docker's containerd, whose CRI is turned off.
@@ -83,14 +83,14 @@ async fn of_several_sockets_the_first_that_is_there_and_lists_containers_is_take
 }
 
 #[tokio::test]
-async fn no_runtime_is_asked_where_none_is_configured() {
+async fn no_runtime_is_called_if_none_is_configured() {
     let mut runtime = Runtime::new("").unwrap();
     assert_eq!(runtime.refresh().await, None);
     assert_eq!(runtime.named(), 0);
 }
 
 #[tokio::test]
-async fn the_configuration_names_a_path_and_nothing_else() {
+async fn the_configured_runtime_must_be_an_absolute_path() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), list(vec![of_kubernetes(ID)]));
     let path = fake.socket.to_str().unwrap();

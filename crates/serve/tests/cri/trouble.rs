@@ -20,7 +20,7 @@ async fn said(answer: Answer) -> String {
     let fake = Fake::start(dir.path().join("cri"), answer);
     let mut runtime = runtime(&fake.socket);
     let sentence = runtime.refresh().await.expect("a sentence");
-    assert_eq!(runtime.refresh().await, None, "it was said before");
+    assert_eq!(runtime.refresh().await, None, "it is reported only once");
     assert!(sentence.contains(fake.socket.to_str().unwrap()), "{sentence}");
     assert!(sentence.contains(", so the labels pod, namespace and container are missing; "), "{sentence}");
     assert!(!sentence.contains(char::is_control), "{sentence:?}");
@@ -28,21 +28,21 @@ async fn said(answer: Answer) -> String {
 }
 
 #[tokio::test]
-async fn each_answer_that_is_none_has_its_sentence() {
+async fn each_invalid_answer_has_its_own_sentence() {
     for (answer, words) in [
         (Answer::Status("12", "unknown service"), "does not know version 1 of the CRI"),
         (Answer::Status("7", "no%20way\u{9}"), "refused to list its containers (code 7: no%20way\u{fffd})"),
-        (Answer::Status("0", ""), "broke off its answer (no status of gRPC)"),
-        (Answer::Status("x", ""), "broke off its answer (no status of gRPC)"),
-        (Answer::NoStatus, "broke off its answer (no status of gRPC)"),
-        (Answer::Http(502), "broke off its answer (status 502"),
-        (Answer::NoHttp(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), "broke off its answer ("),
-        (Answer::NoHttp(Vec::new()), "broke off its answer ("),
-        (Answer::Message(b"\xff\xff\xff".to_vec()), "is no list of containers"),
-        (Answer::Message(b"\x0a\x02\x0a\x09".to_vec()), "is no list of containers"),
-        (Answer::Raw(Vec::new()), "is no list of containers"),
-        (Answer::Raw(vec![1, 0, 0, 0, 0]), "is no list of containers"),
-        (Answer::Raw(vec![0, 0, 0, 0, 9, 1]), "is no list of containers"),
+        (Answer::Status("0", ""), "gave no complete answer (no gRPC status)"),
+        (Answer::Status("x", ""), "gave no complete answer (no gRPC status)"),
+        (Answer::NoStatus, "gave no complete answer (no gRPC status)"),
+        (Answer::Http(502), "gave no complete answer (HTTP status 502"),
+        (Answer::NoHttp(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), "gave no complete answer ("),
+        (Answer::NoHttp(Vec::new()), "gave no complete answer ("),
+        (Answer::Message(b"\xff\xff\xff".to_vec()), "other than a list of containers"),
+        (Answer::Message(b"\x0a\x02\x0a\x09".to_vec()), "other than a list of containers"),
+        (Answer::Raw(Vec::new()), "other than a list of containers"),
+        (Answer::Raw(vec![1, 0, 0, 0, 0]), "other than a list of containers"),
+        (Answer::Raw(vec![0, 0, 0, 0, 9, 1]), "other than a list of containers"),
         (Answer::Endless, "answered with more than 16 MiB"),
     ] {
         let sentence = said(answer).await;
@@ -82,7 +82,7 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn one_that_goes_and_comes_back_is_told_twice_and_its_names_stay_meanwhile() {
+async fn a_runtime_that_stops_and_restarts_is_reported_twice_and_keeps_its_names() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("cri");
     let mut runtime = runtime(&socket);
@@ -92,12 +92,12 @@ async fn one_that_goes_and_comes_back_is_told_twice_and_its_names_stay_meanwhile
     );
     let fake = Fake::start(socket.clone(), one("first"));
     let back = runtime.refresh().await.unwrap();
-    assert!(back.contains("answers: pods, namespaces and containers are named"), "{back}");
+    assert!(back.contains("answers: metrics now name pods and containers"), "{back}");
     fake.stop().await;
     let gone = runtime.refresh().await.unwrap();
     assert!(gone.contains("could not be reached (Connection refused"), "{gone}");
     assert_eq!(runtime.refresh().await, None);
-    assert!(runtime.names("first").is_some(), "what was told of a container stays true");
+    assert!(runtime.names("first").is_some(), "the names stay");
     let _fake = Fake::start(socket, one("second"));
     assert!(runtime.refresh().await.is_some());
     assert_eq!(runtime.refresh().await, None);
@@ -105,7 +105,7 @@ async fn one_that_goes_and_comes_back_is_told_twice_and_its_names_stay_meanwhile
 }
 
 #[tokio::test]
-async fn it_is_asked_again_at_growing_intervals() {
+async fn a_failing_runtime_is_called_again_at_growing_intervals() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), Answer::Status("2", "no"));
     let ms = Duration::from_millis;
@@ -128,18 +128,18 @@ async fn it_is_asked_again_at_growing_intervals() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_no_socket_is_told() {
+async fn a_path_that_is_not_a_socket_is_reported() {
     let sentence = runtime(Path::new("/dev/null")).refresh().await.unwrap();
     assert!(sentence.contains("at /dev/null could not be reached"), "{sentence}");
 }
 
 #[tokio::test]
-async fn where_one_looks_of_oneself_and_nothing_is_there_nothing_is_said() {
+async fn missing_default_sockets_are_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
     let mut auto = Runtime::any_of(sockets.to_vec(), RetryPace::default());
     assert_eq!(auto.refresh().await, None);
     let mut named = Runtime::any_of(sockets[..1].to_vec(), RetryPace::default());
-    let sentence = named.refresh().await.expect("it was named");
+    let sentence = named.refresh().await.expect("the configured socket is reported");
     assert!(sentence.starts_with("no container runtime is at "), "{sentence}");
 }

@@ -32,7 +32,7 @@ fn guarded(path: &Path) -> HttpConfig {
 }
 
 #[tokio::test]
-async fn only_a_name_with_its_password_reads_and_only_health_needs_none() {
+async fn metrics_need_a_name_and_its_password_and_health_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, COST, &[("prometheus", "pässword:x"), ("other", "two")]);
@@ -65,7 +65,7 @@ async fn only_a_name_with_its_password_reads_and_only_health_needs_none() {
 }
 
 #[tokio::test]
-async fn a_password_is_checked_once_and_then_costs_nothing() {
+async fn a_verified_password_is_not_checked_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, DEAR, &[("a", "one")]);
@@ -83,7 +83,7 @@ async fn a_password_is_checked_once_and_then_costs_nothing() {
 }
 
 #[tokio::test]
-async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
+async fn guessing_is_stopped_and_does_not_lock_out_verified_users() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, CHEAP, &[("a", "one")]);
@@ -112,7 +112,7 @@ async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
 }
 
 #[tokio::test]
-async fn guessing_keeps_nobody_out_after_a_reload_who_was_in_before_it() {
+async fn guessing_does_not_lock_out_verified_users_after_a_reload() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, CHEAP, &[("a", "one")]);
@@ -128,7 +128,7 @@ async fn guessing_keeps_nobody_out_after_a_reload_who_was_in_before_it() {
 }
 
 #[tokio::test]
-async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
+async fn a_reload_reads_the_users_and_a_broken_file_keeps_the_earlier_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, COST, &[("a", "one")]);
@@ -141,7 +141,7 @@ async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
     let errors = server.http.reload(&config);
     assert_eq!((errors.len(), errors[0].is_kept), (1, true));
     let sentence = errors[0].to_string();
-    assert!(sentence.contains("line 1 of ") && sentence.contains("stays in use"), "{sentence}");
+    assert!(sentence.contains("line 1 of ") && sentence.contains("stay in use"), "{sentence}");
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
     fs::remove_file(&path).unwrap();
     assert_eq!(server.http.reload(&config).len(), 1);
@@ -150,11 +150,11 @@ async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
     write_users(&path, COST, &[("a", "new")]);
     assert!(server.http.reload(&config).is_empty());
     assert_eq!(server.get("/metrics", &basic("a", "new")).await.status, 200);
-    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 401, "no longer known");
+    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 401, "the old password");
 }
 
 #[tokio::test]
-async fn users_that_are_named_later_guard_the_page_and_are_taken_out_by_name_alone() {
+async fn a_reload_can_add_users_and_removes_them_only_without_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     write_users(&first, CHEAP, &[("a", "one")]);
@@ -164,18 +164,18 @@ async fn users_that_are_named_later_guard_the_page_and_are_taken_out_by_name_alo
     assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 200);
 
     assert!(server.http.reload(&guarded(&first)).is_empty());
-    assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 401, "still open to everyone");
+    assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 401, "a password is now required");
     assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
     assert!(server.http.reload(&guarded(&second)).is_empty());
-    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 401, "another file's user");
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 401, "the user of the first file");
     assert_eq!(server.get("/metrics", &basic("b", "two")).await.status, 200);
 
     assert_eq!(server.http.reload(&guarded(&dir.path().join("none"))).len(), 1);
-    assert_eq!(server.get("/metrics", "").await.status, 401, "a file that is not there guards nothing");
+    assert_eq!(server.get("/metrics", "").await.status, 401, "the earlier users stay");
     let none = dir.path().join("none");
     let tls = HttpConfig { tls_certificate: Some(none.clone()), tls_key: Some(none), ..anywhere() };
     assert_eq!(server.http.reload(&tls).len(), 1);
-    assert_eq!(server.get("/metrics", "").await.status, 401, "the users went, and what was to come did not");
+    assert_eq!(server.get("/metrics", "").await.status, 401, "the users stay until TLS works");
     assert!(server.http.reload(&anywhere()).is_empty());
     assert_eq!(server.get("/metrics", "").await.status, 200);
 }

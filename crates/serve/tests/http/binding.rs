@@ -11,14 +11,14 @@ fn sentence(config: &HttpConfig) -> String {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_named_with_the_key_to_change() {
+fn an_unusable_address_is_named_with_the_key_to_change() {
     let taken = bind(&anywhere()).unwrap();
     let words = sentence(&at(taken.local_addr()));
     assert_eq!(
         words,
         format!(
-            "another process listens on {} already, so nothing is served by HTTP; choose another address as `listen` in \
-             [http], or \"\" for none",
+            "another process already listens on {}, so the HTTP server does not run; set `listen` in [http] to another \
+             address, or to \"\" for no HTTP server",
             taken.local_addr()
         )
     );
@@ -27,7 +27,7 @@ fn an_address_that_cannot_be_had_is_named_with_the_key_to_change() {
 }
 
 #[test]
-fn files_that_are_missing_or_hold_something_else_are_named_with_their_keys() {
+fn missing_or_wrong_files_are_named_with_their_keys() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = dir.path().join(name);
@@ -41,11 +41,11 @@ fn files_that_are_missing_or_hold_something_else_are_named_with_their_keys() {
     let broken = file("broken", &pair.cert.pem().replace('A', "%"));
     let other_key = file("other", &other.signing_key.serialize_pem());
     for (certificate, key, words) in [
-        (&absent, &key, "name as `tls_certificate` in [http] a file that"),
-        (&certificate, &absent, "name as `tls_key` in [http] a file that"),
-        (&junk, &key, "junk holds no certificate in PEM form"),
-        (&broken, &key, "broken holds no certificate in PEM form"),
-        (&certificate, &certificate, "cert holds no private key in PEM form"),
+        (&absent, &key, "set `tls_certificate` in [http] to a file that"),
+        (&certificate, &absent, "set `tls_key` in [http] to a file that"),
+        (&junk, &key, "junk contains no PEM certificate"),
+        (&broken, &key, "broken contains no PEM certificate"),
+        (&certificate, &certificate, "cert contains no PEM private key"),
         (&certificate, &other_key, "other cannot be used for TLS"),
     ] {
         let config = HttpConfig {
@@ -55,14 +55,14 @@ fn files_that_are_missing_or_hold_something_else_are_named_with_their_keys() {
         };
         let sentence = sentence(&config);
         assert!(
-            sentence.contains(words) && sentence.contains(", so nothing is served by HTTP; "),
+            sentence.contains(words) && sentence.contains(", so the HTTP server does not run; "),
             "{sentence}"
         );
     }
     for (users, words) in [
-        (absent, "name as `users` in [http] a file that"),
+        (absent, "set `users` in [http] to a file that"),
         (junk, "line 1 of "),
-        (file("none", "# nobody\n"), "none names no user"),
+        (file("none", "# nobody\n"), "none lists no user"),
     ] {
         let sentence = sentence(&HttpConfig { users: Some(users), ..anywhere() });
         assert!(sentence.contains(words) && sentence.contains("; "), "{sentence}");

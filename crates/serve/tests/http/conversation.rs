@@ -16,7 +16,7 @@ use tokio::{io::AsyncWriteExt, sync::Semaphore};
 use crate::support::{CONTENT_TYPE, Server, answer, anywhere, ends, get, limited, say};
 
 #[tokio::test]
-async fn the_page_of_metrics_is_the_callers_for_what_the_client_accepts() {
+async fn the_metrics_page_depends_on_the_accept_header() {
     let server = Server::start(&anywhere(), 0);
     let plain = server.get("/metrics", "").await;
     assert_eq!((plain.status, plain.text()), (200, "/metrics None\n"));
@@ -30,7 +30,7 @@ async fn the_page_of_metrics_is_the_callers_for_what_the_client_accepts() {
 }
 
 #[tokio::test]
-async fn the_front_says_what_is_here_and_health_needs_no_page() {
+async fn the_front_page_lists_the_pages_and_health_needs_no_metrics() {
     let server = Server::start(&anywhere(), 0);
     let front = server.get("/", "").await;
     assert_eq!(front.status, 200);
@@ -40,7 +40,7 @@ async fn the_front_says_what_is_here_and_health_needs_no_page() {
 }
 
 #[tokio::test]
-async fn other_paths_are_not_found_and_other_methods_are_refused_with_those_that_are_not() {
+async fn other_paths_are_not_found_and_other_methods_get_the_allowed_ones() {
     let server = Server::start(&anywhere(), 0);
     for path in ["/metric", "/metrics/", "//metrics", "/%2e%2e/metrics", "/-/healthy/x", "/Metrics"] {
         assert_eq!(server.get(path, "").await.status, 404, "{path}");
@@ -59,7 +59,7 @@ async fn other_paths_are_not_found_and_other_methods_are_refused_with_those_that
 }
 
 #[tokio::test]
-async fn head_says_what_get_would_and_sends_no_body() {
+async fn head_sends_the_headers_of_get_and_no_body() {
     let server = Server::start(&anywhere(), 50_000);
     let mut stream = server.connect().await;
     for path in ["/metrics", "/", "/-/healthy"] {
@@ -86,7 +86,7 @@ async fn a_connection_is_kept_for_the_next_scrape_and_closed_after_a_refusal() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_are_answered_in_their_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let server = Server::start(&anywhere(), 30_000);
     let mut stream = server.connect().await;
     let all: String = (0..10).map(|n| get("/metrics", &format!("Accept: {n}\r\n"))).collect();
@@ -98,7 +98,7 @@ async fn requests_that_come_together_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_client_of_http_1_0_is_answered_and_let_go() {
+async fn a_client_of_http_1_0_is_answered_and_disconnected() {
     let server = Server::start(&anywhere(), 0);
     let mut stream = server.connect().await;
     let answer = say(&mut stream, "GET /metrics HTTP/1.0\r\n\r\n").await;
@@ -107,7 +107,7 @@ async fn a_client_of_http_1_0_is_answered_and_let_go() {
 }
 
 #[tokio::test]
-async fn a_page_is_compressed_where_the_client_takes_it_so_and_it_is_worth_it() {
+async fn a_large_page_is_compressed_if_the_client_accepts_it() {
     let server = Server::start(&anywhere(), 300_000);
     let plain = server.get("/metrics", "").await;
     let packed = server.get("/metrics", "Accept-Encoding: gzip\r\n").await;
@@ -123,7 +123,7 @@ async fn a_page_is_compressed_where_the_client_takes_it_so_and_it_is_worth_it() 
 }
 
 #[tokio::test]
-async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
+async fn a_page_that_cannot_be_made_is_a_server_error_and_counted() {
     let limits = HttpLimits { page: Duration::from_millis(100), ..HttpLimits::default() };
     let server = Server::with(&limited(limits), Arc::default(), |accept| async move {
         match accept.as_deref() {
@@ -158,7 +158,7 @@ impl Pages for TextOrElse {
 }
 
 #[tokio::test]
-async fn whoever_gets_the_same_page_shares_it_however_it_was_asked_for() {
+async fn clients_of_the_same_page_share_it_whatever_they_accept() {
     let (made, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let server = Server::of(&anywhere(), made.clone(), TextOrElse(made.clone(), open.clone()));
     let mut waiting = Vec::new();

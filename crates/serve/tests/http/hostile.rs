@@ -54,7 +54,7 @@ async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_a_byte_at_a_time_ends() {
+async fn a_request_that_arrives_one_byte_at_a_time_is_ended() {
     let server = Server::start(&limited(HttpLimits { request: SHORT, ..HttpLimits::default() }), 0);
     let mut silent = server.connect().await;
     let (mut reader, mut writer) = server.connect().await.into_split();
@@ -75,7 +75,7 @@ async fn a_request_that_comes_a_byte_at_a_time_ends() {
 }
 
 #[tokio::test]
-async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own() {
+async fn a_second_request_has_its_own_time_limit_and_so_has_an_idle_connection() {
     let limits = HttpLimits { request: SHORT, idle: 10 * SHORT, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 0);
     let mut idle = server.connect().await;
@@ -96,7 +96,7 @@ async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own()
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
+async fn an_answer_that_is_read_slowly_or_not_at_all_is_ended() {
     let server =
         Server::start(&limited(HttpLimits { write: 15 * SHORT, ..HttpLimits::default() }), 8_000_000);
     let slow = || async {
@@ -120,7 +120,7 @@ async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
 }
 
 #[tokio::test]
-async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
+async fn slow_readers_hold_few_pages_and_lose_them_to_new_requests() {
     let limits = HttpLimits { pages: 20_000_000, write_grace: SHORT, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 8_000_000);
     let mut deaf = Vec::new();
@@ -137,7 +137,7 @@ async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_for_a_page_is_told_to_come_again() {
+async fn a_client_is_asked_to_retry_if_pages_use_too_much_memory() {
     let limits = HttpLimits { pages: 1, write_grace: LONG, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 8_000_000);
     let mut deaf = server.connect().await;
@@ -145,12 +145,12 @@ async fn who_finds_no_room_for_a_page_is_told_to_come_again() {
     server.wait_until("made", |server| server.made.load(SeqCst) == 1).await;
     let refused = server.get("/metrics", "").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
-    assert!(refused.text().contains("taken slowly"), "{}", refused.text());
+    assert!(refused.text().contains("slowly"), "{}", refused.text());
     assert_eq!(server.refused(HttpRefusal::Unavailable), 1);
 }
 
 #[tokio::test]
-async fn connections_that_ask_nothing_give_way_to_one_that_does() {
+async fn idle_connections_make_way_for_a_client_with_a_request() {
     let server = Server::start(&limited(HttpLimits { connections: 8, ..HttpLimits::default() }), 0);
     let mut held = Vec::new();
     for _ in 0..200 {
@@ -166,7 +166,7 @@ async fn connections_that_ask_nothing_give_way_to_one_that_does() {
 }
 
 #[tokio::test]
-async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turned_away() {
+async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let open = Arc::new(Semaphore::new(0));
     let gate = open.clone();
     let server = Server::with(
@@ -202,7 +202,7 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
 }
 
 #[tokio::test]
-async fn a_storm_of_connections_holds_up_nobody() {
+async fn many_new_connections_do_not_delay_a_scrape() {
     let server = Server::start(&anywhere(), 100_000);
     let address = server.address();
     // Separate threads, so that they connect while the server works. Each holds its latest connections.
@@ -237,7 +237,7 @@ async fn a_storm_of_connections_holds_up_nobody() {
 }
 
 #[test]
-fn no_bytes_end_the_server() {
+fn no_bytes_stop_the_server() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limits = HttpLimits { request: Duration::from_millis(20), ..HttpLimits::default() };
     let server = runtime.block_on(async { Server::start(&limited(limits), 0) });

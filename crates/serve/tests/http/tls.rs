@@ -65,7 +65,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn a_page_comes_over_a_connection_that_the_certificate_vouches_for() {
+async fn a_page_is_served_with_the_configured_certificate() {
     let (files, certificate) = Files::new();
     let server = Server::start(&files.config(), 300_000);
     let mut stream = connect(&server, &certificate).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_page_comes_over_a_connection_that_the_certificate_vouches_for() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
+async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     let (files, old) = Files::new();
     let config = files.config();
     let server = Server::start(&config, 0);
@@ -85,7 +85,7 @@ async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
     fs::write(&files.certificate, "junk").unwrap();
     let errors = server.http.reload(&config);
     assert_eq!((errors.len(), errors[0].is_kept), (1, true));
-    assert!(errors[0].to_string().contains("so what was read before stays in use; name as"));
+    assert!(errors[0].to_string().contains("so the earlier settings stay in use; set"));
     assert!(connect(&server, &old).await.is_ok());
 
     let new = files.renew();
@@ -93,7 +93,7 @@ async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
     assert!(connect(&server, &old).await.is_err(), "the old certificate is still served");
     let mut stream = connect(&server, &new).await.unwrap();
     assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 200);
-    assert_eq!(say(&mut kept, &get("/metrics", "")).await.status, 200, "an open connection goes on");
+    assert_eq!(say(&mut kept, &get("/metrics", "")).await.status, 200, "an open connection continues");
     drop(files.dir);
     assert_eq!(server.http.reload(&config).len(), 1);
 }
@@ -110,7 +110,7 @@ async fn a_client_without_tls_gets_nothing_and_is_counted() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_go_on_ends() {
+async fn a_handshake_that_stalls_is_ended() {
     let (files, _) = Files::new();
     let limits = HttpLimits { handshake: Duration::from_millis(200), ..HttpLimits::default() };
     let server = Server::start(&HttpConfig { limits, ..files.config() }, 0);
@@ -124,7 +124,7 @@ async fn a_handshake_that_does_not_go_on_ends() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_named_later_is_taken_and_who_came_before_it_comes_again() {
+async fn a_certificate_added_later_is_used_and_plain_connections_end() {
     let (files, certificate) = Files::new();
     let server = Server::start(&anywhere(), 0);
     let mut plain = server.connect().await;

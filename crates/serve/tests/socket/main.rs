@@ -103,7 +103,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
+fn two_viewers_with_one_interval_share_samples_and_can_change_it_separately() {
     let daemon = Daemon::start(made(50), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
     let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
     let next = |(viewer, _): &mut (Connection, _)| loop {
@@ -123,7 +123,7 @@ fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
 }
 
 #[test]
-fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
+fn many_similar_intervals_do_not_cause_more_samples() {
     let made = made(20);
     let rounds = made.round.clone();
     let daemon = Daemon::start(made, ViewerLimits::default());
@@ -134,12 +134,12 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
     thread::sleep(Duration::from_secs(2));
     let taken = u128::from(rounds.load(Ordering::Relaxed) - before);
     let elapsed = begun.elapsed();
-    assert!(taken <= elapsed.as_millis() / 100 + 2, "{taken} Samples in {elapsed:?}, 100 ms or more apart");
+    assert!(taken <= elapsed.as_millis() / 100 + 2, "{taken} samples in {elapsed:?}, 100 ms or more apart");
     drop(viewers);
 }
 
 #[test]
-fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not() {
+fn a_viewer_is_notified_only_if_its_interval_is_longer_than_requested() {
     let daemon = Daemon::start(made(5), ViewerLimits::default());
     let said = |ms| {
         let (mut viewer, _sender) = Connection::open(&daemon.path, &every(ms)).unwrap();
@@ -153,9 +153,9 @@ fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not()
             }
         }
     };
-    assert!(said(20).starts_with("the shortest interval here is 100 ms: "), "{}", said(20));
+    assert!(said(20).starts_with("the interval is 100 ms, the shortest "), "{}", said(20));
     assert!(
-        said(250).starts_with("the interval is 300 ms: here it is a multiple of 100 ms"),
+        said(250).starts_with("the interval is 300 ms: the daemon's configuration allows only"),
         "{}",
         said(250)
     );
@@ -163,7 +163,7 @@ fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not()
 }
 
 #[test]
-fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
+fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
     let limits =
         ViewerLimits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..ViewerLimits::default() };
     let daemon = Daemon::start(made(3_000), limits);
@@ -191,7 +191,7 @@ fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
 }
 
 #[test]
-fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
+fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
     let daemon =
         Daemon::start(made(2_000), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
     let mut greedy = UnixStream::connect(&daemon.path).unwrap();
@@ -208,7 +208,7 @@ fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
 }
 
 #[test]
-fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
+fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
     let mut daemon = Daemon::start(made(10), ViewerLimits::default());
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(1_000)).unwrap();
     assert_eq!(daemon.end(), Ok(()));
@@ -236,7 +236,7 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_who_does_not_read() {
+fn the_shutdown_does_not_wait_for_clients_that_do_not_read() {
     let mut daemon = Daemon::start(made(10_000), ViewerLimits::default());
     let (mut good, _sender) = Connection::open(&daemon.path, &every(60_000)).unwrap();
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();

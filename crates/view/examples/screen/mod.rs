@@ -40,7 +40,7 @@ pub fn screen(
     let Recorded { hostname, kernel, interval_ns, samples } = recorded;
     let host = Host { cpus: samples.last().map(|sample| sample.cpus.len() as u32), whole: true };
     let is_coarse = samples.last().is_some_and(|sample| sample.mode == Mode::Coarse);
-    let coarse = is_coarse.then(|| "so it was recorded".into());
+    let coarse = is_coarse.then(|| "as recorded".into());
     let about = About { title: "whole host".into(), hostname, kernel, host, coarse };
     let interval = Duration::from_nanos(interval_ns);
     let mut app = App::new(about, Settings::default(), Theme::new(colours), interval);

@@ -122,8 +122,7 @@ impl App {
             Command::Redraw => return Effect::Redraw,
             Command::Mouse => {
                 let mouse = !self.settings.mouse;
-                let does =
-                    if mouse { "selects rows and views" } else { "is the terminal's: it selects text" };
+                let does = if mouse { "selects rows and views" } else { "selects text in the terminal" };
                 self.settings.mouse = mouse;
                 self.notice = Some(format!("the mouse {does}"));
                 return Effect::Mouse(mouse);
@@ -245,7 +244,7 @@ impl App {
 
     fn turn_tree(&mut self) {
         if self.scope != Key::All && self.view.is_of_overview() {
-            self.notice = Some("inside a cgroup or process there is no tree: Esc goes back to all".into());
+            self.notice = Some("there is no tree inside a cgroup or process: Esc goes back to all".into());
         } else if self.view.is_of_overview() {
             self.tree = !self.tree;
             self.settings.tree = self.tree;

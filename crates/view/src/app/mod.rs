@@ -160,9 +160,7 @@ impl App {
             let kind = self.kind();
             match Column::by_title(&title, kind.columns()) {
                 Some(column) => self.sort_now = Some((kind, column)),
-                None => {
-                    self.notice = Some(format!("this list has no column {title}: s shows those that it has"))
-                }
+                None => self.notice = Some(format!("this list has no column {title}: s shows its columns")),
             }
         }
         self.refresh();
@@ -177,7 +175,7 @@ impl App {
             // Jumps in the recording must not look like adjacent intervals, so the history restarts.
             self.history.clear();
         }
-        self.about.coarse = (interval.mode == Mode::Coarse).then(|| "so it was recorded".into());
+        self.about.coarse = (interval.mode == Mode::Coarse).then(|| "as recorded".into());
         self.on_interval(interval);
     }
 

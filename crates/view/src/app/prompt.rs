@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_changed_as_in_a_shell() {
+    fn a_line_is_edited_as_in_a_shell() {
         let ctrl = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
         let after = |line: &str, key: KeyEvent| {
             let mut line = line.to_owned();

@@ -51,13 +51,13 @@ fn paths(app: &App) -> Vec<String> {
 }
 
 #[test]
-fn whoever_waits_most_comes_first_and_is_selected() {
+fn the_task_that_waits_most_is_first_and_selected() {
     let app = app(&[(1, 5), (2, 9), (3, 7)]);
     assert_eq!((tids(&app), selected_tid(&app)), (vec![2, 3, 1], 2));
 }
 
 #[test]
-fn who_waits_now_counts_although_the_wait_is_not_over() {
+fn an_unfinished_wait_counts_for_sorting() {
     let mut app = app(&[(1, 5)]);
     app.on_interval(interval(vec![task(1, &[5_000_000]), waiting(task(2, &[]), 80_000_000)]));
     assert_eq!(tids(&app), [2, 1]);
@@ -75,7 +75,7 @@ fn the_selection_follows_its_task_to_another_row() {
 }
 
 #[test]
-fn when_the_selected_task_is_gone_its_row_stays_selected() {
+fn when_the_selected_task_exits_its_row_stays_selected() {
     let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
     press(&mut app, KeyCode::End);
     again(&mut app, &[(2, 9), (3, 7)]);
@@ -87,7 +87,7 @@ fn when_the_selected_task_is_gone_its_row_stays_selected() {
 }
 
 #[test]
-fn equal_rows_do_not_jump() {
+fn equal_rows_keep_their_order() {
     let mut app = app(&[(1, 5), (2, 5), (3, 5)]);
     assert_eq!(tids(&app), [1, 2, 3]);
     type_in(&mut app, "r");
@@ -95,27 +95,27 @@ fn equal_rows_do_not_jump() {
 }
 
 #[test]
-fn while_paused_nothing_new_is_shown_and_nothing_is_lost() {
+fn a_paused_screen_shows_nothing_new_and_loses_nothing() {
     let mut app = app(&[(1, 5)]);
     type_in(&mut app, " ");
     again(&mut app, &[(2, 5)]);
     assert_eq!(tids(&app), [1]);
     type_in(&mut app, " ");
-    assert_eq!(tids(&app), [2], "the latest at once");
+    assert_eq!(tids(&app), [2], "the latest interval is shown at once");
     assert_eq!(app.history.frames().len(), 2);
 }
 
 #[test]
-fn a_columns_letter_sorts_by_it_and_again_the_other_way_round() {
+fn the_letter_of_a_column_sorts_by_it_and_then_reverses() {
     let mut app = app(&[(30, 5), (10, 9), (20, 7)]);
     type_in(&mut app, "V");
-    assert_eq!(tids(&app), [30, 20, 10], "those taken off a CPU most often first");
+    assert_eq!(tids(&app), [30, 20, 10], "tasks with most involuntary switches first");
     type_in(&mut app, "V");
     assert_eq!(tids(&app), [10, 20, 30]);
     assert_eq!(
         app.settings.sort_of(ListKind::Threads),
         (Column::Of(cgscope_model::Counter::Involuntary), true),
-        "it is remembered"
+        "the sort column is saved"
     );
 }
 
@@ -133,7 +133,7 @@ fn a_column_is_chosen_from_a_list() {
 }
 
 #[test]
-fn a_beginning_for_this_time_is_not_remembered() {
+fn choices_from_the_command_line_are_not_saved() {
     let mut app = app(&[(1, 5), (2, 9)]);
     let begin = Begin { view: Some(View::Heatmap), sort: Some("tid".into()), filter: Some("task-2".into()) };
     let before = app.settings.clone();
@@ -150,7 +150,7 @@ fn a_beginning_for_this_time_is_not_remembered() {
 }
 
 #[test]
-fn a_filter_works_while_it_is_typed_and_goes_with_escape() {
+fn a_filter_works_while_it_is_typed_and_escape_clears_it() {
     let mut app = app(&[(1, 5), (12, 9), (3, 7)]);
     type_in(&mut app, "/task-1");
     assert_eq!(tids(&app), [12, 1]);
@@ -158,9 +158,9 @@ fn a_filter_works_while_it_is_typed_and_goes_with_escape() {
     type_in(&mut app, "j");
     assert_eq!((selected_tid(&app), app.filter.as_str()), (1, "task-1"), "letters are commands again");
     press(&mut app, KeyCode::Esc);
-    assert_eq!((tids(&app).len(), selected_tid(&app)), (3, 1), "who was selected still is");
+    assert_eq!((tids(&app).len(), selected_tid(&app)), (3, 1), "the selected task stays selected");
     type_in(&mut app, "/12");
-    assert_eq!(tids(&app), [12], "an id, as a whole");
+    assert_eq!(tids(&app), [12], "a complete id");
     press(&mut app, KeyCode::Esc);
     assert_eq!(app.filter, "");
 }
@@ -178,7 +178,7 @@ fn tree() -> App {
 const POD: &str = "/kubepods/burstable/pod7f/main";
 
 #[test]
-fn branches_are_closed_and_opened_and_siblings_sorted() {
+fn branches_close_and_open_and_siblings_are_sorted() {
     let mut app = tree();
     assert_eq!(
         paths(&app),
@@ -202,11 +202,11 @@ fn branches_are_closed_and_opened_and_siblings_sorted() {
     assert_eq!(app.rows.len(), 7);
     press(&mut app, KeyCode::End);
     press(&mut app, KeyCode::Left);
-    assert_eq!(paths(&app)[app.selected], "/kubepods/burstable/pod7f", "of a leaf, to the one above");
+    assert_eq!(paths(&app)[app.selected], "/kubepods/burstable/pod7f", "from a leaf to its parent");
 }
 
 #[test]
-fn enter_goes_into_a_row_and_escape_back_to_it() {
+fn enter_opens_a_row_and_escape_returns_to_it() {
     let mut app = tree();
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
@@ -227,7 +227,7 @@ fn enter_goes_into_a_row_and_escape_back_to_it() {
 }
 
 #[test]
-fn views_keep_what_is_selected() {
+fn views_keep_the_selected_row() {
     let mut app = tree();
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
@@ -242,11 +242,11 @@ fn views_keep_what_is_selected() {
     assert_eq!(app.view, View::Histogram);
     press(&mut app, KeyCode::BackTab);
     press(&mut app, KeyCode::BackTab);
-    assert_eq!(app.view, View::Task, "it goes round");
+    assert_eq!(app.view, View::Task, "the first view comes before the last one");
 }
 
 #[test]
-fn the_worst_finding_is_selected_until_somebody_selects() {
+fn the_worst_finding_is_selected_until_the_user_selects_a_row() {
     let busy = |ms: u64| vec![task(2, &[ms * 1_000_000; 8]), task(1, &[1_000])];
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
@@ -260,7 +260,7 @@ fn the_worst_finding_is_selected_until_somebody_selects() {
 }
 
 #[test]
-fn what_was_looked_into_may_go() {
+fn an_opened_subject_may_exit() {
     let mut app = tree();
     press(&mut app, KeyCode::End);
     press(&mut app, KeyCode::Enter);
@@ -277,12 +277,12 @@ fn what_was_looked_into_may_go() {
 }
 
 #[test]
-fn one_cgroup_is_no_tree() {
+fn a_single_cgroup_is_not_shown_as_a_tree() {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
     again(&mut app, &[(1, 5), (4, 7)]);
     assert_eq!(app.kind(), ListKind::Processes);
-    assert!(app.settings.tree, "that is not what the user has chosen");
+    assert!(app.settings.tree, "the saved choice of the user stays");
 }
 
 fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) -> Effect {
@@ -295,7 +295,7 @@ fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) -> Effect {
 }
 
 #[test]
-fn the_mouse_selects_opens_sorts_and_turns() {
+fn the_mouse_selects_opens_sorts_and_scrolls() {
     let mut app = tree();
     let click = MouseEventKind::Down(MouseButton::Left);
     let table = layout::regions(&app).unwrap().table;
@@ -310,19 +310,19 @@ fn the_mouse_selects_opens_sorts_and_turns() {
     assert_eq!(
         app.sort_of(ListKind::Cgroups),
         (Column::WaitTime, true),
-        "a click on the heading sorts the other way"
+        "a click on the heading reverses the order"
     );
-    assert_eq!(app.selected, 0, "who comes first now");
+    assert_eq!(app.selected, 0, "the row that is now first");
     mouse(&mut app, MouseEventKind::ScrollDown, 3, table.y + 2);
     assert_eq!(app.selected, 3);
     mouse(&mut app, click, 3, table.y + 1);
     mouse(&mut app, click, 3, table.y + 1);
-    assert_ne!(app.scope, Key::All, "on the selected row, into it");
+    assert_ne!(app.scope, Key::All, "a click on the selected row opens it");
     assert_eq!(mouse(&mut app, click, 79, 23), Effect::None);
 }
 
 #[test]
-fn the_selected_row_is_always_among_those_shown() {
+fn the_selected_row_is_always_visible() {
     let mut app = app(&(1..=50).map(|tid| (tid, 5)).collect::<Vec<_>>());
     let rows = layout::rows(&app);
     press(&mut app, KeyCode::End);
@@ -337,7 +337,7 @@ fn the_selected_row_is_always_among_those_shown() {
 }
 
 #[test]
-fn intervals_are_stepped_through_within_bounds() {
+fn keys_change_the_interval_length_within_bounds() {
     let mut app = app(&[(1, 5)]);
     assert_eq!(press(&mut app, KeyCode::Char('+')), Effect::Interval(Duration::from_secs(2)));
     (0..20).for_each(|_| {
@@ -348,7 +348,7 @@ fn intervals_are_stepped_through_within_bounds() {
 }
 
 #[test]
-fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
+fn command_lines_are_requested_if_shown_and_found_by_the_filter() {
     let mut app = app(&[(1, 5), (20, 9)]);
     assert!(app.wanted_command_lines().is_empty());
     type_in(&mut app, "c");
@@ -358,22 +358,26 @@ fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
     type_in(&mut app, "/nginx: w");
     assert_eq!(tids(&app), [20]);
     again(&mut app, &[(1, 5)]);
-    assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "those of the gone are forgotten");
+    assert_eq!(
+        app.command_lines.keys().copied().collect::<Vec<_>>(),
+        [0],
+        "command lines of exited processes are dropped"
+    );
 }
 
 #[test]
-fn what_ended_still_counts_since_the_start() {
+fn exited_tasks_still_count_since_the_start() {
     let mut app = tree();
     let all = app.span(Span::Start).0.count;
     again(&mut app, &[(10, 5)]);
     assert_eq!(app.span(Span::Start).0.count, all + 1);
     let cgroup = Key::Cgroup("/kubepods".into());
     let data = app.data.as_ref().unwrap();
-    assert_eq!(app.history.since_start(&cgroup, data).0.count, 2, "two tasks of it, which are gone");
+    assert_eq!(app.history.since_start(&cgroup, data).0.count, 2, "two exited tasks of the cgroup");
 }
 
 #[test]
-fn keys_that_do_nothing_draw_nothing() {
+fn keys_without_a_command_draw_nothing() {
     let mut app = app(&[(1, 5)]);
     assert_eq!(press(&mut app, KeyCode::Char('z')), Effect::None);
     assert_eq!(press(&mut app, KeyCode::Char('w')), Effect::Snapshot);
@@ -382,22 +386,22 @@ fn keys_that_do_nothing_draw_nothing() {
 }
 
 #[test]
-fn a_list_that_nobody_has_touched_shows_who_waits_most() {
+fn a_new_list_shows_the_tasks_that_wait_most() {
     let mut app = app(&(1..=50).map(|tid| (tid, u64::from(100 - tid))).collect::<Vec<_>>());
     again(&mut app, &(1..=50).map(|tid| (tid, u64::from(tid))).collect::<Vec<_>>());
     assert_eq!((app.first_row, selected_tid(&app)), (0, 50));
     press(&mut app, KeyCode::End);
     type_in(&mut app, "r");
-    assert_eq!((app.first_row, app.selected), (0, 0), "whoever sorts wants to see who comes first");
+    assert_eq!((app.first_row, app.selected), (0, 0), "sorting shows the first row");
 }
 
 #[test]
-fn a_view_of_one_stays_with_it_and_says_when_it_has_ended() {
+fn a_view_of_one_subject_stays_with_it_and_reports_its_exit() {
     let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
     press(&mut app, KeyCode::Enter);
     assert_eq!((app.view, selected_tid(&app)), (View::Task, 2));
     again(&mut app, &[(1, 50), (2, 9)]);
-    assert_eq!(selected_tid(&app), 2, "whatever comes first by now");
+    assert_eq!(selected_tid(&app), 2, "although another row is now first");
     again(&mut app, &[(1, 50)]);
     assert_eq!(app.gone(), Some("task-2 [thread 2]"));
     let screen = crate::draw::written::plain(&crate::draw::written::buffer(&app));
@@ -410,7 +414,7 @@ fn a_view_of_one_stays_with_it_and_says_when_it_has_ended() {
 }
 
 #[test]
-fn while_paused_what_is_shown_over_time_stands_still_too() {
+fn a_paused_screen_also_keeps_its_history() {
     let mut app = app(&[(1, 5), (2, 9)]);
     type_in(&mut app, " ");
     (0..3).for_each(|_| again(&mut app, &[(1, 5), (2, 9)]));
@@ -422,7 +426,7 @@ fn while_paused_what_is_shown_over_time_stands_still_too() {
 }
 
 #[test]
-fn a_place_comes_back_with_its_filter_and_its_tree() {
+fn going_back_restores_the_filter_and_the_tree() {
     let mut app = tree();
     type_in(&mut app, "/web");
     press(&mut app, KeyCode::Enter);
@@ -442,7 +446,7 @@ fn a_place_comes_back_with_its_filter_and_its_tree() {
 }
 
 #[test]
-fn help_and_findings_lie_over_what_was_there() {
+fn help_and_findings_cover_the_current_view() {
     let mut app = tree();
     type_in(&mut app, "5?f");
     assert_eq!(app.view, View::Findings);
@@ -452,13 +456,13 @@ fn help_and_findings_lie_over_what_was_there() {
     press(&mut app, KeyCode::PageDown);
     assert!(app.scrolled > 10, "a page: {}", app.scrolled);
     press(&mut app, KeyCode::Tab);
-    assert_eq!((app.view, app.settings.view), (View::Numa, View::Numa), "from where one was");
+    assert_eq!((app.view, app.settings.view), (View::Numa, View::Numa), "starting from the view below help");
     type_in(&mut app, "8?");
-    assert_eq!(app.settings.view, View::Numa, "a task of now is nothing to begin with");
+    assert_eq!(app.settings.view, View::Numa, "the view of a task is not saved as the first view");
 }
 
 #[test]
-fn a_click_ends_what_is_being_chosen() {
+fn a_click_closes_a_prompt() {
     let mut app = tree();
     press(&mut app, KeyCode::Char('s'));
     press(&mut app, KeyCode::End);
@@ -483,7 +487,7 @@ fn another_program_in_a_process_has_another_command_line() {
 }
 
 #[test]
-fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
+fn lists_of_cgroups_stay_within_the_opened_cgroup_and_find_tasks() {
     let mut app = tree();
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Enter);
@@ -496,7 +500,7 @@ fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
 }
 
 #[test]
-fn what_is_in_cgroups_without_a_name_is_not_said_to_have_waited_nothing_since_the_start() {
+fn tasks_in_cgroups_without_a_name_have_no_sum_since_the_start() {
     let mut nameless = task(10, &[5_000_000]);
     nameless.cgroup_id = 99;
     let mut app = tree();

@@ -73,7 +73,7 @@ pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
     let sign = |value: f64| {
         let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-        // A known value draws at least one eighth.
+        // A known value is at least one eighth of a cell high.
         EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
     };
     let blank = std::iter::repeat_n(' ', cells - latest.len());
@@ -96,7 +96,7 @@ mod tests {
     use crate::{causes::proportional, theme::Colours};
 
     #[test]
-    fn parts_of_a_bar_are_told_apart_without_colours() {
+    fn parts_of_a_bar_differ_without_colours() {
         let text = |theme| {
             let mut parts = [0.0; CAUSES];
             (parts[0], parts[1]) = (3.0, 1.0);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_together_are_the_whole_whatever_they_are() {
+    fn parts_always_sum_to_the_width() {
         for cells in [0, 1, 7, 1_000] {
             for parts in [[1.0, 1.0, 1.0], [0.0, 1e-9, 5.0], [3.0, 0.0, 0.0]] {
                 assert_eq!(proportional(parts, cells).iter().sum::<usize>(), cells);
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sparkline_has_the_latest_last_and_nothing_where_nothing_is_known() {
+    fn a_sparkline_has_the_latest_value_last_and_blanks_for_unknown_values() {
         assert_eq!(sparkline(&[Some(0.0), None, Some(50.0), Some(100.0)], 100.0, 6), "  ▁ ▄█");
         assert_eq!(sparkline(&[Some(1.0), Some(2.0)], 2.0, 1), "█");
         assert_eq!(sparkline(&[Some(0.0)], 0.0, 1), "▁");
     }
 
     #[test]
-    fn a_share_has_eighths() {
+    fn a_share_is_drawn_in_eighths_of_a_cell() {
         assert_eq!([share(0.5, 3), share(1.0, 2), share(0.0, 2), share(7.0, 1)], ["█▌", "██", "", "█"]);
     }
 }

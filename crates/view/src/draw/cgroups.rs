@@ -11,11 +11,11 @@ use super::{
 use crate::text::micros;
 use words::{ran_out, throttled, verdict};
 
-/// A used share of a quota at or above this value is an alarm.
+/// A used share of a quota at or above this value is shown as an alarm.
 const NEARLY_ALL: f64 = 0.95;
-/// Maximum cells of bars in the chain of quotas.
+/// Maximum width of bars in the chain of quotas, in cells.
 const BAR: usize = 30;
-/// Cells of a line of the chain, without the path and the bar.
+/// Width of a line of the chain without the path and the bar, in cells.
 const FIGURES: usize = 51;
 /// Maximum number of siblings shown.
 const SIBLINGS: usize = 12;
@@ -92,7 +92,7 @@ impl CgroupPane<'_> {
         Section { short: lines(down.iter().copied().filter(has_quota).collect()), long: lines(down) }
     }
 
-    /// Cells of the path and of the bar in the chain.
+    /// Widths of the path and of the bar in the chain, in cells.
     fn chain_cells(&self) -> (usize, usize) {
         let rest = self.cells.saturating_sub(FIGURES);
         let bar = (rest / 3).clamp(4, BAR);
@@ -103,7 +103,7 @@ impl CgroupPane<'_> {
         let (name, bar) = self.chain_cells();
         let name = left("quotas from above", name);
         let used = left("   % used", bar + 7);
-        let text = format!("  {name} {:>9} {used} {:>8} periods that ran out", "quota", "burst");
+        let text = format!("  {name} {:>9} {used} {:>8} periods out of quota", "quota", "burst");
         Line::styled(text, self.theme.quiet())
     }
 
@@ -183,12 +183,10 @@ impl CgroupPane<'_> {
         let all = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
         let others = weights.len().saturating_sub(1) as u64;
         if others == 0 {
-            return Some(format!("{own}: nothing is beside it"));
+            return Some(format!("{own}: it has no siblings"));
         }
         let (share, others) = (percent(own, all)?, units::count(others, "sibling"));
-        Some(format!(
-            "{own} of {all} with {others}: {share:.1}% of what their parent gets, if all want to run"
-        ))
+        Some(format!("{own} of {all} with {others}: {share:.1}% of their parent's share, if all want to run"))
     }
 
     fn burst(&self) -> Option<String> {
@@ -196,7 +194,7 @@ impl CgroupPane<'_> {
         let allowed = micros(limits.burst_us.filter(|us| *us != 0)?);
         let periods = units::count(limits.nr_bursts?, "period");
         let used = limits.burst_ns.map(|ns| format!(", {} above the quota", duration(ns)));
-        Some(format!("may save up {allowed}; used in {periods}{}", used.unwrap_or_default()))
+        Some(format!("may save {allowed} of unused quota; used it in {periods}{}", used.unwrap_or_default()))
     }
 
     fn siblings(&self) -> Lines {
@@ -210,7 +208,7 @@ impl CgroupPane<'_> {
         }
         beside.sort_by(|a, b| b.1.total_cmp(&a.1));
         let most = beside[0].1.max(f64::MIN_POSITIVE);
-        let title = format!("beside it in {}: CPUs used, weight", nodes[parent].path);
+        let title = format!("siblings in {}: CPUs used, weight", nodes[parent].path);
         let mut lines = vec![Line::styled(cut_start(&title, self.cells), theme.quiet())];
         let name = (self.cells / 2).clamp(12, 60);
         let bar = self.cells.saturating_sub(name + 17);
@@ -237,7 +235,7 @@ mod tests {
     };
 
     #[test]
-    fn the_chain_has_what_has_a_quota_and_with_room_all() {
+    fn the_chain_has_cgroups_with_a_quota_and_all_cgroups_if_they_fit() {
         let data = data(vec![limited(2, 1_000_000)]);
         let about = CgroupPane {
             theme: Theme::default(),

@@ -24,7 +24,7 @@ pub fn lines(app: &App, regions: &Regions) -> Lines {
     let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
     if !app.is_exact() {
         let words =
-            "coarse: /proc tells how long tasks waited, not who ran meanwhile, so there is nobody to name";
+            "coarse: /proc reports how long tasks waited, but not who ran then, so no culprit is known";
         return pane::quiet(app.theme, words, cells);
     }
     let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
@@ -148,7 +148,7 @@ impl VictimPane<'_> {
                 format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
             })
             .collect();
-        let words = format!("and waits a second for the quota of {}", said.join(", "));
+        let words = format!("and waits for quotas, per second: {}", said.join(", "));
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
@@ -171,7 +171,7 @@ impl VictimPane<'_> {
         let named: Vec<String> = named.collect();
         let more = victims.len().saturating_sub(FEW);
         let more = if more == 0 { String::new() } else { format!(", {more} more") };
-        let words = format!("{culprit} is in the way of others, too: {}{more}", named.join(", "));
+        let words = format!("{culprit} also makes others wait: {}{more}", named.join(", "));
         (!named.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.quiet()))
     }
 }

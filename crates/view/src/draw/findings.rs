@@ -5,7 +5,7 @@ use cgscope_model::Finding;
 use super::prelude::*;
 use crate::names;
 
-/// Intervals for which the list keeps its place after a finding ended.
+/// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
 
 /// Maximum lines of all findings on a screen of this height.
@@ -27,7 +27,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let count = data.findings.len();
     let mut lines: Lines = Vec::new();
     if count == 0 {
-        let words = cut_end("nothing is past a threshold: no quota, neighbour or queue that matters", cells);
+        let words = cut_end("no finding: no quota, neighbour or queue is past its threshold", cells);
         lines = pane::hanging(Span::styled("✓ ", theme.busy()), vec![words], theme.quiet());
     }
     for (at, finding) in data.findings.iter().take(most / per_finding).enumerate() {
@@ -39,7 +39,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
             lines.push(Line::styled(format!("  {action}"), theme.quiet()));
         }
     }
-    // A list that moves up at once would let a click hit another row.
+    // If the list moved up at once, a click could hit another row.
     let recent = app.history().frames().rev().take(STEADY).map(|frame| frame.findings).max().unwrap_or(0);
     lines.resize((recent * per_finding).min(most).max(lines.len()), Line::raw(""));
     lines
@@ -61,7 +61,7 @@ pub fn all(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (theme, cells) = (app.theme, usize::from(area.width).saturating_sub(5));
     if data.findings.is_empty() {
-        return vec![Line::styled("nothing is past a threshold", theme.quiet())];
+        return vec![Line::styled("no figure is past a threshold", theme.quiet())];
     }
     let one = |(at, finding): (usize, &Finding)| {
         let mark = Span::styled(format!("{:>3}. ", at + 1), theme.alarm());

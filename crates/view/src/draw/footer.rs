@@ -15,7 +15,7 @@ use crate::{
 pub fn line(app: &App) -> Line<'static> {
     let theme = app.theme;
     if let Some(Prompt::Filter(_)) = &app.prompt {
-        let help = "  letters of name, path, command line, or an id; Enter keeps it, Esc does not";
+        let help = "  part of a name, path or command line, or an id; Enter applies, Esc cancels";
         return Line::from(vec![
             Span::styled("show only: ", theme.quiet()),
             Span::styled(format!("{}█", app.filter), theme.heading()),
@@ -84,7 +84,7 @@ pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
     let cells = area.width.into();
     let shown = usize::from(height.saturating_sub(1)).max(1);
     let first = (at + 1).saturating_sub(shown);
-    let title = left(" sort by (Enter; the letters also work without this list)", cells);
+    let title = left(" sort by (Enter, or a letter at any time)", cells);
     let mut lines = vec![Line::styled(title, app.theme.key())];
     lines.extend(columns.iter().enumerate().skip(first).take(shown).map(|(i, column)| {
         let style = if i == *at { app.theme.selected() } else { Style::new() };

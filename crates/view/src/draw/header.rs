@@ -10,7 +10,7 @@ use crate::{
     nodes,
 };
 
-/// Cells of a sparkline on a narrow and on a wide screen.
+/// Width of a sparkline on a narrow and on a wide screen, in cells.
 const SPARKLINE: (usize, usize) = (8, 30);
 /// Minimum height of the screen for a line about NUMA nodes.
 const ROOMY: u16 = 30;
@@ -227,7 +227,7 @@ pub fn crumbs(app: &App, cells: usize) -> Line<'static> {
     let mut spans = Vec::new();
     if app.scope != Key::All {
         let subject = app.data.as_ref().and_then(|data| data.subject(&app.scope));
-        let title = subject.map_or_else(|| "what is gone".into(), |subject| subject.title());
+        let title = subject.map_or_else(|| "(exited)".into(), |subject| subject.title());
         spans.push(Span::styled("in ", theme.quiet()));
         spans.push(Span::styled(cut_start(&title, cells / 2), theme.heading()));
         spans.push(Span::styled("  Esc goes back  ", theme.quiet()));

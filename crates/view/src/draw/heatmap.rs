@@ -6,13 +6,13 @@ use cgscope_model::{ByCause, Wait, units::time_of_day};
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
-/// Cells before the map, for the wait lengths.
+/// Width of the wait lengths before the map, in cells.
 const LABEL: usize = 8;
 /// Minimum height for explanations.
 const TALL: usize = 12;
 /// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
-/// Cells of `HH:MM:SS` and its mark.
+/// Width of `HH:MM:SS` and its mark, in cells.
 const TICK: usize = 9;
 /// Minimum columns from one time to the next.
 const STEP: usize = 20;
@@ -44,7 +44,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
     }
     let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
     let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
-    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change it.
+    // The number of lines below the map is computed as if all rows fit. Joined rows have larger counts, but hardly change that.
     let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
     let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {
@@ -100,12 +100,12 @@ fn clock(unix_ns: u64) -> String {
 /// The lines below the map: waiting tasks, times, and how to read the map.
 fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
     let has_colour = app.theme.has_colour();
-    let colour = if has_colour { "colour: the cause of most" } else { "without colours no causes are shown" };
+    let colour = if has_colour { "colour: main cause" } else { "without colours no causes are shown" };
     let until = match map.doublings {
         1 => "twice".into(),
         doublings => format!("{} times", 1u64 << doublings.min(32)),
     };
-    let words = format!("waits{}; a row: from its length to {until} that; {colour}", scale(map.most));
+    let words = format!("waits{}; row: its length up to {until} that; {colour}", scale(map.most));
     let times = times(app, past, columns);
     if height < TALL {
         return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];

@@ -12,12 +12,12 @@ const WIDE: usize = 150;
 const TALL: usize = 12;
 /// Minimum height of the heatmap below.
 const ROOM_FOR_MAP: usize = 16;
-/// Cells of the share of waits up to a row, and of the quantile marks, including blanks.
+/// Widths of the share of waits up to a row and of the quantile marks, in cells, including blanks.
 const SHARE: usize = 7;
 const MARK: usize = 9;
 /// Minimum width of a histogram for the share.
 const ROOMY: usize = 38;
-/// Cells between histograms.
+/// Distance between histograms, in cells.
 const GAP: usize = 2;
 
 /// The histograms, and the heatmap below them if there is enough space.
@@ -93,7 +93,7 @@ fn times(app: &App, cells: usize) -> Line<'static> {
         });
     }
     let used: usize = spans.iter().map(Span::width).sum();
-    let key = app.settings.keymap.first(Command::Span).map(|key| format!("{key}: another time"));
+    let key = app.settings.keymap.first(Command::Span).map(|key| format!("{key}: next span"));
     let key = key.filter(|words| used + words.len() <= cells);
     spans.extend(key.map(|words| Span::styled(words, theme.quiet())));
     Line::from(spans)
@@ -223,7 +223,7 @@ impl<'a> Histograms<'a> {
         Line::styled(text.trim_end().to_owned(), self.app.theme.quiet())
     }
 
-    /// Cells of the longest bar.
+    /// Width of the longest bar, in cells.
     fn bar(&self) -> usize {
         let share = if self.has_share { SHARE } else { 0 };
         self.cells.saturating_sub(self.count + share + MARK).max(1)
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_do_not_fit_are_taken_together_and_none_is_lost() {
+    fn rows_that_do_not_fit_are_joined_and_none_is_lost() {
         let wait = wait(&[1_000, 5_000, 300_000, 70_000_000]);
         let fitted = pane::fitted(column(&wait).rows, 3);
         let rows: Vec<_> = fitted.iter().map(|row| (row.low, row.high, row.count)).collect();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_marked_in_the_row_that_they_lie_in() {
+    fn quantiles_are_marked_in_their_rows() {
         assert_eq!(
             [marks(0, 50, 100), marks(50, 98, 100), marks(98, 99, 100), marks(99, 100, 100)],
             ["p50", "", "p99", ""]

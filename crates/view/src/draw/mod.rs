@@ -67,7 +67,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         let words = format!("{first} the first interval ...");
         parts.push((regions.body, vec![Line::styled(words, theme.quiet())]));
     } else if let Some(title) = app.gone() {
-        let words = format!("{title} has ended, or is not among what is shown any more: Esc goes back");
+        let words = format!("{title} has ended, or is no longer shown: Esc goes back");
         parts.push((regions.body, vec![Line::styled(words, theme.alarm())]));
     } else {
         parts.extend(view(app, &regions));

@@ -16,7 +16,7 @@ const WIDEST: usize = 60;
 const COLUMN_LINES: usize = 7;
 /// Minimum lines of the list below.
 const LIST: usize = 6;
-/// A busy share at or above this value is an alarm, percent.
+/// A busy share at or above this value is shown as an alarm, percent.
 const FULL: f64 = 95.0;
 
 pub fn lines(app: &App, body: Rect) -> Lines {
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_has_its_width_whatever_is_in_it() {
+    fn a_column_keeps_its_width_for_any_content() {
         let node = NodeGroup { node: 3, cpus: (0..400).step_by(2).collect(), ..NodeGroup::default() };
         let interval = Interval::default();
         let about = NodePane { theme: Theme::default(), interval: &interval, node: &node, seen: 12 };

@@ -7,9 +7,9 @@ use crate::{settings::Span as Time, text::micros};
 
 /// Minimum lines of a histogram below other lines.
 const HISTOGRAM: usize = 6;
-/// Cells before the bar of a row: `32768 -> 65535  1234567 `.
+/// Width of a row before its bar, in cells: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
-/// Minimum cells of a title.
+/// Minimum width of a title, in cells.
 pub const TITLE: usize = 12;
 
 pub fn lines(app: &App, area: Rect) -> Lines {
@@ -44,7 +44,7 @@ pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines 
 pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
     if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
     {
-        let title = format!("how long all its waits were, {}", span_words(app, app.settings.span));
+        let title = format!("lengths of all its waits, {}", span_words(app, app.settings.span));
         lines.push(Line::styled(title, app.theme.quiet()));
         lines.extend(histogram(app, app.focused().0, cells, left));
     }
@@ -57,7 +57,7 @@ pub fn span_words(app: &App, span: Time) -> String {
     match span {
         Time::Interval => format!("this interval, {length}"),
         Time::Minute => format!("the last {length}"),
-        Time::Start if app.replay.is_some() => format!("{length} that were shown"),
+        Time::Start if app.replay.is_some() => format!("the {length} shown"),
         // The waits of exited threads are counted with their cgroup, not with their process.
         Time::Start if matches!(app.subject(), Some(Subject::Process(..))) => {
             format!("since the start, {length}, living")
@@ -246,7 +246,7 @@ impl Section {
     }
 }
 
-/// The sections in their order, in at most `room` lines. First sections get their long form first. Empty lines separate the
+/// The sections in their order, in at most `room` lines. Earlier sections get their long form first. Empty lines separate the
 /// sections if there are enough lines.
 pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
     let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_parts_grow_first_and_none_pushes_another_out() {
+    fn the_first_sections_grow_first_and_none_removes_another() {
         let at = |room| {
             let parts =
                 vec![section(&["a"], &["a", "A"]), section(&[], &["b"]), section(&["c"], &["c", "C", "CC"])];

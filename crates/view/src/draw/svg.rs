@@ -43,7 +43,7 @@ pub fn svg(buffer: &Buffer, title: &str) -> String {
     out
 }
 
-/// Adjacent cells that are drawn alike.
+/// Adjacent cells with the same style.
 struct Run {
     first: usize,
     cells: usize,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_stay_text_at_the_place_of_their_cell() {
+    fn letters_are_text_at_the_position_of_their_cell() {
         let row = drawn("  a <b>  ", Style::new().fg(Color::Indexed(74)).add_modifier(Modifier::BOLD));
         assert!(
             row.contains(
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_wide_letters_stands_two_cells_on() {
+    fn text_after_a_wide_letter_starts_two_cells_later() {
         let row = drawn("語x", Style::new());
         assert!(
             row.contains("textLength=\"18\"") && row.contains("<text x=\"18\" y=\"14\" textLength=\"9\""),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_areas_of_whole_and_part_cells() {
+    fn bars_are_rectangles_of_whole_and_partial_cells() {
         let row = drawn("███▌", Style::new());
         let whole = "<rect x=\"0\" y=\"0\" width=\"27\" height=\"18\"";
         assert!(row.contains(whole) && row.contains("<rect x=\"27\" y=\"0\" width=\"4.5\""), "{row}");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reversed_has_the_ground_as_its_colour() {
+    fn reversed_text_has_the_background_as_its_colour() {
         let row = drawn("x", Style::new().add_modifier(Modifier::REVERSED));
         assert!(row.contains(&format!("fill=\"{TEXT}\"/><text")) && row.contains(GROUND), "{row}");
     }

@@ -57,11 +57,11 @@ pub fn list(
 
 fn nothing(app: &App) -> &'static str {
     match app.view {
-        _ if !app.filter.is_empty() => "nothing has these letters: Esc takes the filter away",
+        _ if !app.filter.is_empty() => "no row matches the filter: Esc clears the filter",
         View::Culprits if !app.is_exact() => "not known",
         View::Culprits => "nobody waited behind others",
-        View::States => "no thread of the selection is there",
-        _ => "no task of the selection is there",
+        View::States => "the selection has no threads",
+        _ => "the selection has no tasks",
     }
 }
 

@@ -11,9 +11,9 @@ use super::{histogram, prelude::*};
 
 /// Minimum width for two columns.
 const WIDE: usize = 120;
-/// Cells between the columns.
+/// Distance between the columns, in cells.
 const GAP: usize = 2;
-/// Cells of the label of a fact.
+/// Width of the label of a fact, in cells.
 const LABEL: usize = 10;
 /// Maximum lines of the histogram: one for each doubling, its heading and its legend.
 const HISTOGRAM: usize = 32;
@@ -120,8 +120,8 @@ impl<'a> TaskView<'a> {
         let words = match (pane::now(&self.subject), self.subject) {
             (Some(waits), _) => waits,
             (None, Subject::Task(task)) if task.reading.on_cpu => "on its CPU".into(),
-            (None, Subject::Task(_)) => "blocked: it sleeps, or waits for something else than a CPU".into(),
-            (None, _) => "nobody waits".into(),
+            (None, Subject::Task(_)) => "blocked: asleep, or waiting for something other than a CPU".into(),
+            (None, _) => "no task waits".into(),
         };
         self.fact("now", &words)
     }
@@ -132,7 +132,7 @@ impl<'a> TaskView<'a> {
         let shown = values.len().min(room);
         let most = values[values.len() - shown..].iter().flatten().copied().fold(0.0, f64::max);
         if shown == 0 || most <= 0.0 {
-            return self.fact("waited", "not in the intervals that are remembered");
+            return self.fact("waited", "not in the intervals that are kept");
         }
         let line = Span::styled(bars::sparkline(&values, most, shown), self.app.theme.wait());
         let count = units::count(shown as u64, "interval");

@@ -47,7 +47,7 @@ fn states() -> Vec<Vec<Arc<Interval>>> {
 }
 
 #[test]
-fn nothing_is_wider_than_the_screen_and_nothing_panics() {
+fn no_line_is_wider_than_the_screen_and_nothing_panics() {
     for state in states() {
         for colours in [Colours::None, Colours::Many] {
             let mut app = app(colours, &state);

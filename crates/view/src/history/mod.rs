@@ -142,7 +142,7 @@ impl History {
     }
 
     /// The waits of a subject in each interval of the history, oldest first. `known` is the earlier result for the same subject.
-    /// It is not computed again, and it remains valid after the waits of single tasks are dropped.
+    /// Its intervals are not computed again, and stay valid after the waits of single tasks are dropped.
     pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
         let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
         known.retain(|one| one.number >= first);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_subject_is_what_is_summed_anew() {
+    fn the_kept_sums_of_a_subject_equal_new_sums() {
         let mut history = History::default();
         let mut known: BTreeMap<Key, Vec<Past>> = BTreeMap::new();
         for round in 0..4 {
@@ -228,11 +228,11 @@ mod tests {
         history.clear();
         history.push(&data(200, 9), None);
         let past = history.past(&Key::All, known.remove(&Key::All).unwrap());
-        assert_eq!(past.len(), 1, "what was before a jump is not beside what comes");
+        assert_eq!(past.len(), 1, "intervals before a jump are dropped");
     }
 
     #[test]
-    fn who_is_looked_at_keeps_what_is_forgotten_of_others() {
+    fn the_watched_subject_keeps_waits_that_others_lose() {
         let mut history = History::default();
         let (watched, other) = (Key::Cgroup("/kubepods.slice".into()), Key::Cgroup("/system.slice".into()));
         let mut past = Vec::new();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_minute_is_not_longer_but_for_an_interval_that_is() {
+    fn the_last_minute_is_longer_only_if_one_interval_is() {
         let past = |lengths_s: &[u64]| {
             let one = |(number, s): (usize, &u64)| Past {
                 number: number as u64,

@@ -10,7 +10,7 @@ use crate::{
 
 /// Number of replay lines on a tall screen.
 pub const HEIGHT: u16 = 2;
-/// Minimum cells of the timeline; a shorter one shows nothing useful.
+/// Minimum width of the timeline, in cells; a shorter timeline shows nothing useful.
 const SHORTEST_BAR: usize = 8;
 /// Maximum number of findings named. More of them would hide the rest of the line.
 const MOST_NAMED: usize = 2;
@@ -105,7 +105,7 @@ pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
 /// The prompt, or the response to a key.
 fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     if let Some(typed) = &replay.prompt {
-        let help = "  14:03:20 (UTC), or so long after the start: 90s, 5m; Enter goes there, Esc back";
+        let help = "  14:03:20 (UTC), or a time after the start: 90s, 5m; Enter goes there, Esc back";
         return Some(Line::from(vec![
             Span::styled(format!("go to: {typed}█"), theme.heading()),
             Span::styled(help, theme.quiet()),
@@ -153,7 +153,7 @@ fn pass(replay: &Replay) -> String {
     let marks = replay.player.marks.len() as u64;
     let begin = format!("begin in {}", units::count(marks, "interval"));
     match (&replay.failed, &replay.ending) {
-        (Some(why), _) => format!("findings {begin}; no more are looked for: {why}"),
+        (Some(why), _) => format!("findings {begin}; the search stopped: {why}"),
         (None, None) => {
             let percent = units::percent(replay.searched as u64, replay.player.intervals() as u64);
             let percent = percent.map_or(0, |percent| percent.min(100.0) as u64);

@@ -21,8 +21,8 @@ pub struct Mark {
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
 }
 
-/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, it is shown from its
-/// own end to the end of the next interval.
+/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, an interval
+/// is shown from its own end to the end of the next interval.
 #[derive(Clone, Debug)]
 pub struct Player {
     samples: Vec<Moment>,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_while_it_is_paused_and_that_time_is_not_caught_up() {
+    fn a_paused_player_does_not_move_or_catch_up_later() {
         let (mut player, start) = player(10);
         player.tick(start + 5 * SECOND);
         assert_eq!((player.position(), player.due_in()), (0, None));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_speed_keeps_what_has_been_played_of_an_interval() {
+    fn a_change_of_speed_keeps_the_position_within_an_interval() {
         let (mut player, start) = player(10);
         player.play();
         player.tick(start + SECOND / 2);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_any_length_are_played_in_their_own_time() {
+    fn intervals_of_any_length_are_played_for_their_length() {
         let now = Instant::now();
         let samples = [0, 10, 5_000_000_010, 5_000_000_010, 6_000_000_010];
         let moments = samples.map(|mono_ns| Moment { mono_ns, unix_ns: mono_ns }).into();
@@ -265,12 +265,12 @@ mod tests {
         player.play();
         assert_eq!(player.due_in(), Some(5 * SECOND));
         player.tick(now + 5 * SECOND);
-        assert_eq!(player.position(), 2, "one of no length is over at once");
+        assert_eq!(player.position(), 2, "an interval without length is over at once");
         assert_eq!(player.due_in(), Some(SECOND));
     }
 
     #[test]
-    fn playing_stops_at_the_end_and_begins_anew_from_there() {
+    fn playing_stops_at_the_end_and_then_restarts_from_the_start() {
         let (mut player, start) = player(3);
         player.play();
         player.tick(start + 60 * SECOND);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_while_playing_plays_on_from_there() {
+    fn playback_continues_after_a_jump() {
         let (mut player, start) = player(100);
         player.play();
         player.tick(start + SECOND / 2);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_gone_through_in_both_directions_and_playing_stops_there() {
+    fn keys_move_between_marks_in_both_directions_and_pause() {
         let (mut player, start) = player(100);
         [3, 40, 99].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.play();
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_do_not_ascend_or_lie_behind_the_end_are_not_taken() {
+    fn marks_out_of_order_or_after_the_end_are_ignored() {
         let (mut player, _) = player(10);
         [5, 5, 4, 10, 9].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         assert_eq!(player.marks, [mark(5), mark(9)]);
     }
 
     #[test]
-    fn what_cannot_be_read_is_cut_off() {
+    fn intervals_that_cannot_be_read_are_cut_off() {
         let (mut player, _) = player(10);
         [2, 8].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.jump(9);

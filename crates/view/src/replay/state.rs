@@ -18,15 +18,15 @@ const LONGEST_TIME: usize = 12;
 
 /// The keys of a replay and their actions. Other keys do the same as on the live screen.
 pub const KEYS: [(&str, &str); 9] = [
-    ("space", "plays, pauses; at the end plays anew from the start"),
-    ("← →", "one interval back, on; pauses"),
-    ("shift ← →", "ten intervals back, on"),
-    ("Home End", "to the first interval, to the last"),
-    ("[ ]", "half as fast, twice as fast (0.25x to 64x)"),
-    ("n N", "to the next interval in which a finding begins, to the one before; pauses"),
-    (":", "to a time: 14:03:20 (UTC, as shown), or so long after the start: 90s, 5m, 2m05s"),
-    ("< > s", "sort by another column, as live; the arrows are taken"),
-    ("g G", "to the first row, to the last"),
+    ("space", "plays or pauses; at the end, plays from the start"),
+    ("← →", "one interval back or forward; pauses"),
+    ("shift ← →", "ten intervals back or forward"),
+    ("Home End", "to the first or last interval"),
+    ("[ ]", "half or double the speed (0.25x to 64x)"),
+    ("n N", "to the next or previous interval in which a finding begins; pauses"),
+    (":", "to a time: 14:03:20 (UTC, as shown), or a time after the start: 90s, 5m, 2m05s"),
+    ("< > s", "sort by another column (arrow keys move in time)"),
+    ("g G", "to the first or last row"),
 ];
 
 /// The state of a replay.
@@ -46,7 +46,7 @@ pub struct Replay {
     pub prompt: Option<String>,
     /// A message that is shown until the next key.
     pub notice: Option<String>,
-    /// When the interval on the screen was last the one at the player's position.
+    /// The last time at which the screen showed the interval at the player's position.
     caught_up: Instant,
 }
 
@@ -185,7 +185,7 @@ impl Replay {
             }
             News::Over { samples, mut ending } => {
                 if samples > self.player.samples().len() {
-                    ending.words += "; it has grown since it was opened: open it again to see the rest";
+                    ending.words += "; the file has grown since it was opened: open it again for the rest";
                     ending.is_whole = false;
                 }
                 self.player.shorten(samples.saturating_sub(1));

@@ -82,7 +82,7 @@ fn position(app: &mut App) -> usize {
 }
 
 #[test]
-fn while_findings_are_looked_for_it_can_be_used_already() {
+fn a_replay_is_usable_during_the_search_for_findings() {
     let mut app = app();
     let mark = Mark { interval: 3, begins: vec![(Rule::NoisyNeighbour, Some("/a".into()))] };
     replay(&mut app).on_news(News::Marks(24, vec![mark]));
@@ -91,7 +91,7 @@ fn while_findings_are_looked_for_it_can_be_used_already() {
 }
 
 #[test]
-fn a_finding_that_begins_is_named_where_it_does() {
+fn a_finding_is_named_at_the_interval_where_it_begins() {
     let mut app = app();
     found(&mut app);
     press(&mut app, KeyCode::Char('n'));
@@ -100,7 +100,7 @@ fn a_finding_that_begins_is_named_where_it_does() {
 }
 
 #[test]
-fn of_many_findings_that_begin_at_once_two_are_named() {
+fn two_of_many_findings_that_begin_together_are_named() {
     let mut app = app();
     let begins = ["/a", "/b", "/c", "/d"].map(|path| (Rule::OwnContention, Some(path.into()))).into();
     replay(&mut app).on_news(News::Marks(60, vec![Mark { interval: 0, begins }]));
@@ -112,7 +112,7 @@ fn of_many_findings_that_begin_at_once_two_are_named() {
 }
 
 #[test]
-fn the_end_says_how_the_recording_ended() {
+fn the_last_interval_shows_how_the_recording_ended() {
     let mut app = app();
     press(&mut app, KeyCode::End);
     let early = screen(&mut app, 120, 26);
@@ -145,7 +145,7 @@ fn the_help_begins_with_the_keys_of_a_replay() {
 }
 
 #[test]
-fn keys_go_through_the_recording() {
+fn keys_move_through_the_recording() {
     let mut app = app();
     found(&mut app);
     for (code, modifiers, expected) in [
@@ -171,7 +171,7 @@ fn space_plays_and_pauses_and_a_step_pauses_too() {
     press(&mut app, KeyCode::Char(' '));
     assert!(replay(&mut app).player.is_playing);
     press_with(&mut app, KeyCode::Right, KeyModifiers::SHIFT);
-    assert!(replay(&mut app).player.is_playing, "a big step looks for a place to play from");
+    assert!(replay(&mut app).player.is_playing, "a big step does not pause");
     press(&mut app, KeyCode::Right);
     assert!(!replay(&mut app).player.is_playing);
     assert!(screen(&mut app, 100, 24).contains("REPLAY PAUSED"));
@@ -190,11 +190,11 @@ fn brackets_change_the_speed_within_its_bounds() {
 }
 
 #[test]
-fn a_time_is_typed_and_gone_to_or_refused_in_words() {
+fn a_typed_time_is_the_new_position_or_is_refused_with_a_reason() {
     let mut app = app();
     type_in(&mut app, ":22:13:40q");
     let typing = screen(&mut app, 120, 26);
-    assert!(typing.contains("go to: 22:13:40q█"), "keys have no other meaning now: {typing}");
+    assert!(typing.contains("go to: 22:13:40q█"), "keys are text in the prompt: {typing}");
     press(&mut app, KeyCode::Backspace);
     press(&mut app, KeyCode::Enter);
     assert_eq!(position(&mut app), 20);
@@ -206,15 +206,18 @@ fn a_time_is_typed_and_gone_to_or_refused_in_words() {
     assert_eq!(position(&mut app), 20);
     let refused = screen(&mut app, 120, 26);
     assert!(
-        refused.contains("\"2h\": that is not in the recording, which goes from 22:13:20 UTC to 22:14:20"),
+        refused.contains("\"2h\": this time is not in the recording, which covers 22:13:20 UTC to 22:14:20"),
         "{refused}"
     );
     press(&mut app, KeyCode::Left);
-    assert!(!screen(&mut app, 120, 26).contains("that is not"), "said until the next key");
+    assert!(
+        !screen(&mut app, 120, 26).contains("this time is not"),
+        "the notice is shown until the next key"
+    );
 }
 
 #[test]
-fn without_another_finding_that_is_said() {
+fn a_notice_says_that_there_is_no_other_finding() {
     let mut app = app();
     press(&mut app, KeyCode::Char('n'));
     assert!(screen(&mut app, 120, 26).contains("no finding begins after this interval yet"));
@@ -224,7 +227,7 @@ fn without_another_finding_that_is_said() {
 }
 
 #[test]
-fn an_interval_looks_the_same_whatever_way_led_to_it() {
+fn an_interval_looks_the_same_after_steps_and_after_a_jump() {
     let mut app = app();
     found(&mut app);
     // The histogram covers only the current interval. Sparklines cover the intervals shown before.
@@ -242,14 +245,18 @@ fn an_interval_looks_the_same_whatever_way_led_to_it() {
 }
 
 #[test]
-fn what_is_slow_to_read_is_said_after_a_while() {
+fn slow_reading_is_shown_after_a_delay() {
     let mut app = app();
     let start = Instant::now();
     app.tick(start);
     app.on_key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     app.tick(start + Duration::from_millis(100));
     assert!(!screen(&mut app, 120, 26).contains("reading"));
-    assert_eq!(replay(&mut app).due_in(), Some(Duration::from_millis(200)), "then it is drawn again");
+    assert_eq!(
+        replay(&mut app).due_in(),
+        Some(Duration::from_millis(200)),
+        "the screen is drawn again after this time"
+    );
     app.tick(start + Duration::from_millis(300));
     assert!(screen(&mut app, 120, 26).contains("reading"));
     read(&mut app);
@@ -259,7 +266,7 @@ fn what_is_slow_to_read_is_said_after_a_while() {
 }
 
 #[test]
-fn damage_on_the_way_is_where_the_recording_ends() {
+fn the_recording_ends_where_it_is_damaged() {
     let mut app = app();
     press(&mut app, KeyCode::End);
     app.on_read(30, None);
@@ -267,7 +274,7 @@ fn damage_on_the_way_is_where_the_recording_ends() {
 }
 
 #[test]
-fn no_size_and_no_length_makes_it_panic() {
+fn no_screen_size_and_no_recording_length_panics() {
     let mut app = app();
     found(&mut app);
     for intervals in [60, 45, 21, 2, 1] {

@@ -32,7 +32,8 @@ impl FromStr for When {
         let text = text.trim();
         let when = if text.contains(':') { time(text).map(Self::TimeOfDay) } else { after(text) };
         when.ok_or_else(|| {
-            "a time is one of day in UTC, like 14:03 or 14:03:20, or one after the start, like 90s, 5m or 2m05s".into()
+            "a time must be a time of day in UTC (14:03, 14:03:20) or a time after the start (90s, 5m, 2m05s)"
+                .into()
         })
     }
 }
@@ -73,7 +74,7 @@ impl When {
     /// The index of the interval that contains this moment.
     pub fn find(self, samples: &[Moment]) -> Result<usize, String> {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-            return Err("it holds no Sample".into());
+            return Err("the recording has no samples".into());
         };
         // The moment, and the clock to compare it with.
         let (target, clock): (f64, fn(&Moment) -> u64) = match self {
@@ -87,7 +88,7 @@ impl When {
         };
         if target > clock(last) as f64 {
             return Err(format!(
-                "that is not in the recording, which goes from {} to {} ({})",
+                "this time is not in the recording, which covers {} to {} ({})",
                 time_of_day(first.unix_ns),
                 time_of_day(last.unix_ns),
                 duration(last.mono_ns.saturating_sub(first.mono_ns))
@@ -105,7 +106,7 @@ pub fn speed(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();
     number
         .filter(|speed| (slowest..=fastest).contains(speed))
-        .ok_or_else(|| format!("a speed is a number from {slowest} to {fastest}"))
+        .ok_or_else(|| format!("a speed must be a number from {slowest} to {fastest}"))
 }
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_after_the_start_lies_in_the_interval_that_holds_it() {
+    fn a_time_after_the_start_finds_its_interval() {
         for (text, interval) in
             [("0", 0), ("0.5", 0), ("1s", 1), ("2.9", 2), ("1m05s", 65), ("100", 99), ("1500ms", 1)]
         {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_the_first_from_the_start_on() {
+    fn a_time_of_day_is_the_first_one_after_the_start() {
         for (text, interval) in
             [("22:13:20", 0), ("22:13:21", 0), ("22:13:22", 1), ("22:14", 39), ("22:14:00", 39)]
         {
@@ -145,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_not_recorded_is_refused_with_those_that_were() {
-        let words = "that is not in the recording, which goes from 22:13:20 UTC to 22:15:00 UTC (1m40s)";
+    fn an_error_for_an_unrecorded_time_shows_the_recorded_times() {
+        let words = "this time is not in the recording, which covers 22:13:20 UTC to 22:15:00 UTC (1m40s)";
         for text in ["101", "22:13:19", "23:00", "2h"] {
             assert_eq!(find(text, 101), Err(words.into()), "{text}");
         }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_time() {
+    fn nonsense_is_not_a_time() {
         for text in [
             "", "x", "-1", "-5m", "24:00", "12:60", "12:00:60", "1:2:3:4", "12:", ":12", "+1:20", "inf",
             "nan", "5 m", "1é", "m5",
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_have_bounds() {
+    fn speeds_have_limits() {
         assert_eq!([speed("0.25"), speed("3"), speed("64x")], [Ok(0.25), Ok(3.0), Ok(64.0)]);
         for text in ["0", "0.2", "65", "-1", "nan", "fast", ""] {
             assert!(speed(text).is_err(), "{text}");

@@ -15,8 +15,8 @@ use crate::{
 
 /// The first line of a new file.
 const HEADING: &str =
-    "# What `cgscope top` and `cgscope replay` remember. Comments and other lines stay as they are.\n";
-/// Maximum cells of a warning about a wrong value.
+    "# Settings that `cgscope top` and `cgscope replay` save. Comments and other lines are kept.\n";
+/// Maximum width of a warning about a wrong value, in cells.
 const SENTENCE: usize = 220;
 /// The key that quits if the file leaves none. Users must always be able to quit.
 const ALWAYS_QUITS: &str = "ctrl-c";
@@ -31,14 +31,14 @@ fn place(table: &Table, name: &str) -> usize {
 }
 
 impl Settings {
-    /// Parses the settings file. Returns a warning with the line for each wrong entry, which keeps its default.
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. Wrong entries keep their defaults.
     ///
     /// # Errors
     /// The text is not TOML: the reason, with the line.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
-            format!("line {line} is no TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "))
+            format!("line {line} is not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "))
         })?;
         let mut reader = Reader { text, warnings: Vec::new() };
         let mut root = document.as_table().clone();
@@ -136,7 +136,7 @@ fn sort_value(kind: ListKind, (column, reversed): (Column, bool)) -> Value {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "it is a heading like \"p99\", or { column = \"p99\", reversed = true }")]
+#[serde(untagged, expecting = "must be a heading like \"p99\", or { column = \"p99\", reversed = true }")]
 enum SortBy {
     Title(String),
     Table(SortTable),
@@ -150,7 +150,7 @@ struct SortTable {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "its keys are a list like [\"q\", \"ctrl-c\"]")]
+#[serde(untagged, expecting = "keys must be a list like [\"q\", \"ctrl-c\"]")]
 enum Keys {
     One(String),
     List(Vec<String>),
@@ -171,7 +171,7 @@ impl Reader<'_> {
         let at = place(root, name);
         root.remove(name).map_or_else(Table::default, |item| {
             item.into_table().unwrap_or_else(|_| {
-                self.warn(at, &format!("{name} is a table: [{name}], and its lines below"));
+                self.warn(at, &format!("{name} must be a table: [{name}], with its lines below"));
                 Table::default()
             })
         })
@@ -190,7 +190,7 @@ impl Reader<'_> {
             let Some((_, name)) = wrong else { return T::default() };
             table.remove(&name);
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            self.warn(at, &format!("{within}{name}: {message}; the default holds"));
+            self.warn(at, &format!("{within}{name}: {message}; using the default"));
         }
     }
 
@@ -249,7 +249,7 @@ impl Reader<'_> {
     fn free_key(&self, text: &str, given: &[(Command, Vec<KeyPress>)]) -> Result<KeyPress, String> {
         let key: KeyPress = text.parse()?;
         match given.iter().find(|(_, keys)| keys.contains(&key)) {
-            Some((other, _)) => Err(format!("{key} is a key of {} already, and stays with it", other.name())),
+            Some((other, _)) => Err(format!("{key} is already a key of {}, which keeps it", other.name())),
             None => Ok(key),
         }
     }
@@ -263,12 +263,13 @@ impl Reader<'_> {
         for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
             let name = command.name();
             if *command != Command::Quit && !is_given.contains(command) {
-                self.warnings
-                    .push(format!("{name} has no key left: give it one, or {name} = [] where that is meant"));
+                self.warnings.push(format!(
+                    "{name} has no key left: give it one, or write {name} = [] to leave it without"
+                ));
             }
         }
         if keymap.keys(Command::Quit).is_empty() {
-            self.warnings.push(format!("quit needs a key: it is {ALWAYS_QUITS}"));
+            self.warnings.push(format!("quit needs a key: using {ALWAYS_QUITS}"));
             keymap.set(Command::Quit, ALWAYS_QUITS.parse().into_iter().collect());
         }
         keymap

@@ -108,7 +108,7 @@ impl Settings {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "it is a text or a number")]
+#[serde(untagged, expecting = "must be a text or a number")]
 enum Scalar {
     Text(String),
     Whole(i64),
@@ -126,7 +126,7 @@ fn colours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Colours>, D::Err
         "none" => Ok(Some(Colours::None)),
         "16" => Ok(Some(Colours::Sixteen)),
         "256" => Ok(Some(Colours::Many)),
-        _ => Err(D::Error::custom("it is \"auto\", \"none\", \"16\" or \"256\"")),
+        _ => Err(D::Error::custom("must be \"auto\", \"none\", \"16\" or \"256\"")),
     }
 }
 
@@ -140,7 +140,7 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let within = seconds.filter(|seconds| bounds.contains(seconds));
     within.map(Duration::from_secs_f64).ok_or_else(|| {
         D::Error::custom(
-            "it is a time like \"500ms\", \"2s\" or \"1m\" between 10ms and 24h; a plain number is seconds",
+            "must be a time like \"500ms\", \"2s\" or \"1m\" between 10ms and 24h; a plain number is seconds",
         )
     })
 }

@@ -80,7 +80,7 @@ fn every_setting_is_read() {
 }
 
 #[test]
-fn nothing_said_is_the_default_and_the_default_says_nothing() {
+fn an_empty_file_is_the_default_and_the_default_writes_nothing() {
     for text in ["", "\n", "# nothing here\n"] {
         assert_eq!(parsed(text), (Settings::default(), Vec::new()));
         assert_eq!(saved(&Settings::default(), text), text);
@@ -88,12 +88,12 @@ fn nothing_said_is_the_default_and_the_default_says_nothing() {
 }
 
 #[test]
-fn what_was_said_already_is_written_as_it_is() {
+fn unchanged_settings_are_written_unchanged() {
     assert_eq!(saved(&parsed(ALL).0, ALL), ALL);
 }
 
 #[test]
-fn comments_order_and_unknown_lines_stay() {
+fn comments_order_and_unknown_lines_are_kept() {
     let before = "# mine\nunit = \"us\" # like runqlat\nnonsense = 7\n\n# views\nview = 'numa'\n[sort] # lists\nthreads = \"p50\"   # half\n# end\n";
     let (mut settings, warnings) = parsed(before);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -106,22 +106,22 @@ fn comments_order_and_unknown_lines_stay() {
 }
 
 #[test]
-fn what_goes_back_to_its_default_stays_said() {
+fn a_setting_that_returns_to_its_default_stays_in_the_file() {
     let settings = Settings::default();
     assert_eq!(saved(&settings, "view = \"numa\"\n"), "view = \"overview\"\n");
     assert_eq!(saved(&settings, "[sort]\nthreads = \"p99\"\n"), "[sort]\nthreads = \"wait/s\"\n");
 }
 
 #[test]
-fn a_new_file_tells_what_it_is_and_comments_alone_stay_above() {
+fn a_new_file_has_a_heading_and_a_file_of_comments_keeps_them_on_top() {
     let settings = Settings { tree: false, ..Settings::default() };
     let new = saved(&settings, "");
-    assert!(new.starts_with("# What `cgscope top`") && new.ends_with("tree = false\n"), "{new}");
+    assert!(new.starts_with("# Settings that `cgscope top`") && new.ends_with("tree = false\n"), "{new}");
     assert_eq!(saved(&settings, "# mine"), "# mine\ntree = false\n");
 }
 
 #[test]
-fn a_sort_in_a_table_of_its_own_stays_one() {
+fn a_sort_in_its_own_table_stays_there() {
     let before = "[sort.threads]\n# why not\ncolumn = \"p99\"\nreversed = true\n";
     let (mut settings, _) = parsed(before);
     assert_eq!(settings.sort_of(ListKind::Threads), (Column::P99, true));
@@ -130,25 +130,25 @@ fn a_sort_in_a_table_of_its_own_stays_one() {
 }
 
 #[test]
-fn a_wrong_value_leaves_its_default_and_says_what_is_allowed() {
+fn a_wrong_value_keeps_the_default_and_the_warning_lists_allowed_values() {
     for (text, line, says) in [
         ("view = \"overvew\"", 1, "view: unknown variant `overvew`, expected one of `overview`, `histogram`"),
-        ("\n\nview = 3", 3, "view: wanted string or table; the default holds"),
-        ("tree = \"yes\"", 1, "tree: invalid type: string \"yes\", expected a boolean; the default holds"),
+        ("\n\nview = 3", 3, "view: wanted string or table; using the default"),
+        ("tree = \"yes\"", 1, "tree: invalid type: string \"yes\", expected a boolean; using the default"),
         ("interval = \"1ms\"", 1, "between 10ms and 24h"),
-        ("interval = \"soon\"", 1, "interval: it is a time like \"500ms\""),
-        ("interval = nan", 1, "interval: it is a time"),
-        ("interval = -1", 1, "interval: it is a time"),
-        ("colours = 88", 1, "it is \"auto\", \"none\", \"16\" or \"256\""),
+        ("interval = \"soon\"", 1, "interval: must be a time like \"500ms\""),
+        ("interval = nan", 1, "interval: must be a time"),
+        ("interval = -1", 1, "interval: must be a time"),
+        ("colours = 88", 1, "must be \"auto\", \"none\", \"16\" or \"256\""),
         ("colors = \"16\"", 1, "colors: unknown field `colors`, expected one of `view`, `tree`"),
         ("view = { a = 1 }", 1, "view: unknown variant `a`, expected one of `overview`"),
         ("# x\n[view]\na = 1", 3, "view: unknown variant `a`, expected one of `overview`"),
-        ("[[sort]]\na = 1", 1, "sort is a table: [sort]"),
-        ("sort = \"p99\"", 1, "sort is a table"),
+        ("[[sort]]\na = 1", 1, "sort must be a table: [sort]"),
+        ("sort = \"p99\"", 1, "sort must be a table"),
         ("[sort]\nall = \"p99\"", 2, "sort.all: unknown variant `all`, expected one of `cgroups`"),
         ("[sort]\nlimits = \"p99\"", 2, "limits cannot be sorted by \"p99\": it has cgroup, %CPU"),
-        ("[sort]\nlimits = { by = \"p99\" }", 2, "sort.limits: it is a heading like \"p99\", or { column"),
-        ("[sort]\nlimits = { reversed = 1 }", 2, "sort.limits: it is a heading like \"p99\", or { column"),
+        ("[sort]\nlimits = { by = \"p99\" }", 2, "sort.limits: must be a heading like \"p99\", or { column"),
+        ("[sort]\nlimits = { reversed = 1 }", 2, "sort.limits: must be a heading like \"p99\", or { column"),
         ("[sort]\nstates = \"p99\"", 2, "states cannot be sorted by \"p99\": it has no columns"),
     ] {
         let (settings, warnings) = parsed(text);
@@ -162,7 +162,7 @@ fn a_wrong_value_leaves_its_default_and_says_what_is_allowed() {
 }
 
 #[test]
-fn wrong_values_stay_in_the_file_until_something_else_is_chosen() {
+fn wrong_values_stay_in_the_file_until_the_user_changes_them() {
     let before = "view = \"overvew\"\n";
     let (mut settings, _) = parsed(before);
     assert_eq!(saved(&settings, before), before);
@@ -171,40 +171,40 @@ fn wrong_values_stay_in_the_file_until_something_else_is_chosen() {
 }
 
 #[test]
-fn what_is_no_toml_is_said_with_its_line_and_never_written_over() {
+fn a_file_that_is_not_toml_is_reported_with_the_line_and_never_overwritten() {
     for (text, line) in
         [("view =", 1), ("tree = true\nview = overview\n", 2), ("a = 1\n\na = 2", 3), ("\u{0}", 1)]
     {
         let error = Settings::parse(text).unwrap_err();
-        assert!(error.starts_with(&format!("line {line} is no TOML: ")) && !error.contains('\n'), "{error}");
+        assert!(error.starts_with(&format!("line {line} is not TOML: ")) && !error.contains('\n'), "{error}");
         let other = Settings { tree: false, ..Settings::default() };
         assert_eq!(saved(&other, text), text);
     }
 }
 
 #[test]
-fn a_long_value_is_said_in_short() {
+fn a_warning_about_a_long_value_is_cut() {
     let (_, warnings) = parsed(&format!("view = \"{}\"", "é".repeat(500)));
     assert!(warnings[0].chars().count() < 250, "{}", warnings[0]);
     let (_, warnings) = parsed("view = [\n1,\n2\n]");
-    assert!(warnings[0].contains("view: wanted string or table; the default holds"), "{}", warnings[0]);
+    assert!(warnings[0].contains("view: wanted string or table; using the default"), "{}", warnings[0]);
 }
 
 #[test]
 fn a_key_of_two_commands_stays_with_the_first() {
     let (settings, warnings) = parsed("[keys]\npause = [\"x\", \"X\"]\nmouse = [\"x\"]\n");
-    assert_eq!(warnings, ["line 3: mouse: x is a key of pause already, and stays with it"]);
+    assert_eq!(warnings, ["line 3: mouse: x is already a key of pause, which keeps it"]);
     assert_eq!(settings.keymap.command(key("x")), Some(Command::Pause));
     assert_eq!(settings.keymap.keys(Command::Mouse), [key("m")]);
 }
 
 #[test]
-fn keys_that_are_none_and_commands_that_are_none_are_said() {
+fn unknown_keys_and_commands_are_reported() {
     for (text, says) in [
-        ("pause = [\"space\", \"shift-a\"]", "line 2: pause: \"shift-a\" is no key"),
-        ("pause = [\"ctrl-i\"]", "cannot be told from tab"),
-        ("pause = 7", "its keys are a list like [\"q\", \"ctrl-c\"]"),
-        ("pause = [1]", "its keys are a list"),
+        ("pause = [\"space\", \"shift-a\"]", "line 2: pause: \"shift-a\" is not a key"),
+        ("pause = [\"ctrl-i\"]", "is the same as tab"),
+        ("pause = 7", "keys must be a list like [\"q\", \"ctrl-c\"]"),
+        ("pause = [1]", "keys must be a list"),
         ("stop = [\"x\"]", "keys.stop: unknown variant `stop`, expected one of `quit`, `help`"),
     ] {
         let (settings, warnings) = parsed(&format!("[keys]\n{text}\n"));
@@ -215,9 +215,12 @@ fn keys_that_are_none_and_commands_that_are_none_are_said() {
 }
 
 #[test]
-fn a_command_whose_keys_are_given_away_is_said_unless_that_is_meant() {
+fn a_command_without_keys_is_reported_unless_that_is_intended() {
     let (_, warnings) = parsed("[keys]\npause = [\"w\"]\n");
-    assert_eq!(warnings, ["snapshot has no key left: give it one, or snapshot = [] where that is meant"]);
+    assert_eq!(
+        warnings,
+        ["snapshot has no key left: give it one, or write snapshot = [] to leave it without"]
+    );
     assert!(parsed("[keys]\npause = [\"w\"]\nsnapshot = []\n").1.is_empty());
 }
 
@@ -231,7 +234,7 @@ fn there_is_always_a_key_that_quits() {
 }
 
 #[test]
-fn only_what_keys_changed_is_remembered() {
+fn only_changes_by_keys_are_saved() {
     let text = "view = \"numa\"\ninterval = \"5s\"\n[sort]\nthreads = \"p99\"\n";
     let (read, _) = parsed(text);
     // The settings at the start may differ from the file, for example because of the command line.
@@ -275,7 +278,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(settings in any_settings()) {
+    fn written_settings_are_read_back(settings in any_settings()) {
         let text = saved(&settings, "");
         let (read, warnings) = Settings::parse(&text).unwrap();
         assert_same(&read, &settings);
@@ -284,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_over_others_is_read_back(before in any_settings(), after in any_settings()) {
+    fn settings_written_over_others_are_read_back(before in any_settings(), after in any_settings()) {
         let text = format!("# first\n{}# last\n", saved(&before, "mine = 1 # stays\n"));
         let written = saved(&after, &text);
         assert_same(&Settings::parse(&written).unwrap().0, &after);
@@ -295,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange(text in "(\\PC|[\n\r\t]){0,60}") {
+    fn any_text_is_parsed_or_refused(text in "(\\PC|[\n\r\t]){0,60}") {
         if let Ok((settings, _)) = Settings::parse(&text) {
             let written = saved(&settings, &text);
             prop_assert_eq!(written, text);

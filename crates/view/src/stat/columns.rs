@@ -43,27 +43,27 @@ macro_rules! columns {
 }
 
 columns! {
-    Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` where it went before it could be read";
+    Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` if the task exited before it was read";
     Pid = "PID", 9, "process id";
     Tgid = "TGID", 9, "process id";
-    Tid = "TID", 9, "thread id; with `-t` `-` in the line of a process, whose threads follow";
-    User = "%usr", 8, "time in user space without that of guests, as `/proc/PID/stat` splits it";
-    System = "%system", 8, "time in the kernel, as `/proc/PID/stat` splits it";
+    Tid = "TID", 9, "thread id; with `-t`, it is `-` in the line of a process, and the lines of its threads follow";
+    User = "%usr", 8, "time in user space (user time) without time in guests, as in `/proc/PID/stat`";
+    System = "%system", 8, "time in the kernel (system time), as in `/proc/PID/stat`";
     Guest = "%guest", 8, "time in which it ran a virtual machine";
-    Wait = "%wait", 8, "time that it could run and was on no CPU: waits that ended in the interval, which is what the kernel adds to `run_delay`";
-    Throttled = "%throt", 8, "the part of `%wait` in which its cgroup, or one above it, was out of quota";
-    Queue = "%queue", 8, "the part of `%wait` behind others: tasks of its own cgroup, of other cgroups, the kernel, and what is not known; `--json` has each by itself";
-    Wake = "%wake", 8, "the part of `%wait` in which nobody ran: idle exit, the interrupt to reschedule, the switch; `-` in the coarse mode, where it is in `%queue`";
+    Wait = "%wait", 8, "time that it was runnable but on no CPU, in waits that ended in the interval; the kernel adds the same time to `run_delay`";
+    Throttled = "%throt", 8, "the part of `%wait` in which its cgroup or an ancestor was out of quota";
+    Queue = "%queue", 8, "the part of `%wait` behind tasks of its own cgroup, of other cgroups or of the kernel, and with an unknown cause; `--json` has each cause separately";
+    Wake = "%wake", 8, "the part of `%wait` in which no task ran: idle exit, the interrupt to reschedule, the switch; `-` in the coarse mode, which counts it in `%queue`";
     OnCpu = "%CPU", 8, "time on a CPU, as the scheduler counts it";
-    Cpu = "CPU", 5, "the CPU it is on, or was on last; of a process that of its main thread; `-` in the average";
-    P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-`: none ended, or the coarse mode, which sees no single one";
+    Cpu = "CPU", 5, "its current or last CPU; for a process, the CPU of its main thread; `-` in the average";
+    P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-` if no wait ended, and in the coarse mode, which does not measure single waits";
     Node = "node", 5, "the NUMA node of that CPU";
-    Quota = "quota", 8, "the quota in CPUs; in brackets that of a cgroup above it, the tightest that holds for it; `-`: none";
-    Periods = "%THROT", 8, "periods in which its own quota ran out, of those that passed (`nr_throttled` / `nr_periods` of `cpu.stat`), percent";
-    ThrottledTime = "throttled", 10, "`throttled_usec` of `cpu.stat` over the interval: each CPU counts by itself, however many tasks stand there";
+    Quota = "quota", 8, "the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has none; `-` if no quota applies";
+    Periods = "%THROT", 8, "percentage of the periods that passed in which its own quota ran out (`nr_throttled` / `nr_periods` of `cpu.stat`)";
+    ThrottledTime = "throttled", 10, "increase of `throttled_usec` in `cpu.stat`; each throttled CPU counts once, however many tasks wait there";
     Threads = "thr", 6, "threads at the end of the interval";
-    LimitedBy = "limited-by", 0, "the cgroup whose quota ran out most while its tasks waited, of it, those above and those below; where none did, the one with the tightest that holds for it; `itself`, or the path";
-    Cgroup = "cgroup", 0, "the path of the cgroup: with `--by cgroup` of the line, with all below it; with `--with-cgroup` that of the task, a blank in it printed as `\\x20`";
+    LimitedBy = "limited-by", 0, "the cgroup whose quota throttled its tasks longest: `itself`, or the path of an ancestor or descendant. If no quota ran out: the cgroup with the tightest quota that applies";
+    Cgroup = "cgroup", 0, "the path of a cgroup. With `--by cgroup`: the cgroup of the line, which includes all cgroups below it. With `--with-cgroup`: the cgroup of the task, with blanks printed as `\\x20`";
     Command = "Command", 0, "name of the thread, or of the main thread";
 }
 

@@ -33,11 +33,11 @@ pub struct Figures {
 pub struct Split {
     /// The whole time; the kernel adds it to `run_delay`.
     pub total_ns: u64,
-    /// The cgroup or an ancestor was out of quota.
+    /// Time in which the cgroup or an ancestor was out of quota.
     pub throttled_ns: u64,
-    /// Other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
+    /// Time in which other tasks ran: of the same cgroup, of other cgroups, or of the kernel. Includes unknown causes.
     pub queue_ns: u64,
-    /// Nobody ran: idle exit, rescheduling interrupt, switch. In coarse mode it is part of `queue_ns`, and this is `None`.
+    /// Time in which nobody ran: idle exit, rescheduling interrupt, switch. `None` in coarse mode, where `queue_ns` includes it.
     pub wake_ns: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ impl Split {
         Self { total_ns, throttled_ns, queue_ns, wake_ns }
     }
 
-    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: what rounding down
-    /// leaves over goes to the parts that lost most. `None` if no time passed.
+    /// The total and its three parts, as shares of the time. The printed parts sum to the printed total: the remainder of
+    /// rounding down goes to the parts that lost most. `None` if no time passed.
     pub fn percent(&self, duration_ns: u64) -> Option<[Hundredths; 4]> {
         let whole = percent(self.total_ns, duration_ns)?;
         let exact = [self.throttled_ns, self.queue_ns, self.wake_ns.unwrap_or(0)]
@@ -84,8 +84,8 @@ impl Figures {
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 
-    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are only known by
-    /// cgroup.
+    /// Figures of a process: its threads, and its exited threads without their waits. Waits of exited threads are known only
+    /// per cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
         figures.add(group.accounts.map(|accounts| accounts.gone).unwrap_or_default());
@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_rest_goes_where_rounding_took_most() {
+    fn the_remainder_goes_to_the_part_that_rounding_reduced_most() {
         let split = Split { total_ns: 200, throttled_ns: 66, queue_ns: 67, wake_ns: Some(67) };
         // 0.66, 0.67 and 0.67 hundredths of a percent. Together they are two hundredths.
         assert_eq!(split.percent(1_000_000), Some([2, 0, 1, 1]));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coarse_mode_has_wakeups_with_the_queue() {
+    fn the_coarse_mode_counts_wakeups_in_the_queue() {
         let mut by_cause = ByCause::only(Cause::Throttled, 30);
         by_cause.add(&ByCause::only(Cause::Unattributed, 70));
         let wait = Wait { total_ns: 100, by_cause, ..Wait::default() };

@@ -37,18 +37,18 @@ fn printed(cell: &str) -> u64 {
 }
 
 #[test]
-fn processes_as_pidstat_has_them() {
+fn processes_are_printed_as_in_pidstat() {
     insta::assert_snapshot!(interval(&data(3), &asked(Rows::Processes)));
 }
 
 #[test]
-fn each_process_and_its_threads_with_their_cgroup() {
+fn each_process_is_followed_by_its_threads_with_their_cgroup() {
     let asked = Asked { with_cgroup: true, ..asked(Rows::ThreadsOfProcesses) };
     insta::assert_snapshot!(interval(&data(3), &asked));
 }
 
 #[test]
-fn cgroups_with_their_quotas() {
+fn cgroups_are_printed_with_their_quotas() {
     insta::assert_snapshot!(interval(&data(3), &asked(Rows::Cgroups)));
 }
 
@@ -95,7 +95,7 @@ fn the_average_is_over_all_intervals() {
 }
 
 #[test]
-fn what_was_not_read_is_a_dash_and_never_0() {
+fn unread_figures_are_a_dash_and_never_0() {
     let coarse = |round| Sample { mode: Mode::Coarse, ..host(40, 8, round) };
     let text =
         interval(&data_of(&coarse(3), &coarse(4)), &Asked { uid: &|_| None, ..asked(Rows::Processes) });
@@ -110,7 +110,7 @@ fn what_was_not_read_is_a_dash_and_never_0() {
 }
 
 #[test]
-fn threads_that_exited_count_with_their_process_and_not_twice() {
+fn exited_threads_count_once_with_their_process() {
     let (before, mut after) = (with_accounts(host(40, 8, 3)), with_accounts(host(40, 8, 4)));
     let gone = Gone { user_ns: 300_000, on_cpu_ns: 300_000, voluntary: 7, ..Gone::default() };
     let main = after.tasks.iter_mut().rfind(|task| task.tid == task.tgid).unwrap();
@@ -127,11 +127,11 @@ fn threads_that_exited_count_with_their_process_and_not_twice() {
     assert_eq!(figures(&with, Rows::Processes, &process), (ran + 300_000, switches + 7));
     let (ran, _) = figures(&without, Rows::Processes, &ended);
     assert_eq!(figures(&with, Rows::Processes, &ended).0, ran - 300_000);
-    assert_eq!(figures(&with, Rows::Threads, &ended).0, ran, "there no line has it");
+    assert_eq!(figures(&with, Rows::Threads, &ended).0, ran, "no line includes the exited threads");
 }
 
 #[test]
-fn those_that_did_nothing_are_left_out_unless_asked_for() {
+fn idle_rows_are_left_out_unless_requested() {
     let sample = with_accounts(host(40, 8, 3));
     let later = Sample { mono_ns: sample.mono_ns + 1_000_000_000, ..sample.clone() };
     let data = data_of(&sample, &later);
@@ -144,7 +144,7 @@ fn those_that_did_nothing_are_left_out_unless_asked_for() {
 }
 
 #[test]
-fn a_blank_in_a_path_does_not_shift_the_words() {
+fn a_blank_in_a_path_does_not_add_a_word() {
     let rename = |mut sample: Sample| {
         for (_, path) in &mut sample.cgroups {
             *path = path.replace(".service", " x.service").into();
@@ -160,7 +160,7 @@ fn a_blank_in_a_path_does_not_shift_the_words() {
 }
 
 #[test]
-fn of_two_that_had_one_id_each_has_its_own_line_and_sentence() {
+fn two_processes_with_one_id_have_separate_lines_and_sentences() {
     let sample = |on_cpu_ns: [u64; 2]| {
         let mut sample = with_accounts(host(2, 1, 3));
         for (start_ns, (task, on_cpu_ns)) in (1..).zip(sample.tasks.iter_mut().zip(on_cpu_ns)) {
@@ -192,7 +192,7 @@ fn of_two_that_had_one_id_each_has_its_own_line_and_sentence() {
 }
 
 #[test]
-fn a_quota_is_told_with_who_has_it() {
+fn a_quota_is_printed_with_its_cgroup() {
     let paths = [(1, "/"), (2, "/a"), (3, "/a/b")];
     let cgroups = || paths.iter().map(|(id, path)| (*id, Arc::from(*path))).collect();
     let sample = |round: u64| {
@@ -218,7 +218,7 @@ fn a_quota_is_told_with_who_has_it() {
 }
 
 #[test]
-fn the_first_line_is_pidstats_and_the_last_ones_tell_what_it_cost() {
+fn the_first_line_is_that_of_pidstat_and_the_last_lines_have_the_cost() {
     let machine =
         Machine { kernel: "6.18".into(), hostname: "web1".into(), architecture: "x86_64".into(), cpus: 2 };
     let banner = banner(&machine, 1_700_000_000_000_000_000);

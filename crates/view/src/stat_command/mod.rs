@@ -101,10 +101,10 @@ fn escaped(c: char) -> String {
 
 fn ending_words(run: &CommandRun) -> String {
     let how = match run.ending {
-        Ending::Exited(0) => "It ended well (exit code 0)".into(),
+        Ending::Exited(0) => "It succeeded (exit code 0)".into(),
         Ending::Exited(code) => format!("It ended with exit code {code}"),
         Ending::Killed { signal, dumped } => {
-            let core = if dumped { ", with a core" } else { "" };
+            let core = if dumped { ", with a core dump" } else { "" };
             format!("It was killed by signal {signal}{core} (exit code {})", run.ending.code())
         }
     };
@@ -115,8 +115,8 @@ fn ending_words(run: &CommandRun) -> String {
 fn figures(out: &mut String, run: &CommandRun) -> Result {
     let (usage, cpu) = (&run.usage, run.cpu_use());
     let whose = match run.cpu {
-        Some(_) => "all that it started",
-        None => "it and what was waited for",
+        Some(_) => "the command and all that it started",
+        None => "the command and processes it waited for",
     };
     let share = units::percent(cpu.usage_ns, run.wall_ns).map_or("-".into(), |share| format!("{share:.0}%"));
     let threads = if run.peak_threads == 1 { "thread" } else { "threads" };
@@ -128,7 +128,7 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
     line(out, &share, "    of one CPU")?;
     if run.cpu.is_some() && differs(cpu.usage_ns, usage.user_ns.saturating_add(usage.system_ns)) {
         let waited_for =
-            format!("s   user, and {} s system, of what was waited for", seconds(usage.system_ns));
+            format!("s   user, and {} s system, of processes that it waited for", seconds(usage.system_ns));
         line(out, &seconds(usage.user_ns), &waited_for)?;
     }
     line(out, &bytes(usage.max_rss_bytes), "    maximum resident set of one process")?;
@@ -150,7 +150,7 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
     line(
         out,
         &number(run.peak_threads),
-        &format!("    {threads} at one time at least, and {processes} (counted every {every})"),
+        &format!("    or more {threads} at one time, and {processes} (counted every {every})"),
     )
 }
 
@@ -194,7 +194,10 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
     writeln!(out)?;
     sentence(
         out,
-        &format!("{it} outlived it, and {their} time until then is counted: {}", names(&run.outlived)),
+        &format!(
+            "{it} still ran when the command ended; {their} time up to its end is counted: {}",
+            names(&run.outlived)
+        ),
     )
 }
 

@@ -17,7 +17,7 @@ pub fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
     let quota = &held.quota;
     writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
     if !quota.is_used() {
-        return writeln!(out, "  No period passed in which something of it could have run.");
+        return writeln!(out, "  No period passed in which one of its tasks could run.");
     }
     table(out, quota, own(run, quota))?;
     for words in derived(run, held) {
@@ -31,7 +31,7 @@ fn limit_words(limits: &CgroupReading) -> String {
     let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
     let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
     let cores =
-        limits.quota_cores().map_or("no quota any more".into(), |cores| format!("{} of quota", cpus(cores)));
+        limits.quota_cores().map_or("no quota now".into(), |cores| format!("{} of quota", cpus(cores)));
     format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
 }
 
@@ -81,7 +81,7 @@ fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let share = quota.throttled_percent()?;
     let length = quota.periods_ns().zip(quota.delta.period_us).map(|(ns, us)| {
         let period = duration(us.saturating_mul(1_000));
-        format!("; {all} x {period} = {}, by the clock {}", duration(ns), duration(run.wall_ns))
+        format!("; {all} x {period} = {}; the command took {}", duration(ns), duration(run.wall_ns))
     });
     let all = units::count(all, "period");
     Some(format!("the quota ran out in {share:.1}% of {all} ({throttled}){}", length.unwrap_or_default()))
@@ -91,12 +91,15 @@ fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let ns = quota.delta.throttled_ns.filter(|ns| *ns != 0)?;
     let times = units::as_long(ns, run.ran_under(quota));
     let times = times.map_or(String::new(), |times| format!(", {times} as it ran"));
-    let over = if ns > run.wall_ns { ", so that it may exceed the clock" } else { "" };
+    let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
     let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
     let threads = threads.map_or(String::new(), |ns| {
-        format!("; the command's threads waited {} for it, each counted by itself", duration(ns))
+        format!(
+            "; the command's threads waited {} for the quota, each thread counted separately",
+            duration(ns)
+        )
     });
-    Some(format!("it stood throttled for {}, each CPU counted by itself{over}{times}{threads}", duration(ns)))
+    Some(format!("it was throttled for {}, each CPU counted separately{over}{times}{threads}", duration(ns)))
 }
 
 fn mode(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
@@ -106,7 +109,7 @@ fn mode(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let said = match quota_use::mode(user, system)? {
         Mode::CpuBound => "CPU-bound, not I/O",
         Mode::InKernel => "it spends its time in the kernel",
-        Mode::Mixed => "neither user mode nor the kernel by far",
+        Mode::Mixed => "neither user mode nor the kernel dominates",
     };
     let share = percent(user, user.saturating_add(system))?;
     Some(format!("user {}, system {}: {share:.1}% user mode, {said}", duration(user), duration(system)))
@@ -125,8 +128,9 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
         return Some(threads);
     }
     let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
-    let advice =
-        format!(": raise the limit ({QUOTA_FILE}), or start as many threads as it has CPUs ({enough})");
+    let advice = format!(
+        ": raise the limit ({QUOTA_FILE}), or start only as many threads as it allows CPUs ({enough})"
+    );
     Some(format!("{threads}{}", if is_short { &advice } else { "" }))
 }
 
@@ -135,12 +139,12 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     let used = quota.delta.usage_ns;
     let share = used.filter(|used| differs(*used, ours)).and_then(|used| percent(ours, used));
     let share = share.map(|share| format!("the command used {share:.1}% of that CPU time"));
-    let others = (!held.others.is_empty()).then(|| format!("also in it: {}", names(&held.others)));
+    let others = (!held.others.is_empty()).then(|| format!("also in this cgroup: {}", names(&held.others)));
     let own = own(run, quota).map(|_| {
         String::from(
-            "those with * are the command's own, as the hierarchy of cpuacct does not have this cgroup",
+            "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup",
         )
     });
     let both: Vec<String> = own.into_iter().chain(share).chain(others).collect();
-    (!both.is_empty()).then(|| format!("these figures are those of {}; {}", quota.path, both.join("; ")))
+    (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
 }

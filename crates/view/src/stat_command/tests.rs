@@ -100,7 +100,7 @@ fn encoder() -> CommandRun {
 }
 
 #[test]
-fn field_case_2_is_told_with_the_figures_of_its_table() {
+fn field_case_2_has_the_figures_of_its_table() {
     let text = summary(&encoder());
     insta::assert_snapshot!(text);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -116,14 +116,14 @@ fn field_case_2_is_told_with_the_figures_of_its_table() {
         "1393 x 100ms = 2m19s",
         "CPU-bound, not I/O",
         "At least 21 threads at one time on 1 CPU of quota",
-        "21 threads at one time at least",
+        "21 or more threads at one time",
     ] {
         assert!(words.contains(said), "{said:?} is not in:\n{text}");
     }
 }
 
 #[test]
-fn what_is_not_known_and_who_is_in_it_too_is_said() {
+fn unknown_figures_and_other_processes_in_the_cgroup_are_reported() {
     let outlived = |pid, comm: &str| Outlived { pid, comm: comm.into() };
     let mut run = CommandRun {
         command: vec!["make".into(), "it's".into()],
@@ -147,7 +147,7 @@ fn what_is_not_known_and_who_is_in_it_too_is_said() {
 }
 
 #[test]
-fn where_the_quotas_cgroup_has_no_cpu_time_it_is_the_commands_own() {
+fn without_cpu_time_of_the_cgroup_the_commands_own_is_shown() {
     let mut run = encoder();
     let unknown =
         |reading: CgroupReading| CgroupReading { usage_ns: None, user_ns: None, system_ns: None, ..reading };
@@ -159,14 +159,14 @@ fn where_the_quotas_cgroup_has_no_cpu_time_it_is_the_commands_own() {
         "user_usec * - - 115,792,691",
         "2.2 times as long as it ran",
         "CPU-bound, not I/O",
-        "those with * are the command's own",
+        "lines with * are the command's own",
     ] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }
 }
 
 #[test]
-fn figures_are_grouped_and_words_quoted_where_they_need_it() {
+fn digits_are_grouped_and_words_quoted_if_necessary() {
     assert_eq!(
         [number(0), number(999), number(1_000), number(12_345_678)],
         ["0", "999", "1,000", "12,345,678"]
@@ -183,10 +183,10 @@ fn figures_are_grouped_and_words_quoted_where_they_need_it() {
 }
 
 #[test]
-fn cpu_time_that_nobody_waited_for_is_told_from_the_rest() {
+fn cpu_time_of_processes_without_a_waiting_parent_is_separate() {
     let mut run = encoder();
     run.usage.user_ns = S;
     let said = summary(&run);
-    assert!(said.contains("1.000 s   user, and 4.545 s system, of what was waited for"), "{said}");
+    assert!(said.contains("1.000 s   user, and 4.545 s system, of processes that it waited for"), "{said}");
     assert!(differs(2 * S, S) && !differs(S, S + 9_000_000) && !differs(100 * S, 101 * S));
 }

@@ -22,8 +22,8 @@ const INDENT: &str = "                                                   ";
 /// The whole table.
 pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
     let whole = match time.blocked {
-        Some(_) => "in which its threads were there, summed over them",
-        None => "in which its threads ran or could have run, summed over them",
+        Some(_) => "in which its threads existed, summed over the threads",
+        None => "in which its threads ran or could run, summed over the threads",
     };
     writeln!(out, "\nWhere the {} went {whole}:", duration(time.total_ns()))?;
     let mut row = |what: &str, ns: Option<u64>, remark: Option<String>| line(out, time, what, ns, remark);
@@ -53,7 +53,7 @@ fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result 
         return Ok(());
     }
     kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    writeln!(out, "of that blocked:")?;
+    writeln!(out, "the blocked time, by what the threads waited for:")?;
     for (kind, ns) in kinds {
         line(out, time, &format!("on {}", kind.name()), Some(ns), None)?;
     }
@@ -98,8 +98,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
             if places.len() > QUOTAS {
                 named.push("more");
             }
-            (!named.is_empty())
-                .then(|| format!("its own threads and whatever else is in {}", named.join(", ")))
+            (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
         }
         Cause::OtherCgroup => culprits_line(&others(run, false)),
         Cause::Kernel => culprits_line(&others(run, true)),

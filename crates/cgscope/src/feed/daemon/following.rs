@@ -1,4 +1,4 @@
-//! Decides what each message of the daemon leads to, without sockets and without waiting.
+//! Decides how to react to each message of the daemon. Uses no sockets and never waits.
 
 use std::{
     collections::HashSet,
@@ -72,7 +72,7 @@ impl Following {
             Some(Message::End(_)) => (self.give(Some(End::Finished)).map(Ok), Then::Stop),
             Some(Message::Word(word)) if word.refused.is_none() => (said(word).map(Ok), Then::Receive),
             Some(Message::Word(word)) if !passes(word.refused) => {
-                failed(format!("the daemon sends no more: {}", word.sentence))
+                failed(format!("the daemon sends no more samples: {}", word.sentence))
             }
             Some(Message::Word(word)) => self.on_loss(Some(word), wanted),
             None => self.on_loss(None, wanted),
@@ -82,7 +82,7 @@ impl Following {
     /// Starts again, because the figures of a restarted daemon are not comparable.
     pub fn on_reconnection(&mut self) -> Step {
         (self.held, self.shortest_ns, self.anew) = (None, 0, true);
-        (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
+        (Some(Ok(Event::Message("the daemon is back: all figures start from 0".into()))), Then::Receive)
     }
 
     fn on_sample(&mut self, sample: Box<Sample>) -> Option<Event> {
@@ -96,7 +96,7 @@ impl Following {
     fn on_loss(&self, word: Option<Word>, wanted: Wanted) -> Step {
         match wanted {
             Wanted::Nothing => (None, Then::Stop),
-            Wanted::Last => failed("the daemon has gone before the last Sample came"),
+            Wanted::Last => failed("the daemon ended before it sent the last sample"),
             Wanted::Samples => (Some(Ok(Event::Message(self.why_lost(word)))), Then::Reconnect),
         }
     }
@@ -104,7 +104,7 @@ impl Following {
     fn why_lost(&self, word: Option<Word>) -> String {
         let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
         failure.map_or_else(
-            || format!("the daemon at {} has gone; it is looked for until it is back", self.socket.display()),
+            || format!("the daemon at {} has ended; cgscope tries to reconnect", self.socket.display()),
             |word| word.sentence,
         )
     }

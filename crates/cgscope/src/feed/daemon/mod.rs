@@ -29,7 +29,7 @@ use crate::{
     request::Target,
 };
 
-/// After a connection of this length, the waits between attempts start at the shortest again.
+/// After a connection of this length, the next wait between attempts is the shortest again.
 const STEADY: Duration = Duration::from_secs(60);
 /// The first wait before a new attempt, and every wait while no daemon listens.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -112,8 +112,8 @@ impl Daemon {
 
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         let is_part = !selection.follows_all() || !self.shows_all;
-        let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
-                     that are all yours; use a short interval for short tasks";
+        let ended = "the daemon reports tasks that ended between two samples only by cgroup, and only for cgroups whose tasks \
+                     are all yours; to see short tasks, use a short interval";
         is_part.then(|| ended.to_owned()).into_iter().chain(self.said.clone()).collect()
     }
 
@@ -131,11 +131,11 @@ impl Daemon {
 pub fn check(target: &Target) -> Result<()> {
     let no = |what: &str| {
         Err(Error::could_not_run(format!(
-            "{what} through the daemon: it counts for all who look; run cgscope with its own privileges for it (sudo)"
+            "{what} through the daemon, which shares one measurement among all users; run cgscope with privileges (sudo)"
         )))
     };
     if target.stands_aside {
-        return no("a command cannot be summed up");
+        return no("a command cannot be summarized");
     }
     if target.memory {
         return no("--memory is not read");
@@ -145,7 +145,7 @@ pub fn check(target: &Target) -> Result<()> {
     }
     if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty())
     {
-        return no("processes and single threads cannot be looked at together");
+        return no("processes and single threads cannot be selected together");
     }
     Ok(())
 }

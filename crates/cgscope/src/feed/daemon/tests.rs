@@ -6,7 +6,7 @@ use super::*;
 use crate::feed::Demand;
 
 #[test]
-fn a_daemon_that_is_back_is_tried_again_unless_it_will_never_serve() {
+fn a_connection_is_retried_unless_it_can_never_succeed() {
     let path = || PathBuf::from("/run/it");
     let refused = |refusal| ConnectError::Refused(Word::refused(refusal, "no"));
     let passing = [
@@ -23,11 +23,11 @@ fn a_daemon_that_is_back_is_tried_again_unless_it_will_never_serve() {
         refused(Refusal::BadRequest),
     ];
     assert!(!lasting.iter().any(|error| may_pass(error, 0)));
-    assert!(!may_pass(&ConnectError::NotAllowed(path()), REFUSALS), "it stays locked");
+    assert!(!may_pass(&ConnectError::NotAllowed(path()), REFUSALS), "the socket stays locked");
 }
 
 #[test]
-fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
+fn waits_grow_while_a_daemon_refuses() {
     let path = std::env::temp_dir().join(format!("cgscope-backoff-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -51,11 +51,11 @@ fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
     remote.demand(Demand::Last);
     let ended = Instant::now();
     assert!(matches!(viewer.join().expect("no panic"), Ok(false)));
-    assert!(ended.elapsed() < Duration::from_secs(2), "it waits for nobody");
+    assert!(ended.elapsed() < Duration::from_secs(2), "the end does not wait");
 }
 
 #[test]
-fn waits_double_up_to_the_longest_and_are_spread() {
+fn waits_double_up_to_the_longest_and_vary_at_random() {
     let mut backoff = Backoff::new();
     let waits: Vec<Duration> = (0..10).map(|_| backoff.grow()).collect();
     let middle = (0..10).map(|n| (AGAIN * 2u32.pow(n)).min(LONGEST));

@@ -46,7 +46,7 @@ fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn a_ring_holds_at_least_the_time_and_not_much_more() {
+fn a_ring_holds_at_least_the_requested_time_and_not_much_more() {
     let dir = Dir::new("time");
     let mut ring = dir.ring(SegmentLimits::ring(80 * SECOND, 1 << 30));
     for second in 0..1_000u64 {
@@ -58,7 +58,7 @@ fn a_ring_holds_at_least_the_time_and_not_much_more() {
     }
     let segments = contents(&mut ring, 999);
     for two in segments.windows(2) {
-        assert_eq!(two[0].last(), two[1].first(), "no interval falls between segments");
+        assert_eq!(two[0].last(), two[1].first(), "no interval is lost between segments");
     }
     assert!(segments[0][0] <= 919 && *segments.last().unwrap().last().unwrap() == 999, "{segments:?}");
     ring.remove().unwrap();
@@ -66,7 +66,7 @@ fn a_ring_holds_at_least_the_time_and_not_much_more() {
 }
 
 #[test]
-fn a_ring_is_never_larger_than_it_may_be() {
+fn a_ring_never_exceeds_its_size_limit() {
     let dir = Dir::new("size");
     let bytes = 256 << 10;
     let mut ring = dir.ring(SegmentLimits::ring(100_000 * SECOND, bytes));
@@ -89,7 +89,7 @@ fn a_ring_is_never_larger_than_it_may_be() {
 }
 
 #[test]
-fn what_was_opened_can_be_read_when_it_has_left_the_ring() {
+fn an_opened_segment_stays_readable_after_its_removal_from_the_ring() {
     let dir = Dir::new("opened");
     let mut ring = dir.ring(SegmentLimits::ring(8 * SECOND, 1 << 30));
     for second in 0..8 {
@@ -105,16 +105,16 @@ fn what_was_opened_can_be_read_when_it_has_left_the_ring() {
 }
 
 #[test]
-fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
+fn the_ring_of_a_killed_run_is_kept_and_the_ring_of_a_running_one_is_refused() {
     let dir = Dir::new("killed");
     let limits = SegmentLimits::ring(8 * SECOND, 1 << 30);
     let mut ring = dir.ring(limits);
     ring.segments.add(&sample(1), 0).unwrap();
     let header = Header::default();
     let Err(refused) = Ring::create(&dir.0.join("a.rec"), &header, limits) else {
-        panic!("two rings in one")
+        panic!("two rings in one directory")
     };
-    assert!(refused.to_string().contains("another cgscope that still runs"), "{refused}");
+    assert!(refused.to_string().contains("another cgscope that is running"), "{refused}");
     // As after a kill.
     drop(ring);
     let ring = dir.ring(limits);
@@ -133,7 +133,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
 }
 
 #[test]
-fn what_is_not_of_the_ring_is_not_removed_with_it() {
+fn foreign_files_in_the_directory_of_a_ring_are_not_removed() {
     let dir = Dir::new("foreign");
     let ring = dir.ring(SegmentLimits::ring(8 * SECOND, 1 << 30));
     let foreign = ring.directory.join("notes.txt");

@@ -51,7 +51,7 @@ fn seconds(path: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_frozen_part_has_every_sample_once_and_is_a_whole_recording() {
+fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
     let dir = Dir::new("whole");
     let segments = dir.segments(&[&[1, 2, 3], &[3, 4, 5], &[5, 6], &[6]]);
     let frozen = dir.freeze(segments, 0, 4).run().unwrap();
@@ -62,11 +62,11 @@ fn a_frozen_part_has_every_sample_once_and_is_a_whole_recording() {
     let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
     assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
     let said = frozen.words;
-    assert!(said.starts_with("froze 3.00s before the trigger and 2.00s from then on: 6 Samples, "), "{said}");
+    assert!(said.starts_with("saved 3.00s before the trigger and 2.00s after it: 6 samples, "), "{said}");
 }
 
 #[test]
-fn a_part_begins_with_the_last_sample_before_it() {
+fn a_saved_part_begins_with_the_last_sample_before_its_start() {
     for (from, first) in [(3, 3), (4, 4), (5, 5), (6, 6)] {
         let dir = Dir::new(&format!("begin-{from}"));
         let frozen = dir.freeze(dir.segments(&[&[1, 3], &[3, 4, 5], &[5, 6]]), from, 6).run().unwrap();
@@ -79,7 +79,7 @@ fn a_part_begins_with_the_last_sample_before_it() {
 }
 
 #[test]
-fn what_can_be_read_of_a_damaged_ring_is_frozen_and_the_rest_named() {
+fn the_readable_part_of_a_damaged_ring_is_saved_and_the_damage_reported() {
     let dir = Dir::new("damaged");
     let mut segments = dir.segments(&[&[1, 2, 3], &[3, 4]]);
     let first = dir.0.join("0");
@@ -90,14 +90,14 @@ fn what_can_be_read_of_a_damaged_ring_is_frozen_and_the_rest_named() {
     let read = seconds(&frozen.path);
     assert_eq!((read.first(), read.last()), (Some(&1), Some(&4)));
     assert!(
-        frozen.words.contains("a part is missing: in the ring the recording breaks off"),
+        frozen.words.contains("something is missing, because the ring is damaged: the recording breaks off"),
         "{}",
         frozen.words
     );
 }
 
 #[test]
-fn a_copy_that_fails_or_is_given_up_leaves_everything_as_it_was() {
+fn a_copy_that_fails_or_is_stopped_changes_no_files() {
     let dir = Dir::new("given-up");
     let names = || {
         let entries = fs::read_dir(&dir.0).unwrap();
@@ -112,7 +112,7 @@ fn a_copy_that_fails_or_is_given_up_leaves_everything_as_it_was() {
         freeze.run()
     };
     for (change, said) in [
-        ((|freeze| freeze.stop.store(true, Ordering::Relaxed)) as fn(&mut Freeze), "given up"),
+        ((|freeze| freeze.stop.store(true, Ordering::Relaxed)) as fn(&mut Freeze), "ended early"),
         (|freeze| freeze.bytes = u64::MAX, "the disk is full"),
         (|freeze| freeze.triggered.from_ns = u64::MAX, ""),
     ] {
@@ -131,8 +131,8 @@ fn a_copy_that_fails_or_is_given_up_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn nothing_is_frozen_of_an_empty_ring() {
+fn an_empty_ring_cannot_be_saved() {
     let dir = Dir::new("empty");
     let said = dir.freeze(dir.segments(&[&[]]), 0, 4).run().unwrap_err().to_string();
-    assert_eq!(said, "there is no Sample to freeze");
+    assert_eq!(said, "there is no sample to save");
 }

@@ -48,7 +48,7 @@ fn seconds(file: &Path) -> (Vec<u64>, Reason) {
 }
 
 #[test]
-fn every_file_begins_with_the_last_sample_of_the_one_before() {
+fn every_file_begins_with_the_last_sample_of_the_previous_file() {
     let dir = Dir::new("rotated");
     let limits = SegmentLimits { age_ns: Some(3 * SECOND), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
@@ -69,7 +69,7 @@ fn every_file_begins_with_the_last_sample_of_the_one_before() {
 }
 
 #[test]
-fn of_more_files_than_are_to_be_kept_the_oldest_go_and_foreign_ones_stay() {
+fn above_the_maximum_the_oldest_files_are_removed_and_foreign_files_stay() {
     let dir = Dir::new("few");
     let base = dir.0.join("a.rec");
     let foreign = names::stamped(&base, 0);
@@ -89,7 +89,7 @@ fn of_more_files_than_are_to_be_kept_the_oldest_go_and_foreign_ones_stay() {
 }
 
 #[test]
-fn what_is_there_under_the_name_of_a_file_stays() {
+fn an_existing_file_with_the_same_name_stays() {
     let dir = Dir::new("taken");
     let base = dir.0.join("a.rec");
     let taken = [1_000, 1_001].map(|second| names::stamped(&base, second * SECOND));
@@ -109,7 +109,7 @@ fn what_is_there_under_the_name_of_a_file_stays() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_tried_again_and_what_is_foreign_is_not_counted() {
+fn a_failed_removal_is_tried_again_and_foreign_files_are_not_counted() {
     let dir = Dir::new("stuck");
     let limits = SegmentLimits { size: Some(1), count: Some(2), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
@@ -134,7 +134,7 @@ fn what_cannot_be_removed_is_tried_again_and_what_is_foreign_is_not_counted() {
 }
 
 #[test]
-fn at_a_full_disk_all_files_are_named() {
+fn the_error_of_a_full_disk_names_all_files() {
     let dir = Dir::new("broken");
     let limits = SegmentLimits { size: Some(1), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
@@ -146,7 +146,7 @@ fn at_a_full_disk_all_files_are_named() {
     let failure = FileError { path: files[3].clone(), error };
     let said = series.end_after(&failure).sentence;
     let end = format!(
-        "the 1 Sample before it is in {}, and what came before them in 3 files up to {}",
+        "the 1 sample before the failure is in {}, and earlier samples are in 3 files up to {}",
         files[3].display(),
         files[2].display()
     );
@@ -154,7 +154,7 @@ fn at_a_full_disk_all_files_are_named() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_changes_no_order() {
+fn names_stay_in_order_if_the_clock_is_set_back() {
     let dir = Dir::new("back");
     let limits = SegmentLimits { size: Some(1), ..SegmentLimits::default() };
     let mut series = rotating(&dir.0.join("a.rec"), limits);
@@ -169,25 +169,25 @@ fn a_clock_that_is_set_back_changes_no_order() {
 }
 
 #[test]
-fn a_file_goes_on_at_its_size_or_at_its_age_but_never_without_an_interval() {
+fn a_file_is_complete_at_its_size_or_age_but_not_without_an_interval() {
     let size = SegmentLimits { size: Some(1_000), ..SegmentLimits::default() };
     assert!(!size.reached(9, 999, 1, SECOND) && size.reached(9, 1_000, 1, SECOND));
-    assert!(!size.reached(1, 5_000, 0, SECOND), "one Sample is no interval");
+    assert!(!size.reached(1, 5_000, 0, SECOND), "one sample is no interval");
     let age = SegmentLimits { age_ns: Some(60 * SECOND), ..SegmentLimits::default() };
     assert!(!age.reached(60, 1, 59 * SECOND, SECOND));
-    assert!(age.reached(61, 1, 60 * SECOND - 1_000_000, SECOND), "a tick that comes a little early");
+    assert!(age.reached(61, 1, 60 * SECOND - 1_000_000, SECOND), "a sample that is a little early");
     assert!(!SegmentLimits::default().reached(9, u64::MAX, u64::MAX / 2, SECOND));
 }
 
 #[test]
-fn what_is_still_needed_after_a_trigger_stays() {
+fn segments_that_a_trigger_needs_are_kept() {
     let limits = SegmentLimits::ring(80, 1_000);
     let expendable = |more_bytes: u64, needed_ns: u64| {
         let complete = [(10, 100), (20, 100), (30, 100)];
         limits.expendable(complete.into_iter(), 300_u64 + more_bytes, needed_ns)
     };
     assert_eq!(expendable(110, 9), 0);
-    assert_eq!(expendable(110, 10), 1, "the next one begins at 10");
+    assert_eq!(expendable(110, 10), 1, "the next segment begins at 10");
     assert_eq!(expendable(110, 25), 2);
     assert_eq!(expendable(110, 99), 3);
     assert_eq!(expendable(701, 0), 1, "1001 bytes");

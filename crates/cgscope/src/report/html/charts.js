@@ -161,7 +161,7 @@ function swatches(entries) {
     element("li", {}, element("span", { class: "swatch " + kind }), words)));
 }
 
-// The causes of waits over time, stacked.
+// The causes of waits over time, one above the other.
 function causesView({ causes, over }, time) {
   const averages = over.by_cause_ns.map((series) => series.map((ns, i) => ns / 1e3 / time.length[i]));
   const sums = averages[0].map((_, i) => sum(averages.map((series) => series[i])));
@@ -233,7 +233,7 @@ function heatView({ over }, time) {
     says: (i) => {
       const said = [counted(waits[i], "wait")];
       if (waits[i]) said.push(`p50 ${duration(p50_ns[i])}, p99 ${duration(p99_ns[i])}, longest ${duration(max_ns[i])}`);
-      if (pending[i]) said.push(`${counted(pending[i], "task")} waiting at a Sample, the longest for ${duration(pending_max_ns[i])} so far`);
+      if (pending[i]) said.push(`${counted(pending[i], "task")} waiting at a sample, the longest for ${duration(pending_max_ns[i])} so far`);
       return said.join("; ");
     },
   };
@@ -271,7 +271,7 @@ function quotaView({ path, words, allowed_us, used_us, periods, throttled, throt
         drawn("path", { class: "series out", d: steps(time, frame, out, y) }));
     },
     says: (i) => {
-      if (allowed_us[i] === null) return "no quota then";
+      if (allowed_us[i] === null) return "no quota at this time";
       const said = [used_us[i] === null ? "use not read" : `used ${duration(used_us[i] * 1e3)} of ${duration(allowed_us[i] * 1e3)} (${share(used_us[i], allowed_us[i])})`];
       if (periods[i] !== null && throttled[i] !== null) said.push(`ran out in ${whole(throttled[i])} of ${counted(periods[i], "period")}`);
       if (throttled_us[i] !== null) said.push(`throttled for ${duration(throttled_us[i] * 1e3)}, summed over CPUs`);

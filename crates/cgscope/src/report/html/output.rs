@@ -20,7 +20,7 @@ pub fn place(path: &Path) -> Result<Option<Place>> {
     if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
         Ok(Some(place))
     } else {
-        Err(cannot_write(place.path(), "it holds something else than a page of cgscope"))
+        Err(cannot_write(place.path(), "it holds something other than a report page of cgscope"))
     }
 }
 

@@ -5,7 +5,7 @@ function tiles({ total, exact }) {
   const figures = [
     ["waited", duration(total.total_ns), total.total_ns, "summed over tasks"],
     ["ran", duration(total.on_cpu_ns), total.on_cpu_ns, "time on a CPU, summed over tasks"],
-    ["share waited", share(total.total_ns, could, 1), null, "of the time in which tasks could have run"],
+    ["share waited", share(total.total_ns, could, 1), null, "of the time in which tasks were runnable"],
     ["throttled", share(total.by_cause_ns[0], total.total_ns, 1), total.by_cause_ns[0], "of the waiting"],
     ["waits", whole(total.count), total.count, "that ended"],
   ];
@@ -18,7 +18,7 @@ function tiles({ total, exact }) {
     element("div", { title: says }, element("dt", {}, name), element("dd", { "data-value": value }, words))));
 }
 
-// A section with something in it is shown.
+// Shows a section that has content.
 function section(id) {
   const found = document.getElementById(id);
   found.hidden = false;

@@ -94,7 +94,7 @@ function groupColumns(data, first) {
   return [
     first,
     figure("Waited", "total_ns", duration, "summed over tasks"),
-    { title: "Share", value: waited, cell: (row) => part(waited(row)), says: "of the time in which it could have run" },
+    { title: "Share", value: waited, cell: (row) => part(waited(row)), says: "of the time in which it was runnable" },
     { title: "Why", kind: "why", value: throttled, cell: (row) => bar(data.causes, row.by_cause_ns), says: "sorted by the share of throttled" },
     { title: "Throttled", value: throttled, cell: (row) => part(throttled(row)), says: "of its waiting" },
     figure("Waits", "count", whole, "how many ended"),

@@ -12,7 +12,7 @@ fn about() -> About {
         file: "/tmp/<b>.rec".into(),
         what: "the cgroup /<i> on host".into(),
         host_words: "Linux 6.12 x86_64, 4 CPUs".into(),
-        extent: "9 Samples".into(),
+        extent: "9 samples".into(),
         ending: "the command ended with exit status 7".into(),
         host: HOST,
     }
@@ -35,7 +35,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn browsers_are_told_the_hashes_of_what_is_in_the_page() {
+fn the_page_states_the_hashes_of_its_style_and_script() {
     assert_eq!(hash("abc"), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
     assert_eq!((STYLE_HASH, SCRIPT_HASH), (hash(&style()).as_str(), hash(SCRIPT).as_str()));
 }
@@ -44,7 +44,7 @@ fn browsers_are_told_the_hashes_of_what_is_in_the_page() {
 const HOSTILE: &str = "</script><script>alert(1)</script><!--<script>\"'&\u{2028}";
 
 #[test]
-fn no_name_can_leave_its_place() {
+fn no_name_can_break_out_of_its_element() {
     let escaped = text(HOSTILE);
     assert!(!escaped.contains(['<', '>', '"', '\'']), "{escaped}");
     let json = as_script(&[HOSTILE]);
@@ -54,7 +54,7 @@ fn no_name_can_leave_its_place() {
 }
 
 #[test]
-fn what_is_filled_in_is_not_taken_for_a_part_of_the_template() {
+fn inserted_text_is_not_searched_for_placeholders() {
     let parts = [("a", "{{b}}".to_owned()), ("b", "no".to_owned())];
     assert_eq!(filled("1 {{a}} 2 {{b}} 3", &parts), "1 {{b}} 2 no 3");
 }
@@ -63,7 +63,7 @@ fn what_is_filled_in_is_not_taken_for_a_part_of_the_template() {
 fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
     let page = page(&about(), &crate::report::tests::whole());
     assert!(page.starts_with(BEGINNING));
-    assert!(!page.contains("{{"), "a part is missing");
+    assert!(!page.contains("{{"), "a placeholder remains");
     let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
     let data: serde_json::Value = serde_json::from_str(data).unwrap();
     let sum = |series: &serde_json::Value| -> u64 {
@@ -85,7 +85,7 @@ fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
 }
 
 #[test]
-fn what_is_no_page_of_ours_is_left_alone() {
+fn a_file_that_is_not_our_page_is_not_replaced() {
     let dir = std::env::temp_dir().join(format!("cgscope-page-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
     let file = dir.join("a.html");
@@ -96,7 +96,7 @@ fn what_is_no_page_of_ours_is_left_alone() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
     std::fs::write(&file, "notes of a year").unwrap();
     let refused = output::place(&file).unwrap_err();
-    assert!(refused.sentence.contains("something else than a page"), "{refused}");
+    assert!(refused.sentence.contains("something other than a report page"), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
     assert!(output::place(&dir).unwrap_err().sentence.contains("a directory"));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");

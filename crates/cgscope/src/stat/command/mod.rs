@@ -39,7 +39,7 @@ pub async fn run(options: &Stat) -> Result {
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
     let watch = Rc::new(Watch::new(own));
     watch.prepare();
-    // Take the first sample before the release. Otherwise the command's first work is not counted, but its later waits are.
+    // Take the first sample before the release. Otherwise the start of the command would not be counted.
     ready.sample()?;
     let mut session = start(ready, &watch);
     let measured = run::measure(&mut session).await.map_err(|error| named(options, error))?;
@@ -160,6 +160,6 @@ fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
     }
     match serde_json::to_string(&StatObject::new(run)) {
         Ok(object) => output.write(&(object + "\n")),
-        Err(error) => say!("cgscope: the summary could not be made an object ({error})"),
+        Err(error) => say!("cgscope: the summary could not be converted to JSON ({error})"),
     }
 }

@@ -17,7 +17,7 @@ const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
 pub enum Output {
     /// As with `time`: standard output belongs to the command.
     StandardError,
-    /// A new file, an older summary, which is replaced as a whole, or a pipe or a device.
+    /// A new file, an earlier summary (replaced as a whole), a pipe or a device.
     Place(Place),
 }
 
@@ -33,7 +33,7 @@ impl Output {
         if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
             Ok(Self::Place(place))
         } else {
-            Err(cannot_write(place.path(), "it holds something else than a summary of cgscope"))
+            Err(cannot_write(place.path(), "it holds something other than a summary of cgscope"))
         }
     }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_former_summary_is_replaced_and_anything_else_stays() {
+    fn an_earlier_summary_is_replaced_and_other_files_stay() {
         let dir = std::env::temp_dir().join(format!("cgscope-summary-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("a");
@@ -96,12 +96,12 @@ mod tests {
         fs::write(&path, "a letter").unwrap();
         let error = Output::new(Some(&path)).unwrap_err().to_string();
         assert!(
-            error.contains("holds something else") && error.contains("the command is not run"),
+            error.contains("holds something other") && error.contains("the command is not run"),
             "{error}"
         );
         assert!(Output::new(Some(&dir.join("no/where"))).is_err());
         assert!(Output::new(Some(&dir.join("b"))).is_ok());
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "no temporary file remains");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The arguments for a command. Most options of tables have no meaning for its summary.
+//! The arguments for a command. Most options for tables do not apply to its summary.
 
 use cgscope_collect::Accounting;
 
@@ -12,8 +12,8 @@ use crate::{
 pub fn target(options: &Stat) -> Result<Target> {
     if let Some(option) = meaningless(options) {
         return Err(Error::could_not_run(format!(
-            "{option} is for tables, and a command has one summary at its end, of all that it starts: leave it out, or start \
-             the command by itself and watch it with `cgscope stat 1 --pid PID`"
+            "{option} applies only to tables, but a command has one summary, printed when the command ends: omit {option}, or \
+             start the command separately and use `cgscope stat 1 --pid PID`"
         )));
     }
     let mut target = Target::new(&options.select)?;
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_tables_is_refused_beside_a_command() {
+    fn options_for_tables_are_refused_with_a_command() {
         for option in [
             "1",
             "--duration 5",
@@ -63,12 +63,12 @@ mod tests {
             "--node 0",
         ] {
             let error = parsed(&format!("cgscope stat {option} -- true")).unwrap_err().to_string();
-            assert!(error.contains("is for tables"), "{option}: {error}");
+            assert!(error.contains("applies only to tables"), "{option}: {error}");
         }
     }
 
     #[test]
-    fn a_command_is_stood_aside_for() {
+    fn with_a_command_cgscope_behaves_like_time() {
         let target = parsed("cgscope stat --json -o x -- true").unwrap();
         assert!(target.stands_aside && target.accounts.is_some());
         assert_eq!(target.output, crate::child::Output::AsOurs);

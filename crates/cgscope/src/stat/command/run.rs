@@ -16,7 +16,8 @@ use crate::{
 
 /// The interval between counts of threads.
 pub const EVERY: Duration = Duration::from_millis(100);
-/// The minimum interval per thread. Reading a thread takes some microseconds, so this keeps readings below 1 % of a CPU.
+/// The minimum interval per thread of the command. Reading a thread takes some microseconds, so readings take less than 1 % of a
+/// CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
 pub struct Measured {
@@ -61,7 +62,7 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
             Ok((sample, _, end)) => (sample, end.is_some()),
             // The command could not be executed.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
-            Err(error) => break Some(format!("{error}: what came after that is not counted")),
+            Err(error) => break Some(format!("{error}: nothing after that is counted")),
         };
         let wanted = EVERY.max(EVERY_OF_A_THREAD * u32::try_from(sample.tasks.len()).unwrap_or(u32::MAX));
         if wanted > every {
@@ -74,7 +75,7 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
         }
     };
     session.outlast().await?;
-    let ended = session.ended.ok_or_else(|| Error::incomplete("the end of the command was not seen"))?;
+    let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
     Ok(Measured {
         left: so_far.earlier.as_ref().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
         interval: so_far.whole.into_interval(),

@@ -32,7 +32,7 @@ pub struct Watch {
 pub struct Seen {
     pub cpu: Option<CpuUse>,
     pub own_cgroup: Option<String>,
-    /// Waits are also known for that cgroup alone (cgroup v2 only).
+    /// Waits are also known for the command's own cgroup alone (cgroup v2 only).
     pub own_is_told_apart: bool,
     /// The quotas that limited the command.
     pub quotas: Vec<HeldBy>,
@@ -69,7 +69,7 @@ impl Watch {
 
     fn read(&self) -> Reading {
         let own = self.own.borrow();
-        // Read first what our own reading changes.
+        // First read the figures that our own reading changes.
         Reading {
             own: own.as_ref().map(OwnCgroup::stat),
             quotas: self.quotas.borrow_mut().read(),
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_outlived_it_is_named_once_however_it_was_found() {
+    fn a_process_that_outlived_the_command_is_listed_once() {
         let in_cgroup = [Process { pid: 7, comm: "a".into() }];
         let followed = [7, 5].map(|pid| Outlived { pid, comm: "b".into() });
         let all = outlived(&in_cgroup, &followed);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_what_came_between() {
+    fn cpu_time_is_the_difference_between_two_readings() {
         let stat = |ns| CgroupReading {
             usage_ns: Some(3 * ns),
             user_ns: Some(2 * ns),

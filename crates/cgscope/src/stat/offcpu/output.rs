@@ -16,7 +16,7 @@ pub enum Format {
     Folded,
 }
 
-/// A new file, an older file of `--offcpu`, which is replaced as a whole, or a pipe or a device.
+/// A new file, an earlier file of `--offcpu` (replaced as a whole), a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
     place: Place,
@@ -37,7 +37,7 @@ impl Output {
         let output = Self { place, format: if is_svg { Format::Svg } else { Format::Folded } };
         match output.is_free() {
             Ok(true) => Ok(output),
-            Ok(false) => Err(cannot_write(output.path(), "it holds something else than stacks of cgscope")),
+            Ok(false) => Err(cannot_write(output.path(), "it holds something other than stacks of cgscope")),
             Err(error) => Err(cannot_write(output.path(), &error.to_string())),
         }
     }
@@ -50,8 +50,8 @@ impl Output {
         });
         written.map_err(|error| {
             Error::incomplete(format!(
-                "the stacks could not be written to {} ({error}), so only the largest are told: make room, or name another file with \
-                 --offcpu=FILE",
+                "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
+                 name another file with --offcpu=FILE",
                 self.path().display()
             ))
         })
@@ -95,7 +95,7 @@ pub fn marked(svg: &str) -> String {
 
 fn cannot_write(path: &Path, why: &str) -> Error {
     Error::could_not_run(format!(
-        "{} cannot be written ({why}), so the stacks have no place: name another file with --offcpu=FILE",
+        "{} cannot be written ({why}), so the stacks cannot be saved: name another file with --offcpu=FILE",
         path.display()
     ))
 }

@@ -88,7 +88,8 @@ impl Stacks {
         places
     }
 
-    /// Blocked time, ns summed over threads. If stacks have more, because they include time just before the run, that counts.
+    /// Blocked time, ns summed over threads. If the stacks have more time, because they include time just before the run, their
+    /// sum counts.
     pub fn total_ns(&self) -> u64 {
         self.blocked_ns().max(self.stacks_ns())
     }
@@ -113,7 +114,7 @@ impl Stacks {
     }
 
     /// The blocked time without a stack, by thread, limited to the total without a stack. Without the limit, time of exited
-    /// threads would count twice: their stacks cover time that the sums of exited tasks hold.
+    /// threads would count twice: their stacks cover time that the sums of exited tasks already include.
     fn without_stack(&self) -> Vec<(Arc<str>, ByState)> {
         let mut rest_ns = self.blocked_ns().saturating_sub(self.stacks_ns());
         let ended = (Arc::from(ENDED), self.exited);

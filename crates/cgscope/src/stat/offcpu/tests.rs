@@ -98,7 +98,7 @@ fn threads_that_exited_count_once() {
 }
 
 #[test]
-fn stacks_that_stand_for_more_than_was_blocked_are_told_whole() {
+fn stacks_with_more_time_than_was_blocked_count_in_full() {
     let mut offcpu = pool(None);
     offcpu.push(&Interval { stacks: vec![stack(1, "pool", RECEIVES, 500 * MS)], ..Interval::default() });
     let folded = offcpu.rendered(Format::Folded).unwrap();
@@ -112,7 +112,7 @@ fn the_text_names_the_largest_stacks() {
 }
 
 #[test]
-fn only_so_many_stacks_are_told_and_the_rest_is_summed() {
+fn the_largest_stacks_are_listed_and_the_rest_is_summed() {
     let mut offcpu = pool(None);
     let stacks = (10..22).map(|serial| stack(serial, &format!("thread-{serial}"), LOCKS, MS)).collect();
     offcpu.push(&Interval { stacks, ..Interval::default() });
@@ -127,35 +127,35 @@ fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
     assert!(svg.starts_with(output::marked("").as_str()), "{}", &svg[..200]);
     for part in [
         "Blocked: command pool, 1.00s",
-        "1.50s summed over 3 threads; 92.0% of it with a stack",
+        "1.50s summed over 3 threads; 92.0% of this time has a stack",
         "tcp_recvmsg (780 ms, 52.00%)",
         "[no stack] (100 ms, 6.67%)",
         "pool:2",
     ] {
         assert!(svg.contains(part), "{part} is not in the picture");
     }
-    assert_eq!(svg, pool(None).rendered(Format::Svg).unwrap(), "the same of the same stacks");
+    assert_eq!(svg, pool(None).rendered(Format::Svg).unwrap(), "the same stacks give the same picture");
     assert_eq!(svg.matches("<?xml").count(), 1);
 }
 
 #[test]
-fn nothing_blocked_and_the_coarse_mode_say_so() {
+fn a_run_without_blocked_time_and_the_coarse_mode_are_errors() {
     let symbols = || KernelSymbols::of_text(SYMBOLS).unwrap();
     let dir = scratch("nothing");
     let file = dir.join("off.svg");
     let mut offcpu = Offcpu::with(Some(Output::new(&file).unwrap()), "the whole host".into(), symbols());
     offcpu.push(&Interval { duration_ns: MS, ..Interval::default() });
     assert!(
-        offcpu.finish().unwrap_err().sentence.starts_with("nothing was blocked in 1.00ms (the whole host)")
+        offcpu.finish().unwrap_err().sentence.starts_with("no task was blocked in 1.00ms (the whole host)")
     );
     assert!(!file.exists());
     offcpu.push(&Interval { mode: Mode::Coarse, ..Interval::default() });
-    assert!(offcpu.finish().unwrap_err().sentence.starts_with("the coarse mode does not see"));
+    assert!(offcpu.finish().unwrap_err().sentence.starts_with("--offcpu needs the exact mode"));
     fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
-fn a_file_of_ours_is_replaced_and_any_other_stays() {
+fn only_a_file_with_our_stacks_is_replaced() {
     let dir = scratch("file");
     for name in ["off.svg", "off.SVG", "off.folded"] {
         let file = dir.join(name);
@@ -171,13 +171,13 @@ fn a_file_of_ours_is_replaced_and_any_other_stays() {
         for foreign in ["<svg></svg>", "bash;main;write 12", "notes\n"] {
             fs::write(&file, foreign).unwrap();
             let error = Output::new(&file).unwrap_err().sentence;
-            assert!(error.contains("it holds something else than stacks of cgscope"), "{error}");
+            assert!(error.contains("it holds something other than stacks of cgscope"), "{error}");
             assert!(error.ends_with("name another file with --offcpu=FILE"), "{error}");
             assert_eq!(fs::read_to_string(&file).unwrap(), foreign);
         }
     }
     assert!(Output::new(&dir.join("nowhere/off.svg")).is_err());
-    assert_eq!(fs::read_dir(&dir).unwrap().count(), 3, "nothing is left beside them");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 3, "no temporary file remains");
     fs::remove_dir_all(dir).unwrap();
 }
 

@@ -36,20 +36,20 @@ fn changes_are_drawn_together_and_keys_at_once() {
         frames.ask(When::Soon, at(ms));
     }
     assert!(!frames.is_due(at(16)));
-    assert!(frames.is_due(at(17)), "a frame after the last drawing, whenever they came");
+    assert!(frames.is_due(at(17)), "one frame after the last draw");
     frames.ask(When::Now, at(11));
     frames.ask(When::Soon, at(12));
-    assert!(frames.is_due(at(12)), "a key does not wait for others");
+    assert!(frames.is_due(at(12)), "a key is drawn at once");
     frames.drawn(at(12));
     frames.ask(When::Soon, at(500));
-    assert!(frames.is_due(at(500)), "nor does what comes alone");
+    assert!(frames.is_due(at(500)), "a single change is drawn at once");
     frames.drawn(at(500));
     frames.ask(When::Never, at(501));
     assert!(!frames.is_due(at(9_000)));
 }
 
 #[test]
-fn all_events_that_have_come_are_heeded_before_one_drawing() {
+fn all_received_events_are_handled_before_one_draw() {
     let mut app = app();
     let none = KeyModifiers::NONE;
     let next = on_events(&mut app, &[key('?', none), Event::FocusGained, key('?', none), key('u', none)]);
@@ -59,7 +59,7 @@ fn all_events_that_have_come_are_heeded_before_one_drawing() {
 }
 
 #[test]
-fn the_end_of_the_terminal_quitting_and_stopping_are_told_apart() {
+fn a_closed_terminal_quitting_and_stopping_are_distinguished() {
     let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
     assert!(matches!(on_events(&mut app(), &[]), Next::End));
     assert!(matches!(on_events(&mut app(), &[key('u', none), key('q', none)]), Next::End));

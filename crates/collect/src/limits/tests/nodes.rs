@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_cpus_of_v1_are_those_set_where_no_effective_ones_are_told_and_unknown_where_the_path_is_not() {
+fn v1_without_effective_cpus_uses_the_set_ones() {
     let host = Fake::new("cpuset", V1)
         .files("sys/fs/cgroup/cpu,cpuacct/a", &ALL_V1)
         .files("sys/fs/cgroup/cpu,cpuacct/b", &ALL_V1)
@@ -22,7 +22,7 @@ fn the_cpus_of_v1_are_those_set_where_no_effective_ones_are_told_and_unknown_whe
 }
 
 #[test]
-fn where_memory_lies_is_read_where_that_is_asked_for() {
+fn the_node_of_memory_is_read_on_request() {
     let v2 = Fake::new("memory", V2)
         .files("sys/fs/cgroup/a", &ALL_V2)
         .file("sys/fs/cgroup/a/memory.numa_stat", "anon N0=4096 N8=0\nfile N0=1 N8=2\nshmem N0=1 N8=2\n");

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_below_what_the_mount_shows() {
+    fn a_path_is_relative_to_the_mounted_part() {
         let mount = std::env::temp_dir().join(format!("cgscope-ids-{}", std::process::id()));
         fs::create_dir_all(mount.join("a/b")).unwrap();
         let inode = |path: &str| Some(fs::metadata(mount.join(path)).unwrap().ino());

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_are_followed_with_theirs_whatever_their_ids() {
+    fn children_and_their_descendants_are_followed_whatever_their_ids() {
         let mut chosen = Chosen { processes: [(100, 5)].into(), ..Chosen::default() };
         chosen.adopt(vec![(7, 300, 9), (200, 1, 9), (300, 100, 8)]);
         assert_eq!(chosen.processes.keys().copied().collect::<Vec<_>>(), [7, 100, 300]);

@@ -101,7 +101,7 @@ fn tids(sample: &Sample) -> Vec<u32> {
 }
 
 #[test]
-fn what_a_thread_ran_and_waited_is_what_its_files_rise_by() {
+fn run_and_wait_time_are_the_growth_of_a_threads_files() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     host.thread(5, 6, 0, 0, OLD);
@@ -117,7 +117,7 @@ fn what_a_thread_ran_and_waited_is_what_its_files_rise_by() {
 }
 
 #[test]
-fn time_on_a_cpu_is_split_to_the_nanosecond_and_never_goes_back() {
+fn cpu_time_is_split_to_the_nanosecond_and_never_falls() {
     let host = Host::new();
     host.thread(5, 5, 400_000_007, 200, OLD);
     let mut source = host.source(&[]);
@@ -129,18 +129,18 @@ fn time_on_a_cpu_is_split_to_the_nanosecond_and_never_goes_back() {
     let b = sample(&mut source);
     let between = Interval::between(&a, &b).tasks[0].accounts.clone().unwrap();
     assert_eq!(between.cpu.user_ns + between.cpu.system_ns, 400_000_002);
-    assert_eq!((between.blocked, between.gone), (None, Gone::default()), "nobody tells");
+    assert_eq!((between.blocked, between.gone), (None, Gone::default()), "/proc does not show it");
     // The ticks of a thread that has run for less than one tick show nothing.
     host.thread(6, 6, 3_000, 200, OLD);
     let c = sample(&mut source);
     assert_eq!(c.tasks[1].accounts.as_ref().unwrap().cpu.user_ns, 3_000);
     source.accounts = false;
     host.thread(5, 5, 800_000_010, 200, OLD);
-    assert_eq!(sample(&mut source).tasks[0].accounts, None, "not asked for");
+    assert_eq!(sample(&mut source).tasks[0].accounts, None, "not requested");
 }
 
 #[test]
-fn what_a_thread_does_is_read_anew_once_it_has_run() {
+fn the_state_of_a_thread_is_re_read_after_it_has_run() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
@@ -154,7 +154,7 @@ fn what_a_thread_does_is_read_anew_once_it_has_run() {
 }
 
 #[test]
-fn whoever_is_born_counts_from_birth_and_whoever_ends_is_counted_as_not_seen() {
+fn new_tasks_count_from_their_start_and_short_lived_tasks_as_unseen() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
@@ -180,7 +180,7 @@ fn whoever_is_born_counts_from_birth_and_whoever_ends_is_counted_as_not_seen() {
 }
 
 #[test]
-fn a_task_that_has_ended_is_shown_once_more_and_has_lost_nothing() {
+fn an_exited_task_is_shown_once_more_with_all_its_time() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     let mut source = host.source(&[]);
@@ -195,13 +195,13 @@ fn a_task_that_has_ended_is_shown_once_more_and_has_lost_nothing() {
 }
 
 #[test]
-fn a_process_is_followed_with_what_it_starts_later() {
+fn a_process_is_followed_with_its_later_children() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     host.thread(6, 6, 1, 2, ('S', 5, 49));
     host.thread(8, 8, 1, 2, OLD);
     let mut source = host.source(&[5]);
-    assert_eq!(tids(&sample(&mut source)), [5], "a child that was there before is not asked for");
+    assert_eq!(tids(&sample(&mut source)), [5], "an earlier child is not followed");
     host.thread(4, 4, 1, 2, ('S', 7, 60));
     host.thread(7, 7, 1, 2, ('S', 5, 60));
     host.forks(102);
@@ -218,7 +218,7 @@ fn a_process_is_followed_with_what_it_starts_later() {
 }
 
 #[test]
-fn files_that_are_no_proc_are_no_tasks() {
+fn invalid_files_give_no_tasks() {
     let host = Host::new();
     host.thread(5, 5, 1_000, 200, OLD);
     host.write("5/task/5/schedstat", "nonsense");
@@ -229,7 +229,7 @@ fn files_that_are_no_proc_are_no_tasks() {
 }
 
 #[test]
-fn births_seen_before_they_are_counted_are_not_counted_twice() {
+fn tasks_seen_before_their_fork_is_counted_are_not_counted_twice() {
     let mut births = Births::default();
     assert_eq!(births.unseen(Some(100)), 0);
     // Two tasks were started during the reading.
@@ -239,5 +239,5 @@ fn births_seen_before_they_are_counted_are_not_counted_twice() {
     births.born = 1;
     assert_eq!(births.unseen(Some(109)), 5);
     assert_eq!(births.unseen(None), 0);
-    assert_eq!(births.unseen(Some(200)), 0, "not known since when");
+    assert_eq!(births.unseen(Some(200)), 0, "the start of counting is unknown");
 }

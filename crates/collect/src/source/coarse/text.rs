@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_anything() {
+    fn a_task_name_may_contain_anything() {
         for comm in ["cat", "a) R 1 (b", "two\nlines", ""] {
             let text = stat_of(comm, 'S');
             let stat = stat(&text).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_told_apart() {
+    fn voluntary_and_involuntary_switches_are_distinguished() {
         let status = b"Name:\tvoluntary_ctxt_switches:\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(switches(status), Some((12, 3)));
         assert_eq!(switches(b"Name:\tcat\n"), None);

@@ -1,4 +1,4 @@
-//! Threads that each do one thing and are named after it.
+//! Threads that each do one thing. Their names say what they do.
 
 use std::{
     fs::OpenOptions,

@@ -1,4 +1,4 @@
-# Sums of columns, as JSON: the table as after FROM, then the names of the columns.
+# Prints sums of columns as JSON. Arguments: the text after FROM in the query, then the names of the columns.
 import json
 import sys
 

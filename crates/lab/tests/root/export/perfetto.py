@@ -1,4 +1,4 @@
-# What a trace holds by Perfetto's published messages, as JSON.
+# Parses a trace with Perfetto's published messages, and prints its contents as JSON.
 import json
 import sys
 

@@ -81,8 +81,8 @@ fn on_path(program: &str, beside: Option<&str>) -> Option<PathBuf> {
 fn missing(what: &str) {
     assert!(
         env::var_os(WITHOUT).is_some(),
-        "{what} is not here, so nothing but cgscope's own libraries would read this export: `cargo xtask readers` installs it; \
-         where it cannot be had, {WITHOUT}=1 lets the test end here"
+        "{what} is not installed, so only cgscope's own libraries could read this export: run `cargo xtask readers`, \
+         or set {WITHOUT}=1 to pass without it"
     );
 }
 

@@ -27,7 +27,7 @@ impl Relay {
             Load::workload(&["relay", from, to, "0", &micros, "60"], Some(cgroup))
         };
         let loads = [load(&there, &back, a), load(&back, &there, b)];
-        fs::write(&there, "0").expect("they read it");
+        fs::write(&there, "0").expect("a relay reads the FIFO");
         let pids = [loads[0].0.pid(), loads[1].0.pid()];
         Self { _loads: loads, _dir: dir, pids }
     }
@@ -40,11 +40,11 @@ fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
     found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
 }
 
-/// The two cgroups switch some 10,000 times a second. A task of low weight waits after each sleep. When such a wait ends, its
-/// single slices are overwritten, and nothing was kept when it began.
+/// The two cgroups switch some 10,000 times a second. A task of low weight waits after each sleep. When such a wait ends, the
+/// history of single slices no longer contains it, and nothing was saved when the wait began.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
+fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
     let mut host = Host::watched();
     let (a, b, victim) = (Cgroup::new("relay-a"), Cgroup::new("relay-b"), Cgroup::new("relay-victim"));
     [&a, &b].iter().for_each(|cgroup| cgroup.weigh(50));
@@ -65,7 +65,7 @@ fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
 /// interrupts. The block must count that slice once, not again for each interruption.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
+fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let mut host = Host::watched();
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));
     victim.slight();
@@ -85,15 +85,18 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let kernel_ran_ns = ran(&|comm, _| comm.starts_with("kworker/0:"));
     let relay_ran_ns = ran(&|_, tgid| relay.pids.contains(&tgid));
     let (ours, theirs) = (kernel_ns as f64 / others_ns as f64, kernel_ran_ns as f64 / relay_ran_ns as f64);
-    println!("{} waits: {:?}; kernel to relay {ours:.3}, they ran {theirs:.3}", wait.count, wait.by_cause);
+    println!(
+        "{} waits: {:?}; kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time",
+        wait.count, wait.by_cause
+    );
     assert!(wait.total_ns / wait.count > 120_000_000, "waits longer than 400 turns of 200 us: {wait:?}");
     // The share is smaller if other tasks run on this CPU too.
     let least = if is_emulated() { 0.02 } else { 0.1 };
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
-    assert!(off < room(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} by what they ran");
+    assert!(off < room(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time");
     // Culprits are counted when a wait ends.
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
-    assert!(off < room(10.0), "they take equal turns: behind {behind_a} and {behind_b} ns");
+    assert!(off < room(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
 }

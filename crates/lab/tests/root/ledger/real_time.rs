@@ -20,20 +20,23 @@ fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_deadline_task_out_of_runtime_is_not_being_woken_up() {
+fn waits_of_a_deadline_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let runtime =
         ["--sched-runtime", "2000000", "--sched-deadline", "10000000", "--sched-period", "10000000"];
     let shell = ["0", "sh", "-c", "while :; do :; done"];
     let load = Load::start("chrt", &[&["-d"][..], &runtime, &shell].concat(), None);
     let interval = host.measured(3);
-    assert!(wait_of(&interval, &[load.pid()]).total_ns > 1_000_000_000, "it may run for 2 ms of 10");
+    assert!(
+        wait_of(&interval, &[load.pid()]).total_ns > 1_000_000_000,
+        "the deadline task may run for 2 ms of 10"
+    );
     assert_out_of_runtime(&interval, &[load.pid()]);
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn a_real_time_task_out_of_runtime_is_not_being_woken_up() {
+fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
     // If cgroups have no real-time runtime, all real-time tasks together leave 5 % of a CPU to others.

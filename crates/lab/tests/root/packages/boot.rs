@@ -1,4 +1,4 @@
-//! The package's service, as systemd runs it in its sandbox. A clean Debian boots as a container on this kernel.
+//! The package's service in the sandbox that systemd creates. A clean Debian boots as a container on this kernel.
 
 use std::{
     fs,
@@ -67,7 +67,7 @@ systemctl poweroff
 const UNIT: &str =
     "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/checks\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Cgroups that a container leaves on a host without systemd. Those that are new are removed on drop.
+/// Cgroups that a container leaves on a host without systemd. New ones are removed on drop.
 struct Leftovers(Vec<PathBuf>);
 
 impl Leftovers {
@@ -108,7 +108,7 @@ fn boot(root: &Path) -> String {
 }
 
 #[test]
-fn the_service_does_in_its_sandbox_what_it_is_for() {
+fn the_service_works_in_its_sandbox() {
     let root = CleanRoot::new();
     fs::copy(package(".deb"), root.path("cgscope.deb")).expect("a package");
     root.done(&["dpkg", "-i", "/cgscope.deb"]);

@@ -42,13 +42,13 @@ fn owner(pid: u64) -> Option<u32> {
 fn assert_alices(pids: &BTreeSet<u64>, loop_of: &Load) {
     assert!(pids.contains(&u64::from(loop_of.pid())), "{pids:?}");
     for pid in pids {
-        // cgscope itself was a process of Alice and may have exited.
-        assert!(owner(*pid).is_none_or(|uid| uid == ALICE), "{pid} is not hers");
+        // cgscope itself was a process of Alice, and may have exited.
+        assert!(owner(*pid).is_none_or(|uid| uid == ALICE), "process {pid} is not Alice's");
     }
 }
 
 #[test]
-fn a_user_sees_their_own_processes_in_every_command_and_no_other() {
+fn a_user_sees_only_their_own_processes_in_every_command() {
     let daemon = Daemon::start();
     let (hers, his) = (busy_loop_of(ALICE), busy_loop_of(BOB));
     let (hers_pid, his_pid) = (hers.pid().to_string(), his.pid().to_string());
@@ -85,7 +85,7 @@ fn a_user_sees_their_own_processes_in_every_command_and_no_other() {
     for option in ["-p", "-t"] {
         let output = alice(&["hist", "--json", option, &his_pid, "0.3", "1"]);
         let says = stderr(&output);
-        let is_hidden = says.contains(&format!("there is no process {his_pid} that you may see"));
+        let is_hidden = says.contains(&format!("process {his_pid} does not exist, or you may not see it"));
         let is_empty = pids_of(&json_lines(&output)).is_empty();
         assert!(if option == "-p" { is_hidden } else { is_empty }, "{option}: {says}");
     }
@@ -104,19 +104,19 @@ fn root_and_the_admin_group_see_everything() {
         assert!(pids.contains(&std::process::id().into()));
     }
     let output = daemon.as_user(ALICE, &[VIEWERS, ADMINS], &["hist", "0.3", "1"]);
-    assert!(!stderr(&output).contains("only of cgroups"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("only for cgroups"), "{}", stderr(&output));
 }
 
 #[test]
-fn only_the_group_of_the_socket_may_connect_and_others_go_on_coarse() {
+fn only_the_group_of_the_socket_may_connect_and_others_measure_coarsely() {
     let daemon = Daemon::start();
     let metadata = fs::metadata(daemon.socket()).expect("the socket");
     assert_eq!((metadata.mode() & 0o777, metadata.uid(), metadata.gid()), (0o660, 0, VIEWERS));
     let output = daemon.as_user(ALICE, &[], &["hist", "0.3", "1"]);
     assert_eq!(output.status.code(), Some(2));
     let says = stderr(&output);
-    assert!(says.contains(&format!("you may not connect to {}", daemon.socket())), "{says}");
-    assert!(says.contains("put you into the group"), "{says}");
+    assert!(says.contains(&format!("no permission to connect to {}", daemon.socket())), "{says}");
+    assert!(says.contains("add you to the socket's group"), "{says}");
 }
 
 /// Sends raw request lines and returns the answer. The wording of both is fixed, because clients in other languages depend on it.
@@ -175,7 +175,7 @@ fn the_daemon_has_no_privileges_when_it_serves() {
 }
 
 #[test]
-fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_children() {
+fn figures_through_the_daemon_equal_the_kernels_and_include_children() {
     let daemon = Daemon::start();
     let cgroup = Cgroup::new("serve-figure");
     // A small quota: it runs out even if other programs leave the loop little CPU time.
@@ -210,12 +210,12 @@ fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_childre
 }
 
 #[test]
-fn a_viewer_is_told_what_is_less_and_what_cannot_be() {
+fn a_viewer_reports_reduced_and_unsupported_requests() {
     let daemon = Daemon::with("shortest_interval = \"200ms\"");
     let alice = |args: &[&str]| daemon.as_user(ALICE, &[VIEWERS], args);
     let says = stderr(&alice(&["hist", "50ms", "2"]));
     assert!(says.contains("the shortest interval here is 200 ms"), "{says}");
-    assert!(says.contains("tasks did that ended between two Samples"), "{says}");
+    assert!(says.contains("reports tasks that ended between two samples only by cgroup"), "{says}");
     for args in [
         &["hist", "-C", "0.3", "1"][..],
         &["stat", "--", "true"],
@@ -227,21 +227,23 @@ fn a_viewer_is_told_what_is_less_and_what_cannot_be() {
         assert!(stderr(&output).contains("sudo"), "{args:?}: {}", stderr(&output));
     }
     let nobody = Dir::new("no-daemon");
-    let output =
-        cgscope().args(["hist", "1", "1", "--connect", &nobody.file("x.sock")]).output().expect("it runs");
+    let output = cgscope()
+        .args(["hist", "1", "1", "--connect", &nobody.file("x.sock")])
+        .output()
+        .expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no daemon serves"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no daemon listens"), "{}", stderr(&output));
 }
 
 #[test]
-fn a_client_of_the_library_gets_what_the_protocol_says() {
+fn a_client_of_the_library_gets_the_documented_answers() {
     let daemon = Daemon::with("clients_per_user = 2");
     let path = daemon.socket();
     let open = |request: &Request| Connection::open(path.as_ref(), request);
     let request = Request::every(300_000_000);
     let (mut first, mut sender) = open(&request).expect("the first");
     let second = open(&request).expect("the second");
-    let third = open(&request).expect_err("one too many");
+    let third = open(&request).expect_err("a client above the limit");
     assert!(
         matches!(&third, ConnectError::Refused(word) if word.refused == Some(Refusal::TooManyClients)),
         "{third}"
@@ -257,7 +259,7 @@ fn a_client_of_the_library_gets_what_the_protocol_says() {
     }
     let lengths: Vec<u64> = stamps[1..].windows(2).map(|two| two[1] - two[0]).collect();
     assert!(lengths.iter().all(|ns| ns.abs_diff(300_000_000) < 100_000_000), "{lengths:?}");
-    sender.ask(&Request { last: true, ..request }).expect("it is there");
+    sender.ask(&Request { last: true, ..request }).expect("the daemon reads requests");
     let mut last = None;
     loop {
         match first.receive() {

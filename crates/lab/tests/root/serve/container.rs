@@ -23,7 +23,7 @@ fn configuration() -> String {
 }
 
 fn text(path: impl AsRef<Path>) -> CString {
-    CString::new(path.as_ref().to_str().expect("a path of ours")).expect("no zero in it")
+    CString::new(path.as_ref().to_str().expect("a path of ours")).expect("a path without a zero byte")
 }
 
 /// Prepares a command to run in this root directory with the host's processes and /sys, as a container runtime does.
@@ -53,7 +53,7 @@ fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
 }
 
 #[test]
-fn it_serves_from_an_image_that_has_nothing_else() {
+fn the_daemon_serves_from_an_image_that_contains_nothing_else() {
     let image = Dir::new("image");
     for name in ["proc", "sys", "usr/bin", "etc/cgscope", "run/cgscope"] {
         fs::create_dir_all(image.path().join(name)).expect("a directory of ours");
@@ -73,7 +73,7 @@ fn it_serves_from_an_image_that_has_nothing_else() {
     let load = Load::busy_loop(None);
     let socket = image.file("run/cgscope/cgscope.sock");
     let args = ["hist", "--connect", &socket, "-p", &load.pid().to_string(), "--json", "1", "1"];
-    let output = cgscope().args(args).output().expect("it runs");
+    let output = cgscope().args(args).output().expect("the command starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
     assert_eq!(told["tasks"][0]["tid"], load.pid(), "{told}");

@@ -70,8 +70,8 @@ impl Drop for Attack {
     }
 }
 
-/// Bad requests, each many times, with the number of times: an empty or half line, no text, another version, deep nesting, too
-/// many processes, too long, HTTP. The daemon disconnects a client at its first bad request.
+/// Kinds of bad requests, each with the number of repetitions: an empty line, an incomplete line, invalid text, another version,
+/// deep nesting, too many processes, too many bytes, HTTP. The daemon disconnects a client at its first bad request.
 fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
     let pids = vec!["1"; 5_000].join(",");
     let kinds: [Vec<u8>; 8] = [
@@ -99,14 +99,14 @@ fn offer(path: &str, bytes: &[u8]) {
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn bad_requests_slow_readers_and_a_storm_of_connects_disturb_nobody() {
+fn bad_requests_slow_readers_and_thousands_of_connects_do_not_disturb_other_users() {
     disturbs_nobody(50_000);
 }
 
 mod long {
     #[test]
     #[ignore = "long: 30 s"]
-    fn a_million_bad_requests_slow_readers_and_a_storm_of_connects_disturb_nobody() {
+    fn a_million_bad_requests_slow_readers_and_thousands_of_connects_do_not_disturb_other_users() {
         super::disturbs_nobody(1_000_000);
     }
 }
@@ -187,7 +187,10 @@ fn disturbs_nobody(bad_requests: u64) {
     );
     assert!(connects >= seconds * CONNECTS_A_SECOND * 8 / 10, "{connects} connects in {seconds} s");
     assert!(worst <= OFF_NS, "an interval was off by {worst} ns");
-    assert!(most_bytes < before_bytes + MEMORY_BYTES, "{before_bytes} bytes before, {most_bytes} then");
+    assert!(
+        most_bytes < before_bytes + MEMORY_BYTES,
+        "memory: {before_bytes} bytes before, at most {most_bytes} during the attack"
+    );
 
     // A good client of another user is served at once. The attacking user is served again after a short pause.
     let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);

@@ -1,4 +1,4 @@
-//! Limits on how much of the daemon one user can take from others.
+//! Limits for one user, so that the daemon can serve other users.
 
 use std::{
     ffi::CString,
@@ -47,7 +47,7 @@ for uid in range(1, 7):
         os.setresuid(uid, uid, uid)
         s = socket.socket(socket.AF_UNIX); s.connect(path)
         try: s.sendall(request)
-        except OSError: pass # refused already: the word is there to be read
+        except OSError: pass # The daemon already refused; its answer can still be read.
         data = b''
         while len(data) < 4096 and b'refused' not in data:
             got = s.recv(4096)
@@ -100,9 +100,9 @@ impl OfAnotherHost {
 
 /// Bind-mounts a directory over /etc, for this command only.
 fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
-    let etc = CString::new(etc.to_str().expect("a path of ours")).expect("no zero in it");
+    let etc = CString::new(etc.to_str().expect("a path of ours")).expect("a path without a zero byte");
     let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: only system calls between fork and exec, with strings that end with NUL.
+    // SAFETY: only system calls between fork and exec, with NUL-terminated strings.
     unsafe {
         command.pre_exec(move || {
             check(libc::unshare(libc::CLONE_NEWNS))?;
@@ -118,7 +118,7 @@ fn text(request: &Request) -> String {
 }
 
 #[test]
-fn ids_of_a_user_namespace_count_for_its_owner() {
+fn ids_of_a_user_namespace_count_as_its_owner() {
     let passwd = format!("alice:x:{ALICE}:{ALICE}::/:/bin/sh\n");
     let files = [("passwd", &*passwd), ("subuid", &*format!("alice:{SUBORDINATE}:100\n"))];
     let daemon = OfAnotherHost::start(&files, &format!("group = {VIEWERS}\nclients_per_user = 2"), "");
@@ -132,7 +132,7 @@ fn ids_of_a_user_namespace_count_for_its_owner() {
 }
 
 #[test]
-fn a_configuration_without_a_group_starts_where_there_is_no_such_group_and_serves_root() {
+fn without_a_configured_group_the_daemon_starts_and_serves_root() {
     let files = [("passwd", "root:x:0:0::/:/bin/sh\n"), ("group", "root:x:0:\n")];
     let daemon = OfAnotherHost::start(&files, "", "until then only root can connect");
     assert!(Connection::open(daemon.socket().as_ref(), &Request::every(1_000_000_000)).is_ok());
@@ -140,7 +140,7 @@ fn a_configuration_without_a_group_starts_where_there_is_no_such_group_and_serve
 }
 
 #[test]
-fn a_user_with_as_many_followed_processes_as_they_may_is_refused_and_others_are_not() {
+fn a_user_at_the_limit_of_viewers_that_follow_processes_is_refused_and_others_are_not() {
     let daemon = Daemon::start();
     let loads = [ALICE, BOB].map(|uid| {
         let ids = format!("--reuid={uid}");

@@ -1,4 +1,4 @@
-//! Many viewers of one collection.
+//! Many viewers share one collector.
 
 use std::{
     fs,
@@ -39,7 +39,8 @@ struct Cpu {
 
 fn cpu(pid: u32) -> Cpu {
     let mut cpu = Cpu { collection: 0, all: 0 };
-    for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten() {
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("the threads of a live process").flatten()
+    {
         let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
         let ran = read("schedstat");
         let ns: u64 = ran.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
@@ -61,7 +62,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn start(path: &str) -> Self {
         let mut socket = UnixStream::connect(path).expect("the socket");
-        socket.write_all(&Request::every(1_000_000_000).line()).expect("it is read");
+        socket.write_all(&Request::every(1_000_000_000).line()).expect("the daemon reads the request");
         let bytes = Arc::new(AtomicU64::new(0));
         let (mut input, counted) = (socket.try_clone().expect("a socket"), bytes.clone());
         let thread = thread::spawn(move || {
@@ -116,7 +117,7 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
         let before: Vec<u64> = others.iter().map(|reader| reader.bytes.load(Ordering::Relaxed)).collect();
         keep_least(&mut together, cost(pid));
         for (reader, before) in others.iter().zip(before) {
-            assert!(reader.bytes.load(Ordering::Relaxed) > before, "each was sent something");
+            assert!(reader.bytes.load(Ordering::Relaxed) > before, "each client receives data");
         }
         drop(others);
         thread::sleep(Duration::from_millis(500));
@@ -130,5 +131,5 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
     );
     assert!(collection < MOST, "taking Samples costs {collection} times as much");
     // Each viewer costs one write and one wakeup.
-    assert!(all < 1.35, "all of it costs {all} times as much");
+    assert!(all < 1.35, "the whole daemon costs {all} times as much");
 }

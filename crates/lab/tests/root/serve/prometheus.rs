@@ -1,7 +1,7 @@
 //! A real Prometheus scrapes the real daemon under load, while `cgscope hist` measures the same window.
 //!
-//! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, whenever they read
-//! there, and counts can be compared exactly. Other load runs all the time.
+//! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, even if they read
+//! at slightly different times, and the test compares counts exactly. Other load runs all the time.
 
 mod server;
 
@@ -125,7 +125,7 @@ impl Seen {
     }
 
     fn quantile_s(&self, name: &str) -> f64 {
-        self.through_daemon["total"][name].as_f64().expect("there were waits") / 1e9
+        self.through_daemon["total"][name].as_f64().expect("a figure of the waits") / 1e9
     }
 }
 
@@ -155,7 +155,7 @@ fn assert_causes(seen: &Seen, sums_s: &BTreeMap<String, f64>) {
         assert!((ours_s - theirs_s).abs() <= 1e-6 * ours_s + 1e-8, "{cause}: {ours_s} {theirs_s}");
     }
     for cause in ["throttled", "own_cgroup", "other_cgroup"] {
-        assert!(sums_s[cause] > 0.1, "{cause}: the load is not what it should be: {sums_s:?}");
+        assert!(sums_s[cause] > 0.1, "{cause}: the load causes too few of these waits: {sums_s:?}");
     }
 }
 
@@ -171,7 +171,7 @@ fn assert_alone_is_near(seen: &Seen) {
     let of = |hist: &Value, name: &str| hist["total"][name].as_f64().expect("a figure");
     for name in ["count", "total_ns", "p99_ns"] {
         let (ours, alone) = (of(&seen.through_daemon, name), of(&seen.alone, name));
-        eprintln!("{name}: {ours} through the daemon, {alone} alone");
+        eprintln!("{name}: {ours} through the daemon, {alone} with its own collector");
         let share = if name == "p99_ns" { 0.125 } else { 0.01 };
         assert!(is_near(ours, alone, share), "{name}: {ours} {alone}");
     }
@@ -204,14 +204,14 @@ fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
             assert_eq!(labels["alertstate"], "pending", "for five minutes");
             return;
         }
-        assert!(Instant::now() < end, "nobody misses it: {alerts:?}");
+        assert!(Instant::now() < end, "the alert is not pending: {alerts:?}");
         thread::sleep(Duration::from_millis(200));
     }
 }
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn by_classic_buckets_it_computes_what_hist_says_within_a_doubling() {
+fn quantiles_from_classic_buckets_differ_from_hist_at_most_by_a_factor_of_two() {
     let daemon = Daemon::exporting("");
     let prometheus = Prometheus::scraping(daemon.metrics(), "", &[]);
     let crowd = Crowd::start();
@@ -281,10 +281,12 @@ fn secured(dir: &Dir) -> (String, String) {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn promtool_finds_nothing_wrong_with_the_rules() {
+fn promtool_finds_no_problem_in_the_rules() {
     let output = Command::new("promtool").args(["check", "rules", RULES]).output();
     let output = output.unwrap_or_else(|error| {
-        panic!("promtool cannot be run ({error}), so nobody reads the rules: install Debian's package `prometheus`, as `cargo xtask test` does")
+        panic!(
+            "cannot run promtool: {error}; install Debian's package `prometheus`, as `cargo xtask test` does"
+        )
     });
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && said.contains("SUCCESS"), "{said}");
@@ -296,7 +298,7 @@ mod long {
 
     #[test]
     #[ignore = "long: half a minute, beside the same over classic buckets"]
-    fn by_native_histograms_over_tls_it_computes_what_hist_says_within_both_bounds() {
+    fn quantiles_from_native_histograms_over_tls_equal_those_of_hist_within_the_bucket_widths() {
         let dir = Dir::new("tls");
         let (http, job) = secured(&dir);
         let daemon = Daemon::exporting(&http);

@@ -42,8 +42,8 @@ fn assert_nothing_new(before: &BTreeSet<String>) {
 }
 
 #[test]
-#[ignore = "alone: counts what is left in the kernel"]
-fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
+#[ignore = "alone: counts BPF objects that stay in the kernel"]
+fn a_killed_daemon_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_a_new_one() {
     let before = bpf_objects();
     let mut daemon = Daemon::start();
     assert!(bpf_objects().len() > before.len());
@@ -54,11 +54,11 @@ fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
     std::thread::sleep(patience(1_500));
 
     daemon.kill();
-    viewer.wait_for("has gone; it is looked for until it is back");
+    viewer.wait_for("has ended; cgscope tries to reconnect");
     assert_nothing_new(&before);
-    assert!(std::path::Path::new(&daemon.socket()).exists(), "what it could not take away");
+    assert!(std::path::Path::new(&daemon.socket()).exists(), "a killed daemon leaves its socket");
     daemon.begin();
-    viewer.wait_for("the daemon is back: figures begin anew");
+    viewer.wait_for("the daemon is back: all figures start from 0");
     std::thread::sleep(patience(1_500));
     viewer.signal(libc::SIGINT);
     let (code, words) = viewer.wait();
@@ -72,7 +72,7 @@ fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
+fn a_viewer_ends_with_a_message_if_its_process_exited_while_the_daemon_was_down() {
     let mut daemon = Daemon::start();
     let mut load = Load::busy_loop(None);
     let pid = load.pid().to_string();
@@ -80,16 +80,16 @@ fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
         Background::start(cgscope().args(["hist", "--connect", &daemon.socket(), "0.3", "-p", &pid]));
     std::thread::sleep(patience(1_000));
     daemon.kill();
-    viewer.wait_for("has gone; it is looked for until it is back");
+    viewer.wait_for("has ended; cgscope tries to reconnect");
     load.kill();
     daemon.begin();
-    viewer.wait_for("the daemon refuses: ");
+    viewer.wait_for("the daemon refused: ");
     let (code, words) = viewer.wait();
     assert_eq!(code, Some(1), "{words}");
 }
 
 #[test]
-fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
+fn a_recording_ends_when_the_daemon_is_restarted_and_keeps_its_samples() {
     let mut daemon = Daemon::start();
     let dir = Dir::new("serve-record");
     let file = dir.file("a.rec");
@@ -104,9 +104,9 @@ fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
     ]));
     std::thread::sleep(patience(1_500));
     daemon.kill();
-    recording.wait_for("has gone");
+    recording.wait_for("has ended");
     daemon.begin();
-    recording.wait_for("the daemon was started anew");
+    recording.wait_for("the daemon was restarted");
     assert_eq!(recording.wait().0, Some(1));
     let (samples, ending) = crate::recording::read(std::path::Path::new(&file));
     assert!(samples.len() >= 4, "{}", samples.len());
@@ -114,9 +114,10 @@ fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_a_file_that_is_no_socket_stays() {
+fn a_second_daemon_is_refused_and_a_file_that_is_not_a_socket_stays() {
     let daemon = Daemon::start();
-    let output = cgscope().args(["serve", "--config", &daemon.config()]).output().expect("it runs");
+    let output =
+        cgscope().args(["serve", "--config", &daemon.config()]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
     let says = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(says.contains("another daemon serves"), "{says}");
@@ -126,17 +127,19 @@ fn a_second_daemon_is_refused_and_a_file_that_is_no_socket_stays() {
     let config = dir.file("c.toml");
     std::fs::write(&config, format!("[socket]\npath = \"{}\"\ngroup = 0\n", dir.file("kept")))
         .expect("a file");
-    let output = cgscope().args(["serve", "--config", &config]).output().expect("it runs");
+    let output = cgscope().args(["serve", "--config", &config]).output().expect("the command starts");
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_to_string(dir.file("kept")).expect("it is there"), "precious");
+    assert_eq!(std::fs::read_to_string(dir.file("kept")).expect("the file still exists"), "precious");
 }
 
 #[test]
-fn a_configuration_is_checked_and_read_again() {
+fn a_configuration_is_checked_and_reloaded() {
     let mut daemon = Daemon::start();
     let check = |daemon: &Daemon| {
-        let output =
-            cgscope().args(["serve", "--check", "--config", &daemon.config()]).output().expect("it runs");
+        let output = cgscope()
+            .args(["serve", "--check", "--config", &daemon.config()])
+            .output()
+            .expect("the command starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     assert_eq!(check(&daemon).0, Some(0));
@@ -145,28 +148,30 @@ fn a_configuration_is_checked_and_read_again() {
     assert_eq!(code, Some(2));
     assert!(words.contains("`[socket] clients` is 0"), "{words}");
     daemon.process().signal(libc::SIGHUP);
-    daemon.process().wait_for("going on with the configuration of before");
+    daemon.process().wait_for("the previous configuration stays in use");
 
     daemon.configure("shortest_interval = \"500ms\"");
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
     let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
+    assert!(words.contains("the interval is 500 ms, the shortest"), "{words}");
 }
 
 /// Returns the first line of the metrics server's answer to a request without a password.
 fn status(daemon: &Daemon) -> String {
     let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut stream = TcpStream::connect(address).expect("a listening server");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("the server reads requests");
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("it answers");
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
     line
 }
 
 #[test]
-fn users_that_are_named_later_guard_the_metrics_from_the_reload_on() {
+fn after_a_reload_with_users_the_metrics_need_a_password() {
     let mut daemon = Daemon::exporting("");
     assert!(status(&daemon).contains(" 200 "));
     let users = daemon.config() + ".users";
@@ -181,7 +186,7 @@ fn users_that_are_named_later_guard_the_metrics_from_the_reload_on() {
 }
 
 #[test]
-fn who_is_no_admin_any_more_comes_back_as_a_user() {
+fn a_user_who_loses_admin_rights_reconnects_as_an_ordinary_user() {
     let mut daemon = Daemon::start();
     let mut hist = cgscope();
     hist.args(["hist", "--connect", &daemon.socket(), "0.3"]);
@@ -190,20 +195,24 @@ fn who_is_no_admin_any_more_comes_back_as_a_user() {
     std::thread::sleep(patience(1_000));
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
-    let config = std::fs::read_to_string(daemon.config()).expect("it is there");
+    let config = std::fs::read_to_string(daemon.config()).expect("the file still exists");
     let without = config.replace(&format!("admin_groups = [{ADMINS}]"), "admin_groups = []");
     assert_ne!(config, without);
     std::fs::write(daemon.config(), without).expect("a file of ours");
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
-    viewer.wait_for("the daemon is back: figures begin anew");
+    viewer.wait_for("the daemon is back: all figures start from 0");
     viewer.signal(libc::SIGINT);
     let (_, words) = viewer.wait();
-    assert_eq!(words.matches("has gone").count(), 1, "only for what is another's: {words}");
+    assert_eq!(
+        words.matches("has ended").count(),
+        1,
+        "only the changed configuration disconnects viewers: {words}"
+    );
 }
 
 #[test]
-fn files_that_viewers_can_read_are_told_at_the_start_and_at_each_reload() {
+fn files_that_viewers_can_read_cause_a_warning_at_the_start_and_at_each_reload() {
     let mut daemon = Daemon::exporting("");
     let users = daemon.config() + ".users";
     let line = "prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O\n";

@@ -43,9 +43,9 @@ impl Scrape {
         );
         let begun = Instant::now();
         let mut socket = TcpStream::connect(address).expect("the daemon");
-        socket.write_all(request.as_bytes()).expect("it reads");
+        socket.write_all(request.as_bytes()).expect("the receiver reads");
         let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).expect("it answers");
+        socket.read_to_end(&mut answer).expect("an answer");
         let took = begun.elapsed();
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
         let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
@@ -55,7 +55,7 @@ impl Scrape {
         let body = &answer[end + 4..];
         let mut page = Vec::new();
         if is_zipped {
-            GzDecoder::new(body).read_to_end(&mut page).expect("a whole page");
+            GzDecoder::new(body).read_to_end(&mut page).expect("a complete page");
         } else {
             page.extend(body);
         }
@@ -96,7 +96,7 @@ fn at_a_beat<const N: usize>(address: &str, kinds: [(Format, bool); N]) -> [Dura
         scrapes[n % N].push(Scrape::take(address, format, is_zipped));
     }
     let mut scrapes = scrapes.into_iter();
-    kinds.map(|kind| median(&format!("at a beat, {kind:?}"), scrapes.next().unwrap_or_default()))
+    kinds.map(|kind| median(&format!("regular scrapes, {kind:?}"), scrapes.next().unwrap_or_default()))
 }
 
 /// Scrapes at irregular times, which the daemon cannot predict. Returns the median time.
@@ -121,7 +121,7 @@ mod long {
 
     #[test]
     #[ignore = "long: a minute"]
-    fn a_page_of_ten_thousand_cgroups_is_bounded_and_comes_soon() {
+    fn a_page_of_ten_thousand_cgroups_has_a_bounded_size_and_arrives_quickly() {
         let (count, limit) = (scaled(CGROUPS) as usize, 200);
         let half = Spread::new("half", count / 2, TASKS_EACH, 600);
         let mut daemon = Daemon::exporting(&sections(limit));

@@ -1,4 +1,4 @@
-//! `stat` through the daemon: the figures that the viewer itself reads from `/proc`.
+//! `stat` through the daemon: figures that the viewer itself reads from `/proc`.
 
 use super::{ALICE, Daemon, VIEWERS};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn time_on_a_cpu_is_told_as_user_space_and_kernel() {
+fn time_on_a_cpu_is_split_into_user_and_system_time() {
     let daemon = Daemon::start();
     let start = |script: &str| {
         let ids = format!("--reuid={ALICE}");
@@ -22,7 +22,7 @@ fn time_on_a_cpu_is_told_as_user_space_and_kernel() {
     for interval in &intervals {
         let share = |load: &Load, of: &str| {
             let tasks = interval["tasks"].as_array().expect("tasks");
-            let task = tasks.iter().find(|task| task["tgid"] == load.pid()).expect("it runs");
+            let task = tasks.iter().find(|task| task["tgid"] == load.pid()).expect("the task of the load");
             let [user, system, ran] =
                 ["user_ns", "system_ns", "on_cpu_ns"].map(|name| task[name].as_u64().expect("a time"));
             assert!((user + system).abs_diff(ran) <= 1, "{task}");

@@ -1,4 +1,4 @@
-//! The daemon as a service: what it reports to systemd.
+//! The daemon as a service: its notifications to systemd.
 
 use std::{
     io::ErrorKind,
@@ -72,7 +72,7 @@ impl Systemd {
 }
 
 #[test]
-fn systemd_is_told_that_it_is_ready_alive_reading_its_configuration_and_ending() {
+fn the_daemon_notifies_systemd_of_start_watchdog_reload_and_stop() {
     let mut daemon = Daemon::start();
     daemon.end();
     let systemd = Systemd::new();

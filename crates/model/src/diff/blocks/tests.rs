@@ -12,7 +12,7 @@ fn rows(amounts: &[u64]) -> SubjectBlocks {
 }
 
 #[test]
-fn merging_blocks_loses_nothing_and_a_short_rest_goes_to_the_last_one() {
+fn merging_blocks_loses_nothing_and_the_last_block_gets_a_short_rest() {
     let amounts: Vec<u64> = (1..=10).collect();
     for (factor, expected) in [
         (2, vec![3.0, 7.0, 11.0, 15.0, 19.0]),
@@ -31,7 +31,7 @@ fn merging_blocks_loses_nothing_and_a_short_rest_goes_to_the_last_one() {
 }
 
 #[test]
-fn a_bucket_holds_more_waits_than_32_bits_do() {
+fn a_bucket_counts_beyond_32_bits() {
     const MANY: u64 = u32::MAX as u64;
     let mut rows = SubjectBlocks::default();
     for block in 0..4 {
@@ -62,7 +62,7 @@ fn two_subjects_are_added_block_by_block() {
 }
 
 #[test]
-fn blocks_grow_with_the_recording_and_stay_several() {
+fn blocks_grow_with_the_recording_and_enough_blocks_remain() {
     let factor = |intervals| Blocks { intervals, intervals_each: 1, ..Blocks::default() }.final_factor();
     assert_eq!([1, 8, 16, 30, 48].map(factor), [1, 1, 2, 3, 3]);
     let hour = Blocks { intervals: 3_600, intervals_each: 128, ..Blocks::default() };

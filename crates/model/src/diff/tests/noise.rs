@@ -122,7 +122,7 @@ fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) 
 }
 
 #[test]
-fn of_tables_without_a_change_at_most_one_in_twenty_calls_one() {
+fn at_most_one_in_twenty_tables_without_a_change_reports_one() {
     for counts in [[8, 8], [10, 10], [30, 30], [60, 60], [10, 300], [30, 300], [300, 300]] {
         let share = false_alarms(&MIXED, counts, 12, 100);
         assert!(share <= 0.05, "{counts:?}: {share}");
@@ -130,7 +130,7 @@ fn of_tables_without_a_change_at_most_one_in_twenty_calls_one() {
 }
 
 #[test]
-fn neither_memory_nor_rare_events_nor_spikes_look_like_a_change() {
+fn correlation_rare_events_and_spikes_do_not_look_like_a_change() {
     for (kind, counts) in [
         (Kind::Correlated(0.5), [30, 30]),
         (Kind::Correlated(0.8), [60, 60]),
@@ -150,7 +150,7 @@ fn neither_memory_nor_rare_events_nor_spikes_look_like_a_change() {
 }
 
 #[test]
-fn blocks_of_a_long_recording_are_not_taken_for_those_of_a_short_one() {
+fn a_long_and_a_short_recording_differ_only_by_chance() {
     // A recording of 8 intervals has blocks of 1 interval; a recording of 3,000 has blocks of 64.
     let share = false_alarms(&[Kind::Plain], [8, 3_000], 12, 120);
     assert!(share <= 0.03, "{share}");
@@ -181,7 +181,7 @@ fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3
 }
 
 #[test]
-fn a_change_is_found_with_its_size_and_the_others_are_left_alone() {
+fn a_change_is_found_with_its_size_and_no_other_is_reported() {
     for (kind, after, counts) in [
         (Kind::Plain, 0.5, [30, 30]),
         (Kind::Plain, 0.5, [30, 300]),
@@ -189,14 +189,14 @@ fn a_change_is_found_with_its_size_and_the_others_are_left_alone() {
         (Kind::Constant, 0.9, [8, 8]),
     ] {
         let [called, others, covered] = found(kind, [1.0, after], counts, 40);
-        assert!(called >= 0.95, "{kind:?} {counts:?}: called in {called}");
-        assert!(others <= 0.05, "{kind:?} {counts:?}: others called in {others}");
-        assert!(covered >= 0.95, "{kind:?} {counts:?}: the interval has it in {covered}");
+        assert!(called >= 0.95, "{kind:?} {counts:?}: reported in {called}");
+        assert!(others <= 0.05, "{kind:?} {counts:?}: others reported in {others}");
+        assert!(covered >= 0.95, "{kind:?} {counts:?}: the interval contains the change in {covered}");
     }
 }
 
 #[test]
-fn few_blocks_say_nothing_however_far_apart() {
+fn few_blocks_are_never_enough_for_a_change() {
     let mut noise = Noise::new(1);
     let (series, shape) = noise.series(Kind::Constant, [0.0, 5.0], [7, 60]);
     assert_eq!(family_wise(std::slice::from_ref(&series), &shape, DEALS), [1.0]);

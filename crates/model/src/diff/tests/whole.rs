@@ -128,7 +128,7 @@ fn of<'a>(diff: &'a Diff, subject: &DiffSubject, figure: &str) -> &'a Change {
 }
 
 #[test]
-fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
+fn a_larger_quota_is_found_with_its_size_and_no_other_change_is_reported() {
     let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
     let throttled = of(&diff, &cgroup("/limited"), "throttled");
     assert_eq!(throttled.verdict, Verdict::MoreThanNoise);
@@ -148,7 +148,7 @@ fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
 }
 
 #[test]
-fn of_the_same_load_again_and_again_nothing_is_called() {
+fn repeated_runs_of_the_same_load_show_no_change() {
     let called =
         (0..20).filter(|i| diff(quota(10 + i, 30, 2, 50), quota(50 + i, 30, 2, 50)).called().count() != 0);
     let called = called.count();
@@ -165,7 +165,7 @@ fn the_same_recording_twice_has_no_change_at_all() {
 }
 
 #[test]
-fn the_swapped_order_gives_the_mirrored_answer() {
+fn swapping_the_recordings_mirrors_the_result() {
     let (there, back) =
         (diff(quota(1, 30, 2, 50), quota(2, 45, 3, 60)), diff(quota(2, 45, 3, 60), quota(1, 30, 2, 50)));
     assert_eq!(there.changes.len(), back.changes.len());
@@ -184,7 +184,7 @@ fn the_swapped_order_gives_the_mirrored_answer() {
 }
 
 #[test]
-fn few_intervals_are_compared_but_nothing_is_said_of_noise() {
+fn few_intervals_are_compared_but_not_tested() {
     let diff = diff(quota(1, FEWEST_BLOCKS as u64 - 1, 2, 50), quota(2, 30, 2, 60));
     assert!(!diff.is_enough());
     let throttled = of(&diff, &cgroup("/limited"), "throttled");
@@ -233,14 +233,14 @@ fn waiting(count: u64, waits: impl Fn(u64) -> Vec<u64>) -> Vec<Interval> {
 }
 
 #[test]
-fn always_nothing_before_and_always_something_after_is_found() {
+fn a_change_from_always_zero_to_always_something_is_found() {
     let diff = diff(waiting(20, |_| vec![]), waiting(20, |_| vec![5 * MS; 10]));
     let behind = of(&diff, &cgroup("/a"), "other_cgroup");
     assert!(behind.is_called() && behind.before == Some(0.0), "{behind:?}");
 }
 
 #[test]
-fn a_rate_of_three_events_is_no_figure() {
+fn three_events_are_too_few_for_a_rate() {
     let diff =
         diff(waiting(20, |at| if at == 4 { vec![90 * MS; 3] } else { vec![] }), waiting(20, |_| vec![]));
     assert_eq!(of(&diff, &cgroup("/a"), "wait").verdict, Verdict::TooFewEvents);
@@ -248,20 +248,20 @@ fn a_rate_of_three_events_is_no_figure() {
 }
 
 #[test]
-fn one_large_spike_is_not_called() {
+fn one_large_spike_is_not_reported_as_a_change() {
     let diff =
         diff(waiting(30, |at| vec![if at == 9 { 900 * MS } else { MS }; 12]), waiting(30, |_| vec![MS; 12]));
     assert_eq!(of(&diff, &cgroup("/a"), "wait").verdict, Verdict::WithinNoise);
 }
 
 #[test]
-fn a_sure_change_that_does_not_matter_is_not_called() {
+fn a_certain_change_that_is_too_small_to_matter_is_not_reported() {
     let diff = diff(waiting(30, |_| vec![MS; 100]), waiting(30, |_| vec![MS + 20_000; 100]));
     assert_eq!(of(&diff, &cgroup("/a"), "wait").verdict, Verdict::Negligible);
 }
 
 #[test]
-fn a_longer_tail_is_told_apart_from_the_median() {
+fn a_longer_tail_changes_the_high_quantiles_but_not_the_median() {
     let tail = |slow: u64| {
         move |at: u64| {
             (0..100).map(|i| if i < 3 { slow + at % 7 * 10_000 } else { 50_000 + i % 9 * 5_000 }).collect()
@@ -277,7 +277,7 @@ fn a_longer_tail_is_told_apart_from_the_median() {
 }
 
 #[test]
-fn containers_with_other_ids_are_the_same_service_and_several_are_one() {
+fn containers_that_differ_only_in_ids_are_compared_as_one_service() {
     const IDS: [&str; 3] = [
         "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde0",
         "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde1",
@@ -311,7 +311,7 @@ fn containers_with_other_ids_are_the_same_service_and_several_are_one() {
     let diff = diff(one(), run(&IDS[1..], [50_000, 70_000]));
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
     assert_eq!(&*limits.path, "/kubepods/<container>");
-    assert!(limits.before.is_some() && limits.after.is_none(), "there is no one limit: {limits:?}");
+    assert!(limits.before.is_some() && limits.after.is_none(), "the limits differ: {limits:?}");
     let wait = of(&diff, &cgroup("/kubepods/<container>"), "wait");
     assert_eq!(wait.presence, Presence::Both);
     assert!(
@@ -322,7 +322,7 @@ fn containers_with_other_ids_are_the_same_service_and_several_are_one() {
 }
 
 #[test]
-fn who_was_on_one_side_alone_is_said_to_be() {
+fn subjects_of_only_one_recording_are_marked() {
     let other = |at| {
         let mut does = Does::new(1, "/b", "other");
         (does.ran_ns, does.waits) = (100 * MS, vec![(Cause::Wakeup, MS); 20]);
@@ -343,7 +343,7 @@ fn who_was_on_one_side_alone_is_said_to_be() {
 }
 
 #[test]
-fn what_a_coarse_recording_does_not_have_is_not_compared() {
+fn figures_that_a_coarse_recording_lacks_are_not_compared() {
     let coarse = |intervals: Vec<Interval>| -> Vec<Interval> {
         let blur = |mut interval: Interval| {
             interval.mode = Mode::Coarse;
@@ -361,7 +361,7 @@ fn what_a_coarse_recording_does_not_have_is_not_compared() {
 }
 
 #[test]
-fn an_hour_has_the_sums_of_its_intervals_in_few_blocks() {
+fn an_hour_is_summed_in_few_blocks() {
     let intervals = quota(3, 3_600, 1, 50);
     let mut whole = Interval::default();
     intervals.iter().cloned().for_each(|interval| whole.append(interval));
@@ -400,14 +400,14 @@ fn a_task_that_moves_counts_where_it_waited() {
 }
 
 #[test]
-fn a_finding_that_went_is_told() {
+fn a_finding_that_disappeared_is_reported() {
     let diff = diff(quota(1, 30, 2, 50), waiting(30, |_| vec![MS; 10]));
     let gone: Vec<_> = diff.findings.iter().map(|change| (change.finding.rule, change.presence)).collect();
     assert!(gone.contains(&(Rule::Throttled, Presence::OnlyBefore)), "{gone:?}");
 }
 
 #[test]
-fn json_is_one_object_a_line_with_the_schema() {
+fn json_has_one_object_per_line_with_the_schema() {
     let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
     let lines: Vec<serde_json::Value> =
         crate::diff::json::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();

@@ -47,7 +47,7 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
 }
 
 #[test]
-fn a_neighbour_without_a_name_is_still_told_of() {
+fn a_neighbour_without_a_name_is_reported() {
     let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)]);
     let says = scene.only(Rule::NoisyNeighbour).says;
     assert!(says.ends_with("100.0% of the time they waited or ran"), "{says}");
@@ -56,7 +56,7 @@ fn a_neighbour_without_a_name_is_still_told_of() {
 }
 
 #[test]
-fn a_neighbour_above_has_no_weight_beside_ours() {
+fn weights_are_no_advice_against_an_ancestor() {
     let scene = Scene::new(&["/a"])
         .task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)])
         .ran_before("/a", "/", 100 * MS)
@@ -85,24 +85,24 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
             policies(0, culprit).only(Rule::NoisyNeighbour).advice,
             format!(
                 "those tasks are real-time tasks ({name}), to which cpu.weight and cpu.max do not apply: give them an \
-                 ordinary policy (chrt -o -p 0 2), or each of both a cpuset of its own"
+                 ordinary policy (chrt -o -p 0 2), or give each of the two cgroups its own cpuset"
             )
         );
     }
     assert_eq!(
         policies(1, 0).only(Rule::NoisyNeighbour).advice,
         "its own tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
-         priority (chrt -p), or each of both a cpuset of its own"
+         priority (chrt -p), or give each of the two cgroups its own cpuset"
     );
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
-    // Real-time tasks ran less than half of the time there.
+    // Real-time tasks ran less than half of the time of `/b`.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
 }
 
 #[test]
-fn a_real_time_neighbour_that_is_told_from_others_of_its_cgroup_is_named() {
+fn a_real_time_task_among_other_tasks_of_its_cgroup_is_named() {
     let mut scene = policies(0, 1).task("/b", 5 * S, &[]);
     (scene.interval.pairs[0].tid, scene.interval.pairs[0].comm) = (2, "irq".into());
     let advice = scene.only(Rule::NoisyNeighbour).advice;
@@ -110,7 +110,7 @@ fn a_real_time_neighbour_that_is_told_from_others_of_its_cgroup_is_named() {
 }
 
 #[test]
-fn kernel_threads_that_are_bound_to_their_cpu_are_not_to_be_spread() {
+fn kernel_threads_that_are_bound_to_a_cpu_are_not_counted() {
     let mut scene = own(3, 250 * MS);
     assert!(scene.only(Rule::OwnContention).advice.contains("taskset"));
     for task in &mut scene.interval.tasks {
@@ -125,7 +125,7 @@ fn kernel_threads_that_are_bound_to_their_cpu_are_not_to_be_spread() {
 }
 
 #[test]
-fn neighbours_are_told_at_the_lowest_cgroups_that_have_the_waiting() {
+fn neighbours_are_reported_for_the_lowest_cgroups_with_most_of_the_waiting() {
     let behind = |ms: u64| [(Cause::OtherCgroup, ms * MS)];
     let scene = Scene::new(&["/p", "/p/a", "/p/b", "/p/c"])
         .task("/p/a", 0, &behind(60))
@@ -138,7 +138,7 @@ fn neighbours_are_told_at_the_lowest_cgroups_that_have_the_waiting() {
 }
 
 #[test]
-fn many_small_cgroups_are_told_of_together() {
+fn many_small_cgroups_are_reported_together() {
     let paths: Vec<String> = (0..10).map(|i| format!("/p/{i}")).chain(["/p".into()]).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let scene = paths
@@ -148,7 +148,7 @@ fn many_small_cgroups_are_told_of_together() {
 }
 
 #[test]
-fn the_root_is_told_of_only_by_itself() {
+fn the_root_is_reported_only_for_its_own_tasks() {
     let scene = Scene::new(&["/a"]).task("/", 0, &[(Cause::OtherCgroup, 400 * MS)]);
     assert_eq!(scene.at(Rule::NoisyNeighbour), ["/"]);
     let scene = scene.task("/a", 0, &[(Cause::OtherCgroup, 50 * MS)]);
@@ -162,7 +162,7 @@ fn own(threads: u64, ns: u64) -> Scene {
 }
 
 #[test]
-fn more_threads_than_cpus_are_in_each_others_way_from_25_percent() {
+fn own_contention_is_reported_from_25_percent() {
     let mut scene = own(9, 250 * MS);
     let found = scene.only(Rule::OwnContention);
     assert_eq!(
@@ -176,13 +176,13 @@ fn more_threads_than_cpus_are_in_each_others_way_from_25_percent() {
     );
     assert!(own(9, 250 * MS - 1).at(Rule::OwnContention).is_empty());
     scene.host.cpus = None;
-    assert!(scene.at(Rule::OwnContention).is_empty(), "how many CPUs there are is not known");
+    assert!(scene.at(Rule::OwnContention).is_empty(), "the number of CPUs is unknown");
     let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
     assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use 4 CPUs"));
 }
 
 #[test]
-fn short_contention_is_not_told_of() {
+fn short_contention_is_not_reported() {
     let of = |ns| {
         let scene = Scene::new(&["/a"]).task("/a", 15 * MS, &[(Cause::OwnCgroup, ns)]);
         scene.task("/a", 15 * MS, &[]).at(Rule::OwnContention)
@@ -192,7 +192,7 @@ fn short_contention_is_not_told_of() {
 }
 
 #[test]
-fn few_threads_crowd_where_they_were_last_seen_on_fewer_cpus() {
+fn few_threads_on_even_fewer_cpus_are_badly_spread() {
     let mut scene = own(3, 250 * MS);
     let found = scene.only(Rule::OwnContention);
     assert!(
@@ -210,7 +210,7 @@ fn few_threads_crowd_where_they_were_last_seen_on_fewer_cpus() {
 }
 
 #[test]
-fn contention_of_threads_that_are_gone_is_not_laid_to_those_that_are_left() {
+fn contention_of_exited_threads_is_not_attributed_to_living_threads() {
     let scene = own(2, 250 * MS).exited("/a", 0, &[(Cause::OwnCgroup, S)]);
     assert!(scene.at(Rule::OwnContention).is_empty());
 }

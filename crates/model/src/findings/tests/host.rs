@@ -50,7 +50,7 @@ fn wakeups(waits: u64, ns: u64) -> Scene {
 }
 
 #[test]
-fn waking_is_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
+fn wakeups_are_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
     let found = wakeups(100, 50_000).only(Rule::WakeupLatency);
     assert_eq!(
         found.says,
@@ -66,7 +66,7 @@ fn waking_is_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
 }
 
 #[test]
-fn what_is_not_attributed_is_told_from_5_percent_and_10ms() {
+fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
     let of = |ns, all_ns| {
         let waits = [(Cause::Unattributed, ns), (Cause::Kernel, all_ns - ns)];
         let mut scene = Scene::new(&["/a"]).task("/a", S, &waits);

@@ -49,7 +49,7 @@ fn held(cpus_allowed: &str, cpuset: Option<(&str, &str)>) -> Placement {
 }
 
 #[test]
-fn a_full_node_beside_an_idle_one_is_told_with_who_fills_it_and_the_mask_that_holds_it() {
+fn a_full_node_is_reported_with_its_process_and_the_affinity_mask() {
     let found = host(&["/a"], 100, 1).threads("/a", 8, &held("0-1", None)).only(Rule::NodeSkew);
     assert_eq!(
         found.says,
@@ -65,21 +65,21 @@ fn a_full_node_beside_an_idle_one_is_told_with_who_fills_it_and_the_mask_that_ho
 }
 
 #[test]
-fn a_kernel_thread_that_is_bound_is_not_the_one_to_move() {
+fn a_bound_kernel_thread_is_not_named() {
     let mask = held("0-1", None);
     let mut scene = host(&["/a"], 100, 1).threads("/", 8, &mask);
     for task in &mut scene.interval.tasks {
         (task.reading.tgid, task.reading.comm) = (7, "kworker/0:1".into());
         task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true });
     }
-    assert!(scene.at(Rule::NodeSkew).is_empty(), "nobody could be moved");
+    assert!(scene.at(Rule::NodeSkew).is_empty(), "no thread can be moved");
     let found = scene.threads("/a", 2, &mask).only(Rule::NodeSkew);
     assert!(found.says.contains("process 100 (game) of /a has 20.0% of the run time"), "{}", found.says);
     assert!(found.advice.contains("taskset -acp 0-3 100"), "{}", found.advice);
 }
 
 #[test]
-fn a_cpuset_that_holds_them_is_named_with_its_list_also_where_it_is_an_ancestors() {
+fn a_cpuset_that_keeps_threads_on_a_node_is_named_even_if_an_ancestor_has_it() {
     let held = held("0-1", Some(("/a", "0-1")));
     let found = host(&["/a", "/a/b"], 100, 1).threads("/a/b", 8, &held).only(Rule::NodeSkew);
     assert!(found.says.ends_with("; the cpuset of /a (cpuset.cpus 0-1) leaves out node 1"), "{}", found.says);
@@ -87,7 +87,7 @@ fn a_cpuset_that_holds_them_is_named_with_its_list_also_where_it_is_an_ancestors
 }
 
 #[test]
-fn a_selected_process_that_has_little_of_a_full_node_is_not_said_to_fill_it() {
+fn a_process_with_little_of_a_full_node_is_reported_with_its_small_share() {
     let mut scene = host(&["/a"], 100, 1).threads("/a", 1, &held("0-1", None));
     scene.interval.is_selection = true;
     let found = scene.only(Rule::NodeSkew);
@@ -106,7 +106,7 @@ fn a_cpuset_that_has_both_nodes_is_not_the_reason() {
 }
 
 #[test]
-fn of_several_masks_the_ones_of_most_are_told() {
+fn several_affinity_masks_are_named() {
     let scene = host(&["/a"], 100, 1).threads("/a", 5, &held("0", None)).threads("/a", 3, &held("1", None));
     let found = scene.only(Rule::NodeSkew);
     assert!(
@@ -117,7 +117,7 @@ fn of_several_masks_the_ones_of_most_are_told() {
 }
 
 #[test]
-fn threads_that_nothing_holds_may_be_where_their_memory_is() {
+fn threads_without_a_mask_may_stay_near_their_memory() {
     let scene = || host(&["/a"], 100, 1).threads("/a", 8, &held("0-3", None));
     let free = scene().only(Rule::NodeSkew);
     assert!(free.says.ends_with("; no affinity mask and no cpuset holds them there"), "{}", free.says);
@@ -132,7 +132,7 @@ fn threads_that_nothing_holds_may_be_where_their_memory_is() {
 }
 
 #[test]
-fn a_pool_of_processes_is_told_of_by_its_cgroup() {
+fn a_pool_of_processes_is_reported_by_its_cgroup() {
     let mut scene = host(&["/a"], 100, 1).threads("/a", 8, &held("0-1", None));
     for (task, tgid) in scene.interval.tasks.iter_mut().zip(200..) {
         task.reading.tgid = tgid;
@@ -157,7 +157,7 @@ fn a_skew_begins_at_90_percent_with_10_percent_of_waiting_beside_30_percent() {
 }
 
 #[test]
-fn both_nodes_busy_or_one_that_only_throttles_is_no_skew() {
+fn two_busy_nodes_or_throttled_tasks_are_no_skew() {
     assert!(host(&["/a"], 100, 100).threads("/a", 8, &held("0-1", None)).at(Rule::NodeSkew).is_empty());
     let mut scene = host(&["/a"], 100, 1).task("/a", S, &[(Cause::Throttled, S)]);
     scene.interval.tasks[0].reading.node = Some(0);
@@ -166,13 +166,13 @@ fn both_nodes_busy_or_one_that_only_throttles_is_no_skew() {
     one.interval.cpus.retain(|cpu| cpu.node == Some(0));
     assert!(one.at(Rule::NodeSkew).is_empty(), "there is no other node");
     one.interval.cpus.clear();
-    assert!(one.at(Rule::NodeSkew).is_empty(), "nothing is known of the CPUs");
+    assert!(one.at(Rule::NodeSkew).is_empty(), "the CPUs are unknown");
 }
 
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn memory_on_another_node_than_the_threads_is_told_with_its_policy() {
+fn memory_on_another_node_is_reported_with_its_policy() {
     let scene = host(&["/a"], 50, 1).threads("/a", 2, &held("0-1", None));
     let found = scene.memory(&[(0, 5 * MIB), (1, 95 * MIB)], "bind:1").only(Rule::RemoteMemory);
     assert_eq!(
@@ -192,11 +192,11 @@ fn memory_is_remote_from_55_percent_on_two_nodes_of_16_mib_and_a_tenth_of_a_cpu(
     assert!(speaks(45, 55, 1));
     assert!(!speaks(46, 54, 1));
     assert!(!speaks(0, 15, 1), "too little");
-    assert!(!speaks(0, 55, 0), "nobody runs");
+    assert!(!speaks(0, 55, 0), "no thread runs");
 }
 
 #[test]
-fn without_processes_the_lowest_cgroups_are_told_of() {
+fn without_memory_of_processes_the_lowest_cgroups_are_reported() {
     let memory =
         || CgroupReading { memory_by_node: vec![(0, MIB), (1, 99 * MIB)], ..CgroupReading::default() };
     let scene = host(&["/a", "/a/b"], 50, 1).threads("/a/b", 2, &held("0-1", None));

@@ -13,7 +13,7 @@ fn field_case_2() -> Scene {
     let mut scene = Scene::new(&["/pods", "/pods/a"]).limits("/pods/a", limits);
     scene.interval.duration_ns = 139_300 * MS;
     for _ in 0..20 {
-        // The kernel's count, as if each of its nanoseconds were one task's.
+        // The kernel's count of throttled time, as if it were the time of single tasks.
         let waits = [(Cause::Throttled, 13_181_209_700), (Cause::OwnCgroup, 60 * S)];
         scene = scene.task("/pods/a", 6_016_911_500, &waits);
         scene.interval.tasks.last_mut().unwrap().reading.tgid = 1;
@@ -22,7 +22,7 @@ fn field_case_2() -> Scene {
 }
 
 #[test]
-fn field_case_2_is_told_with_its_figures() {
+fn field_case_2_is_reported_with_its_figures() {
     let found = field_case_2().only(Rule::Throttled);
     assert_eq!(found.cgroup.as_deref(), Some("/pods/a"));
     assert_eq!(
@@ -40,7 +40,7 @@ fn field_case_2_is_told_with_its_figures() {
 }
 
 #[test]
-fn field_case_2_has_too_many_threads_and_no_bursts_and_that_explains_its_own_contention() {
+fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     let scene = field_case_2();
     let found = scene.only(Rule::ThreadsOverQuota);
     assert_eq!(
@@ -57,7 +57,7 @@ fn field_case_2_has_too_many_threads_and_no_bursts_and_that_explains_its_own_con
 }
 
 #[test]
-fn field_case_2_is_told_from_its_files_alone() {
+fn field_case_2_is_reported_from_its_files_alone() {
     let mut scene = field_case_2();
     scene.interval.tasks.clear();
     scene.interval.limits[0].usage_ns = None;
@@ -71,7 +71,7 @@ fn field_case_2_is_told_from_its_files_alone() {
 }
 
 #[test]
-fn a_quota_is_told_of_from_5_percent_of_its_periods() {
+fn a_quota_is_reported_from_5_percent_of_its_periods() {
     let of =
         |nr_throttled| Scene::new(&["/a"]).limits("/a", periods(1.0, nr_throttled, 1000)).at(Rule::Throttled);
     assert_eq!(of(50), ["/a"]);
@@ -79,7 +79,7 @@ fn a_quota_is_told_of_from_5_percent_of_its_periods() {
 }
 
 #[test]
-fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
+fn a_quota_is_reported_from_5_percent_and_10ms_of_the_time_of_tasks() {
     let of = |ran_ns, ns| {
         let scene = Scene::new(&["/a"]).task("/a", ran_ns, &[(Cause::Throttled, ns)]);
         scene.limits("/a", cores(4.0)).at(Rule::Throttled)
@@ -91,10 +91,10 @@ fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
 }
 
 #[test]
-fn without_any_reading_of_a_quota_none_is_told_of() {
+fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
-    // The quota may be lifted by now, but it did run out.
+    // The quota ran out, and may have been removed since.
     let scene = scene.limited("/a", "/a", S);
     let found = scene.only(Rule::Throttled);
     assert_eq!(
@@ -105,7 +105,7 @@ fn without_any_reading_of_a_quota_none_is_told_of() {
 }
 
 #[test]
-fn throttling_is_told_where_the_quota_is_and_nowhere_above_or_below() {
+fn throttling_is_reported_only_for_the_cgroup_with_the_quota() {
     let scene = Scene::new(&["/pods", "/pods/a", "/pods/a/c", "/pods/b"])
         .task("/pods/a/c", S, &[(Cause::Throttled, S)])
         .task("/pods/b", S, &[(Cause::Throttled, S / 2)])
@@ -119,7 +119,7 @@ fn throttling_is_told_where_the_quota_is_and_nowhere_above_or_below() {
 }
 
 #[test]
-fn two_quotas_that_ran_out_have_each_its_own_waiting() {
+fn each_of_two_quotas_that_ran_out_has_its_own_waiting() {
     let scene = Scene::new(&["/pods", "/pods/a"])
         .task("/pods/a", S, &[(Cause::Throttled, S)])
         .limits("/pods", cores(4.0))
@@ -156,7 +156,7 @@ fn threads_are_too_many_above_the_quota_rounded_up() {
 }
 
 #[test]
-fn threads_that_still_wait_are_busy_for_no_longer_than_the_interval() {
+fn an_unfinished_wait_counts_for_at_most_the_interval() {
     let mut scene = threads(3, 0);
     for task in &mut scene.interval.tasks {
         task.reading.pending = Some(Pending { ns: 10 * MS, ..Default::default() });
@@ -167,14 +167,14 @@ fn threads_that_still_wait_are_busy_for_no_longer_than_the_interval() {
 }
 
 #[test]
-fn threads_are_not_too_many_where_no_quota_runs_out() {
+fn threads_are_not_too_many_if_no_quota_runs_out() {
     let mut scene = threads(20, 10 * MS);
     scene.interval.limits[0].nr_throttled = Some(0);
     assert_eq!(scene.all(), []);
 }
 
 #[test]
-fn the_host_has_no_say_where_it_is_no_larger_than_the_quota() {
+fn the_cpus_of_the_host_are_named_only_if_they_exceed_the_quota() {
     let mut scene = threads(3, 10 * MS);
     scene.host.cpus = Some(2);
     assert_eq!(
@@ -188,7 +188,7 @@ fn bursts(used_ns: Option<u64>, limits: CgroupReading) -> Scene {
 }
 
 #[test]
-fn a_quota_runs_out_below_80_percent_of_use() {
+fn bursts_are_reported_below_80_percent_of_the_quota() {
     let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
     assert_eq!(
         found.says,
@@ -215,7 +215,7 @@ fn a_steady_load_that_does_not_fill_the_interval_has_no_bursts() {
 }
 
 #[test]
-fn a_burst_that_is_allowed_already_is_said() {
+fn the_advice_names_a_burst_that_is_already_allowed() {
     let advice = |burst_us, nr_bursts| {
         let limits = CgroupReading { burst_us: Some(burst_us), nr_bursts, ..periods(1.0, 3, 10) };
         bursts(Some(400 * MS), limits).only(Rule::ThrottledBelowLimit).advice
@@ -223,17 +223,17 @@ fn a_burst_that_is_allowed_already_is_said() {
     assert!(advice(0, Some(0)).starts_with("allow a burst"));
     assert_eq!(
         advice(20_000, Some(1)),
-        "it may burst by 20.0ms already and did in 1 period: raise that (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
+        "it may already burst by 20.0ms and did in 1 period: raise this burst (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
          its quota (100ms), or make the period longer"
     );
     assert_eq!(
         advice(100_000, None),
-        "it may burst by 100ms already, the most that its quota allows: make the period longer or raise the limit"
+        "it may already burst by 100ms, the most that its quota allows: make the period longer or raise the limit"
     );
 }
 
 #[test]
-fn use_is_what_was_measured_only_where_all_was_measured() {
+fn the_measured_use_counts_only_if_the_whole_host_was_measured() {
     let mut scene = bursts(None, periods(1.0, 3, 10)).task("/a", 400 * MS, &[]);
     assert_eq!(scene.at(Rule::ThrottledBelowLimit), ["/a"]);
     scene.host.whole = false;

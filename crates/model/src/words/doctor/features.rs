@@ -9,26 +9,26 @@ use crate::doctor::FeatureOff;
 const fn what(feature: Feature) -> &'static str {
     match feature {
         Feature::RunQueues => "the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
-        Feature::SchedInfo => "the kernel's stamps of waits (CONFIG_SCHED_INFO)",
-        Feature::TaskStorage => "storage for each task (Linux 5.11; for tracing programs 5.13)",
+        Feature::SchedInfo => "the kernel's timestamps of waits (CONFIG_SCHED_INFO)",
+        Feature::TaskStorage => "storage for each task (Linux 5.11; for tracing programs: 5.13)",
         Feature::LoopHelper => "a helper that repeats a step (Linux 5.17)",
         Feature::TaskIterator => "iterators over tasks (Linux 5.8)",
         Feature::PrevStateArgument => {
-            "the state of the leaving task as an argument of sched_switch (Linux 5.18)"
+            "the state of the task that is switched out, as an argument of sched_switch (Linux 5.18)"
         }
-        Feature::Cgroups => "cgroups of tasks (CONFIG_CGROUPS, CONFIG_CGROUP_SCHED)",
+        Feature::Cgroups => "the cgroup of each task (CONFIG_CGROUPS, CONFIG_CGROUP_SCHED)",
         Feature::Quotas => "CPU quotas (CONFIG_CFS_BANDWIDTH)",
         Feature::ThrottleClock => "a clock of throttled time in each cgroup's queue (Linux 6.6)",
         Feature::ThrottleFunctions => {
-            "tg_throttle_down and tg_unthrottle_up, functions to keep such a clock at"
+            "tg_throttle_down and tg_unthrottle_up, functions at which cgscope can keep such a clock"
         }
         Feature::TaskThrottling => "throttling of single tasks (Linux 6.18)",
-        Feature::DelayedDequeue => "the mark of tasks that sleep on their queue (Linux 6.12)",
-        Feature::IdleClock => "the time since when a CPU is idle (Linux 5.19)",
+        Feature::DelayedDequeue => "the mark of a sleeping task that is still on its run queue (Linux 6.12)",
+        Feature::IdleClock => "the time at which a CPU became idle (Linux 5.19)",
         Feature::InterruptTime => "accounting for interrupts (CONFIG_IRQ_TIME_ACCOUNTING)",
-        Feature::IoWait => "a task's own word that it waits for a device (`in_iowait`)",
-        Feature::ProcessTimes => "what exited threads of a process had done (`signal_struct`)",
-        Feature::Credentials => "whose a task is (`cred`)",
+        Feature::IoWait => "the flag of a task that waits for a device (`in_iowait`)",
+        Feature::ProcessTimes => "the sums over the exited threads of a process (`signal_struct`)",
+        Feature::Credentials => "the owner of a task (`cred`)",
         Feature::SyscallNumber => "the system call that a task is in (bpf_task_pt_regs, Linux 5.15)",
         Feature::NumaPreference => {
             "the node that a task's memory prefers (CONFIG_NUMA_BALANCING, not with PREEMPT_RT)"
@@ -39,37 +39,42 @@ const fn what(feature: Feature) -> &'static str {
 /// The level and the effect of a missing feature.
 const fn without(feature: Feature) -> (Level, &'static str) {
     match feature {
-        Feature::RunQueues => (Level::Missing, "waits cannot be told exactly"),
-        Feature::SchedInfo => (Level::Missing, "there is nothing to measure with"),
-        Feature::TaskStorage => (Level::Missing, "there is no place for what the hook counts"),
+        Feature::RunQueues => (Level::Missing, "waits cannot be measured exactly"),
+        Feature::SchedInfo => (Level::Missing, "waits cannot be measured"),
+        Feature::TaskStorage => (Level::Missing, "the hook has no place for its counters"),
         Feature::LoopHelper => {
-            (Level::Missing, "waits cannot be looked back over, so that no cause is known")
+            (Level::Missing, "the hook cannot look back over a wait, so no cause is known")
         }
-        Feature::TaskIterator => (Level::Missing, "what is counted of tasks cannot be read"),
-        Feature::PrevStateArgument => {
-            (Level::Ok, "it is read from the task itself, which holds the same at that moment")
-        }
-        Feature::Cgroups => {
-            (Level::Degraded, "figures by cgroup, and whose quota or neighbour made a task wait, are null")
-        }
+        Feature::TaskIterator => (Level::Missing, "the counters of tasks cannot be read"),
+        Feature::PrevStateArgument => (Level::Ok, "the hook reads the same state from the task itself"),
+        Feature::Cgroups => (
+            Level::Degraded,
+            "figures by cgroup, and the quotas and neighbours that made a task wait, are null",
+        ),
         Feature::Quotas => (Level::Note, "nothing is ever throttled"),
-        Feature::ThrottleClock => {
-            (Level::Note, "cgscope keeps one itself, at the functions that throttle and unthrottle a queue")
-        }
+        Feature::ThrottleClock => (
+            Level::Note,
+            "cgscope keeps this clock itself, at the functions that throttle and unthrottle a queue",
+        ),
         Feature::ThrottleFunctions => (Level::Ok, "they are not needed"),
         Feature::TaskThrottling => (
             Level::Note,
-            "run queues are throttled instead: of a wait that begins with a wakeup, `throttled` is an upper bound",
+            "run queues are throttled instead: in a wait that begins with a wakeup, `throttled` is an upper bound",
         ),
-        Feature::DelayedDequeue => (Level::Ok, "tasks that fall asleep leave their queue at once"),
-        Feature::IdleClock => {
-            (Level::Note, "where a kernel hides processes, idle time after one of them counts as its")
+        Feature::DelayedDequeue => (Level::Ok, "a task that falls asleep leaves its run queue at once"),
+        Feature::IdleClock => (
+            Level::Note,
+            "where a kernel hides processes from tracing, idle time after a hidden process counts for that process",
+        ),
+        Feature::InterruptTime => {
+            (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task")
         }
-        Feature::InterruptTime => (Level::Note, "a wait behind one counts as behind whom it interrupted"),
-        Feature::IoWait => (Level::Note, "what is blocked on devices counts as sleeping or uninterruptible"),
-        Feature::ProcessTimes => (Level::Note, "in `stat`, a process is the sum of its living threads"),
-        Feature::Credentials => (Level::Note, "`sample -G username` reads it of /proc"),
-        Feature::SyscallNumber => (Level::Note, "`sample -G syscall` reads it of /proc"),
+        Feature::IoWait => (Level::Note, "time blocked on devices counts as sleeping or uninterruptible"),
+        Feature::ProcessTimes => {
+            (Level::Note, "in `stat`, figures of a process cover only its living threads")
+        }
+        Feature::Credentials => (Level::Note, "`sample -G username` reads the owner from /proc"),
+        Feature::SyscallNumber => (Level::Note, "`sample -G syscall` reads the system call from /proc"),
         Feature::NumaPreference => (Level::Note, "`preferred_node` is null"),
     }
 }
@@ -82,7 +87,7 @@ fn remedy(feature: Feature) -> String {
         Feature::Cgroups => "CONFIG_CGROUP_SCHED",
         Feature::Quotas => "CONFIG_CFS_BANDWIDTH",
         Feature::InterruptTime => "CONFIG_IRQ_TIME_ACCOUNTING",
-        _ => return "a newer kernel has it".into(),
+        _ => return "boot a newer kernel, which has this feature".into(),
     };
     format!("boot a kernel built with {option}=y")
 }
@@ -98,16 +103,16 @@ fn verdict(feature: Feature, all_off: &[FeatureOff]) -> Vec<Verdict> {
     let Some(FeatureOff { missing, .. }) = all_off.iter().find(|off| off.feature == feature) else {
         return topic.ok(format!("{}: {}", feature.name(), what(feature)));
     };
-    let finding = format!("this kernel is without {}: it has no {}", what(feature), missing.join(", "));
+    let finding = format!("this kernel lacks {}: it has no {}", what(feature), missing.join(", "));
     let keeps_clock = matches!(feature, Feature::ThrottleClock | Feature::ThrottleFunctions);
     if is_off(Feature::Quotas) && (keeps_clock || feature == Feature::TaskThrottling) {
-        return topic.ok(format!("{}: not needed, as there are no quotas", feature.name()));
+        return topic.ok(format!("{}: not needed, because this kernel has no quotas", feature.name()));
     }
     if keeps_clock && is_off(Feature::ThrottleClock) && is_off(Feature::ThrottleFunctions) {
         return topic.degraded(
             finding,
-            "how long a quota kept tasks from running is not known: `throttled` is 0, and that time is with the other causes",
-            "a newer kernel has it; cpu.stat tells the sum for each cgroup",
+            "the time that quotas kept tasks from running is not known: it counts under other causes, and `throttled` is 0",
+            "boot a newer kernel, which has this clock; cpu.stat has the sum for each cgroup",
         );
     }
     match without(feature) {

@@ -28,7 +28,7 @@ fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
 }
 
 #[tokio::test]
-async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() {
+async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue() {
     let (server, _folder) = server(limits(&[ADMINS], 100));
     let (mut admin, _theirs) = viewer(&server, 1_000 * MS);
     (server.limits())(limits(&[], 100));
@@ -45,7 +45,7 @@ async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() 
     assert!(!admin.out.is_empty(), "it has not read what was sent before");
     let word = admin.look_again().expect_err("it cannot be sent");
     assert_eq!(word.refused, Some(Refusal::Failed));
-    assert!(word.sentence.contains("other viewers go on"), "{word:?}");
+    assert!(word.sentence.contains("other viewers continue"), "{word:?}");
     assert_eq!((alice.look_again(), alice.fill(), alice.out.len()), (Ok(()), Ok(()), 1));
 }
 
@@ -53,7 +53,8 @@ async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() 
 const STAYS: Duration = Duration::from_millis(300);
 const GOES: Duration = Duration::from_secs(20);
 
-/// Serves a viewer across a change of limits. Returns the word with which the viewer was disconnected, if it was.
+/// Serves a viewer across a change of limits. Returns the last word to the viewer if the server
+/// disconnected the viewer.
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
@@ -71,19 +72,19 @@ async fn word_of_change(
 }
 
 #[tokio::test]
-async fn who_is_no_admin_any_more_is_sent_away_to_come_back_as_a_user() {
+async fn a_former_admin_is_disconnected_and_must_reconnect_as_a_user() {
     let (server, _folder) = server(limits(&[ADMINS], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind.view), Some(View::ALL));
     let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100), STAYS).await;
-    assert_eq!(word, None, "nothing else for her");
-    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("she is no admin");
+    assert_eq!(word, None, "her view is unchanged");
+    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("no admin");
     assert_eq!(word.refused, Some(Refusal::Ending), "{word:?}");
     assert!(word.sentence.contains("what you may see"), "{word:?}");
 }
 
 #[tokio::test]
-async fn who_has_become_an_admin_is_sent_away_to_come_back_as_one() {
+async fn a_new_admin_is_disconnected_and_must_reconnect_as_one() {
     let (server, _folder) = server(limits(&[], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
     assert_eq!(viewer.cursor.and_then(|cursor| cursor.kind.view.user), Some(ALICE));
@@ -92,7 +93,7 @@ async fn who_has_become_an_admin_is_sent_away_to_come_back_as_one() {
 }
 
 #[tokio::test]
-async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
+async fn connected_viewers_continue_at_intervals_that_the_new_limits_allow() {
     let (server, _folder) = server(limits(&[], 100));
     let (mut viewer, _theirs) = viewer(&server, 300 * MS);
     let interval_ms = |viewer: &Connection| viewer.cursor.map(|cursor| cursor.kind.interval_ns / MS);
@@ -106,7 +107,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     let view = View { user: Some(ALICE), follower };
     let followed = StreamKind { view, interval_ns: 300 * MS };
     let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
-    let before = viewer.cursor.replace(joined).expect("it had one");
+    let before = viewer.cursor.replace(joined).expect("the viewer was in a stream");
     server.shared.borrow_mut().leave(&before);
     assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500), STAYS).await, None);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(StreamKind { view, interval_ns: 500 * MS }));

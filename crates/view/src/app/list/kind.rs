@@ -21,7 +21,7 @@ named! {
         name: &'static str,
         /// The default sort column.
         sorted_by: Column,
-        /// Columns that may take the remaining width: the first one shown takes it.
+        /// Columns that may take the remaining width; the first visible one takes it.
         flexible: &'static [Column],
         /// All columns, except the counters that lists of cgroups, processes and threads share.
         beside_counters: &'static [Column],

@@ -6,7 +6,7 @@ use crate::draw::prelude::*;
 
 /// Maximum number of quotas named in a sentence.
 const NAMED: usize = 3;
-/// Cells of a path within a sentence.
+/// Width of a path within a sentence, in cells.
 const NAME: usize = 40;
 
 /// Periods in which the quota ran out, all periods, and the share in percent.
@@ -20,7 +20,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     let nodes = data.tree.nodes();
     let Some(limit) = node.limited_by.map(|at| &nodes[at]) else {
         return if node.throttled_by.is_empty() {
-            "no quota holds for it: neither it nor a cgroup above it has one".into()
+            "no quota applies: neither it nor an ancestor has a quota".into()
         } else {
             format!("held back by the quota of {UNNAMED}")
         };
@@ -109,7 +109,7 @@ pub mod tests {
     }
 
     #[test]
-    fn who_holds_it_back_is_said_with_its_figures() {
+    fn the_limiting_quota_is_named_with_its_figures() {
         let held = data(vec![limited(2, 3_000_000_000)]);
         assert_eq!(
             verdict(&held, node(&held)),
@@ -121,11 +121,11 @@ pub mod tests {
             "not held back; the tightest quota is /kubepods: 2 CPUs, ran out in 85.7% of 70 periods"
         );
         let root = &free.tree.nodes()[0];
-        assert_eq!(verdict(&free, root), "no quota holds for it: neither it nor a cgroup above it has one");
+        assert_eq!(verdict(&free, root), "no quota applies: neither it nor an ancestor has a quota");
     }
 
     #[test]
-    fn time_of_tasks_and_time_of_cpus_are_told_apart() {
+    fn time_of_tasks_and_time_of_cpus_are_separate() {
         let held = data(vec![limited(2, 1_500_000_000), limited(9, 500_000_000)]);
         let two = format!("tasks 2.00s by the quotas of /kubepods 1.50s (75%), {UNNAMED} 500ms (25%)");
         assert_eq!(throttled(&held, node(&held)), Some(two));

@@ -6,19 +6,19 @@ use cgscope_model::{Blame, culprits::Culprit};
 
 use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 
-/// Cells of a duration.
+/// Width of a duration, in cells.
 pub const FIGURE: usize = 7;
-/// Minimum cells of a column: a shade and a duration. The blank after the column takes one more cell.
+/// Minimum width of a column, in cells: a shade and a duration. The blank after the column takes one more cell.
 const NARROW: usize = FIGURE + 1;
-/// Maximum cells of a column.
+/// Maximum width of a column, in cells.
 const WIDE: usize = 20;
-/// Blanks between the list and the matrix.
+/// Number of blanks between the list and the matrix.
 const GAP: usize = 2;
-/// Minimum cells of a column for a name after its letter.
+/// Minimum width of a column for a name after its letter, in cells.
 const NAMED: usize = 13;
 /// Maximum number of columns: one for each letter.
 const MOST: usize = 26;
-/// Maximum cells of a shade.
+/// Maximum width of a shade, in cells.
 const SHADE: usize = 3;
 
 /// Identifies a culprit: its cgroup, and its task if tasks are recorded separately.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_waits_behind_all_that_those_below_it_waited_behind() {
+    fn a_victim_includes_the_culprits_of_cgroups_below_it() {
         let data = data();
         let of = |path: &str| -> Vec<(u64, u64)> {
             let sums = behind(&data, data.tree.find(path).unwrap());
@@ -245,13 +245,13 @@ mod tests {
                 all.sort_unstable();
                 all
             },
-            "quotas are no culprits"
+            "quotas are not culprits"
         );
         assert_eq!(of("/c"), [(3, 30)]);
     }
 
     #[test]
-    fn a_wait_behind_a_task_of_the_same_cgroup_is_told_from_one_behind_a_neighbour() {
+    fn waits_behind_the_same_cgroup_and_behind_a_neighbour_differ() {
         let culprit =
             |path: Option<&str>, kernel| Culprit { path: path.map(Into::into), kernel, task: None, ns: 1 };
         assert_eq!(cause(&culprit(Some("/a"), false), "/a"), Cause::OwnCgroup);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_culprit_has_a_name_of_few_letters() {
+    fn a_culprit_has_a_short_name() {
         let of = |path: Option<&str>, kernel, task: Option<(u32, &str)>| {
             let task = task.map(|(tid, comm)| (tid, comm.into()));
             short_name(&Culprit { path: path.map(Into::into), kernel, task, ns: 1 })
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_culprit_of_those_shown_is_first_and_nothing_counts_twice() {
+    fn the_worst_culprit_on_the_screen_is_first_and_no_wait_counts_twice() {
         let data = data();
         let ranked_of = |paths: &[&str]| -> Vec<(u64, u64)> {
             let nodes: Vec<usize> = paths.iter().map(|path| data.tree.find(path).unwrap()).collect();

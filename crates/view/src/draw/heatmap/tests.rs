@@ -6,7 +6,7 @@ use super::*;
 use crate::{data::Data, history::History, subject::Key};
 
 #[test]
-fn every_count_has_a_shade_and_more_is_never_lighter() {
+fn every_count_has_a_shade_and_higher_counts_are_never_lighter() {
     for most in [1, 2, 3, 7, 400, 100_000] {
         let shades: Vec<char> = (0..=most).map(|count| shade(count, &steps(most))).collect();
         assert_eq!((shades[0], shades[1] == ' ', shades[most as usize]), (' ', false, '█'));
@@ -45,7 +45,7 @@ fn past(waits: &[&[u64]]) -> Vec<Past> {
 }
 
 #[test]
-fn only_lengths_that_occur_have_rows_and_no_wait_is_lost_where_they_do_not_fit() {
+fn only_lengths_that_occur_have_rows_and_joined_rows_lose_no_wait() {
     let past = past(&[&[5_000, 6_000], &[], &[300_000]]);
     let shape = |room| {
         let map = map(&past, Unit::Micro, room);
@@ -64,7 +64,7 @@ fn only_lengths_that_occur_have_rows_and_no_wait_is_lost_where_they_do_not_fit()
 }
 
 #[test]
-fn nothing_has_no_rows() {
+fn a_map_without_waits_has_no_rows() {
     assert_eq!(map(&past(&[&[], &[]]), Unit::Micro, 9).rows, 0);
     assert_eq!(largest(&past(&[&[]]), true), None);
 }

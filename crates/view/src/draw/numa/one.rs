@@ -5,9 +5,9 @@ use cgscope_model::nodes::CpuInterval;
 use super::{FULL, exactly, memory, of_whom, share_bar};
 use crate::draw::{pane::a_second, prelude::*};
 
-/// Maximum cells of the bar of a CPU.
+/// Maximum width of the bar of a CPU, in cells.
 const BAR: usize = 30;
-/// Cells of a CPU: with a bar and its waits, with a bar, or with a figure alone.
+/// Width of a CPU in cells: with a bar and its waits, with a bar, or with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
 pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
@@ -96,7 +96,7 @@ fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines 
     if hidden != 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(format!("and {hidden} CPUs or more: a larger screen shows them"), theme.quiet());
+        *last = Line::styled(format!("and {hidden} or more CPUs: a larger screen shows them"), theme.quiet());
     }
     lines
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn all_cpus_are_shown_as_long_as_a_cell_each_fits() {
+    fn all_cpus_are_shown_if_one_cell_for_each_fits() {
         let interval = |count: u32| Interval {
             cpus: (0..count).map(|at| cpu(at, u64::from(at % 101))).collect(),
             ..Interval::default()
@@ -133,7 +133,7 @@ mod tests {
             assert!(!text(&lines).concat().contains("more"), "{lines:?}");
         }
         let lines = text(&cpus(theme, &interval(4_000), 60, 2));
-        assert_eq!(lines[1], "and 3904 CPUs or more: a larger screen shows them");
+        assert_eq!(lines[1], "and 3904 or more CPUs: a larger screen shows them");
     }
 
     #[test]

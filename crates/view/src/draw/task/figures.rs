@@ -7,16 +7,16 @@ use cgscope_model::TaskInterval;
 use super::{LABEL, TaskView};
 use crate::{columns::rate, draw::prelude::*, text::wait_line};
 
-/// Cells of the name, the share and the time of a cause.
+/// Widths of the name, the share and the time of a cause, in cells.
 const CAUSE: usize = 21;
 const SHARE: usize = 7;
 const TIME: usize = 8;
 /// Maximum number of tasks named.
 const NAMED: usize = 5;
-/// Cells of a figure, and of the bar by cause.
+/// Widths of a figure and of the bar by cause, in cells.
 const FIGURE: usize = 8;
 const BAR: usize = 10;
-/// Minimum cells of names for a sentence above them.
+/// Minimum width of the column of names for its long heading, in cells.
 const ROOMY: usize = 28;
 
 impl TaskView<'_> {
@@ -52,7 +52,7 @@ impl TaskView<'_> {
         if totals.unstamped != 0 {
             let (count, ns) = (units::count(totals.unstamped, "wait"), duration(totals.unstamped_ns));
             let words = format!(
-                "{count} of {ns} on top: taken off a CPU while going to sleep, which the kernel does not count"
+                "the sum leaves out {count} ({ns}) that began when a task was preempted on its way to sleep"
             );
             lines.extend(self.fact("", &words));
         }
@@ -115,12 +115,12 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
         Some(0) => format!("{said}: the same"),
         Some(more_ns) if more_ns <= booked_ns => {
             format!(
-                "{said}, {differ} more: of waits that are not over it has booked what was before a migration"
+                "{said}, {differ} more: the part of unfinished waits before a migration is counted already"
             )
         }
-        Some(_) => format!("{said}, {differ} more: waits that were not seen, or are not over"),
+        Some(_) => format!("{said}, {differ} more: waits that were not seen, or have not ended"),
         None => {
-            format!("{said}, {differ} less: of waits that began before the interval it had booked that much")
+            format!("{said}, {differ} less: the part before the interval was counted earlier")
         }
     }
 }

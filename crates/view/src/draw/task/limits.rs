@@ -9,7 +9,7 @@ use crate::{draw::prelude::*, text::micros};
 
 /// Maximum number of culprits or quotas named.
 const NAMED: usize = 4;
-/// Cells of a time, and of a share.
+/// Widths of a time and of a share, in cells.
 const TIME: usize = 6;
 const SHARE: usize = 6;
 
@@ -32,7 +32,7 @@ impl<'a> TaskView<'a> {
         // A limit that was not read may still exist, so "none" is shown only if all of them were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
         if lines.is_empty() && all_read && at != 0 {
-            lines.extend(self.fact("quota", "none, neither of its cgroup nor above"));
+            lines.extend(self.fact("quota", "none for its cgroup and ancestors"));
         }
         lines.extend(self.ranked("throttled", "by the quota of", &self.throttled_by(node)));
         lines
@@ -114,7 +114,7 @@ impl<'a> TaskView<'a> {
 }
 
 fn burst(limits: &CgroupReading, burst_us: u64) -> String {
-    let may = format!("may save up {}", micros(burst_us));
+    let may = format!("may save {} of unused quota", micros(burst_us));
     let used = limits.nr_bursts.zip(limits.burst_ns).map(|(count, ns)| {
         format!(", used {} above the quota in {}", duration(ns), units::count(count, "period"))
     });

@@ -35,7 +35,7 @@ fn the_time_of_a_thread_is_the_interval_and_its_shares_are_100_percent() {
 }
 
 #[test]
-fn a_wait_under_way_counts_as_far_as_it_lies_in_the_interval() {
+fn an_unfinished_wait_counts_with_its_part_in_the_interval() {
     let pending = Pending {
         ns: 60_000_000_000,
         booked_ns: 0,
@@ -52,13 +52,13 @@ fn a_wait_under_way_counts_as_far_as_it_lies_in_the_interval() {
 #[test]
 fn the_kernels_figure_is_the_same_or_the_difference_is_explained() {
     assert_eq!(kernel(2_000_000, 2_000_000, 0), "its own sum (run_delay) is 2.00ms: the same");
-    assert!(kernel(2_000_000, 2_500_000, 500_000).contains("500us more: of waits that are not over"));
+    assert!(kernel(2_000_000, 2_500_000, 500_000).contains("500us more: the part of unfinished waits"));
     assert!(kernel(2_000_000, 2_500_000, 0).contains("500us more: waits that were not seen"));
-    assert!(kernel(2_000_000, 1_500_000, 0).contains("500us less: of waits that began before"));
+    assert!(kernel(2_000_000, 1_500_000, 0).contains("500us less: the part before the interval"));
 }
 
 #[test]
-fn who_waited_most_is_named_first_and_who_waits_now_counts() {
+fn tasks_that_waited_most_come_first_and_current_waits_count() {
     let mut readings: Vec<_> = (1..9).map(|tid| small::task(tid, &[u64::from(tid) * 1_000])).collect();
     readings.push(small::waiting(small::task(20, &[]), 90_000_000));
     readings.push(small::task(21, &[]));

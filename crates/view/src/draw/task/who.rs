@@ -47,7 +47,7 @@ impl TaskView<'_> {
                 let processes = units::count(group.processes, "process");
                 let ended = match group.exited {
                     0 => String::new(),
-                    exited => format!(", {exited} ended in the interval"),
+                    exited => format!(", {exited} exited in the interval"),
                 };
                 format!("{} of {processes}{ended}", threads(group.threads))
             }
@@ -66,7 +66,7 @@ impl TaskView<'_> {
         let mut lines = Vec::new();
         if let Subject::Task(task) = self.subject {
             let reading = &task.reading;
-            let node = reading.node.map_or(String::new(), |node| format!(", of node {node}"));
+            let node = reading.node.map_or(String::new(), |node| format!(", on node {node}"));
             lines.extend(self.fact("CPU", &format!("{}{node}", reading.cpu)));
             let ran = task.ran_by_node();
             if ran.len() > 1 {
@@ -100,8 +100,8 @@ pub(super) fn on_nodes(memory: &[(u32, u64)]) -> String {
 fn may_run_on(placement: &Placement) -> String {
     let words = [
         placement.cpus_allowed.as_ref().map(|cpus| format!("on CPUs {cpus}")),
-        placement.cpuset.as_ref().map(|set| format!("its cpuset {} leaves it {}", set.path, set.cpus)),
-        placement.preferred_node.map(|node| format!("the kernel prefers node {node} for it")),
+        placement.cpuset.as_ref().map(|set| format!("its cpuset {} allows {}", set.path, set.cpus)),
+        placement.preferred_node.map(|node| format!("the kernel prefers node {node}")),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

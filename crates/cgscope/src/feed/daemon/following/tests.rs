@@ -50,16 +50,16 @@ fn given(events: &[&str], then: Then) -> (Vec<String>, Then) {
 }
 
 #[test]
-fn samples_are_given_before_the_next_one_is_waited_for() {
+fn a_sample_is_emitted_before_waiting_for_the_next_one() {
     let mut following = following(None);
     assert_eq!(after(&mut following, at_ms(1_100), Wanted::Samples), given(&["1000 ms"], Then::Receive));
     assert_eq!(after(&mut following, at_ms(2_000), Wanted::Samples), given(&["1100 ms"], Then::Receive));
     assert_eq!(words(Ok(following.release(Wanted::Samples).unwrap())), "2000 ms");
-    assert!(following.release(Wanted::Samples).is_none(), "it is given once");
+    assert!(following.release(Wanted::Samples).is_none(), "a sample is emitted once");
 }
 
 #[test]
-fn a_first_sample_too_near_to_the_next_gives_way_to_it() {
+fn a_first_sample_too_close_to_the_next_is_dropped() {
     let mut near = following(Some(SECOND));
     assert_eq!(after(&mut near, at_ms(1_899), Wanted::Samples), given(&[], Then::Receive));
     assert_eq!(after(&mut near, at_ms(2_000), Wanted::Samples), given(&["1899 ms"], Then::Receive));
@@ -75,11 +75,15 @@ fn the_last_sample_is_marked() {
     assert_eq!(after(&mut following, end(), Wanted::Last), given(&["1300 ms last"], Then::Stop));
     let mut following = super::tests::following(None);
     assert!(following.release(Wanted::Samples).is_some());
-    assert_eq!(after(&mut following, end(), Wanted::Last), given(&[], Then::Stop), "there is none to mark");
+    assert_eq!(
+        after(&mut following, end(), Wanted::Last),
+        given(&[], Then::Stop),
+        "there is no sample to mark"
+    );
 }
 
 #[test]
-fn what_the_daemon_says_to_people_is_passed_on_and_nothing_else() {
+fn only_messages_for_users_are_passed_on() {
     let mut following = following(Some(SECOND));
     let said = Some(Message::Word(Word::said("slower")));
     assert_eq!(after(&mut following, said, Wanted::Samples), given(&["message: slower"], Then::Receive));
@@ -90,8 +94,8 @@ fn what_the_daemon_says_to_people_is_passed_on_and_nothing_else() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_looked_for_while_samples_are_wanted() {
-    let gone = "message: the daemon at /run/it has gone; it is looked for until it is back";
+fn a_lost_daemon_is_reconnected_while_samples_are_wanted() {
+    let gone = "message: the daemon at /run/it has ended; cgscope tries to reconnect";
     for (message, words) in
         [(None, gone), (refused(Refusal::Ending), gone), (refused(Refusal::Failed), "message: it is broken")]
     {
@@ -99,17 +103,21 @@ fn a_daemon_that_is_gone_is_looked_for_while_samples_are_wanted() {
         assert_eq!(after(&mut following, message, Wanted::Samples), given(&[words], Then::Reconnect));
     }
     let mut waits = following(Some(SECOND));
-    let error = "error: the daemon has gone before the last Sample came";
+    let error = "error: the daemon ended before it sent the last sample";
     assert_eq!(after(&mut waits, None, Wanted::Last), given(&[error], Then::Stop));
     assert_eq!(after(&mut waits, None, Wanted::Nothing), given(&[], Then::Stop));
     for wanted in [Wanted::Samples, Wanted::Last, Wanted::Nothing] {
         let step = after(&mut waits, refused(Refusal::NoSuchProcess), wanted);
-        assert_eq!(step, given(&["error: the daemon sends no more: it is broken"], Then::Stop), "for good");
+        assert_eq!(
+            step,
+            given(&["error: the daemon sends no more samples: it is broken"], Then::Stop),
+            "for good"
+        );
     }
 }
 
 #[test]
-fn after_a_reconnection_figures_begin_anew() {
+fn after_a_reconnection_figures_start_from_zero() {
     let mut following = following(Some(SECOND));
     assert_eq!(after(&mut following, at_ms(2_000), Wanted::Samples), given(&["1000 ms"], Then::Receive));
     let (events, then) = after(&mut following, None, Wanted::Samples);
@@ -117,7 +125,7 @@ fn after_a_reconnection_figures_begin_anew() {
     let (event, then) = following.on_reconnection();
     assert_eq!(
         (words(event.unwrap()), then),
-        ("message: the daemon is back: figures begin anew".into(), Then::Receive)
+        ("message: the daemon is back: all figures start from 0".into(), Then::Receive)
     );
     assert_eq!(after(&mut following, at_ms(10), Wanted::Samples), given(&[], Then::Receive));
     assert_eq!(after(&mut following, at_ms(1_010), Wanted::Samples), given(&["10 ms anew"], Then::Receive));
@@ -125,7 +133,7 @@ fn after_a_reconnection_figures_begin_anew() {
 }
 
 #[test]
-fn only_chosen_threads_are_given_and_nothing_that_is_not_known_by_thread() {
+fn only_chosen_threads_are_emitted_without_figures_unknown_per_thread() {
     let task = |tid| TaskReading { tid, ..TaskReading::default() };
     let first = Sample {
         tasks: vec![task(1), task(2)],
@@ -142,7 +150,7 @@ fn only_chosen_threads_are_given_and_nothing_that_is_not_known_by_thread() {
     let release = |tids: &[u32]| {
         let mut following = Following::new(Path::new("/run/it"), tids, Box::new(first.clone()), None);
         let Some(Event::Sample { sample, .. }) = following.release(Wanted::Samples) else {
-            panic!("a Sample")
+            panic!("no sample")
         };
         (sample.tasks.iter().map(|task| task.tid).collect::<Vec<_>>(), sample.exited.len())
     };

@@ -18,7 +18,7 @@ use cgscope_view::app::About;
 use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
-const MESSAGE: &str = "a panic that was asked for";
+const MESSAGE: &str = "a panic on purpose";
 /// Escape sequences that take the terminal over, each with the sequence that undoes it.
 const TAKEN: [(&str, &str); 3] =
     [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h"), ("\x1b[?1000h", "\x1b[?1000l")];
@@ -39,7 +39,7 @@ impl Updates for Panics {
 }
 
 #[test]
-#[ignore = "needs a terminal of its own, which the test below makes"]
+#[ignore = "needs its own terminal, which the test below creates"]
 fn the_screen_of_a_process_that_panics() {
     let Ok(who) = std::env::var(WHO) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

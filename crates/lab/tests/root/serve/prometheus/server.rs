@@ -49,7 +49,7 @@ impl Prometheus {
         assert_there();
         let mut process = Background::start(&mut command);
         let line = process.wait_for("\"Listening on\"");
-        let line: Value = serde_json::from_str(&line).expect("an object a line");
+        let line: Value = serde_json::from_str(&line).expect("one object per line");
         let address = line["address"].as_str().expect("its address").to_owned();
         process.wait_for("Server is ready to receive web requests");
         let prometheus = Self { _process: process, address, _dir: dir };
@@ -62,7 +62,7 @@ impl Prometheus {
         let end = Instant::now() + patience(20_000);
         while self.vector("up{job=\"cgscope\"} == 1", unix_s()).is_empty() {
             let targets = || self.api("targets", &[]);
-            assert!(Instant::now() < end, "it scrapes nothing: {}", targets());
+            assert!(Instant::now() < end, "Prometheus scrapes nothing: {}", targets());
             thread::sleep(Duration::from_millis(100));
         }
     }
@@ -97,7 +97,7 @@ impl Prometheus {
 fn assert_there() {
     if let Err(error) = Command::new("prometheus").arg("--version").output() {
         panic!(
-            "prometheus cannot be run ({error}), so nobody scrapes the daemon: install Debian's package `prometheus`, as \
+            "cannot run prometheus: {error}; install Debian's package `prometheus`, as \
              `cargo xtask test` does"
         );
     }
@@ -109,9 +109,9 @@ pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
     stream.set_read_timeout(Some(patience(20_000))).expect("a time");
     // HTTP 1.0 has no chunked encoding.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
+    stream.write_all(request.as_bytes()).expect("the receiver reads");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert_eq!(head.split(' ').nth(1), Some("200"), "{path}: {answer}");
     body.to_owned()

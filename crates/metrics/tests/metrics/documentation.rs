@@ -13,7 +13,7 @@ fn table(header: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_document_lists_every_metric_as_the_page_has_it() {
+fn the_document_lists_every_metric_of_the_page() {
     let said: Vec<[String; 4]> =
         table("| metric |").into_iter().map(|row| [0, 1, 2, 3].map(|at| row[at].clone())).collect();
     let are: Vec<[String; 4]> = ALL
