@@ -99,6 +99,8 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(),
     let only = if tests.with_long { &long[..] } else { &tests.for_binaries };
     if tests.with_long {
         fuzz::for_checks(steps, &[])?;
+        let mut schedules = cargo(&["test", "--release", "-p", "cgscope-layout", "--lib", "ledger"]);
+        steps.step("a million schedules of the ledger", schedules.env("CGSCOPE_SCHEDULES", "1000000"))?;
     }
     eprintln!("test: tests as root");
     steps.done("tests as root", if only.is_empty() { lanes.run() } else { lanes.run_only(only) })?;
