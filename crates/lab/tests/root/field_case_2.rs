@@ -224,7 +224,7 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
         " as long as it ran",
         &format!("{:.1}% user mode, {does}", 100.0 * user as f64 / (user + system) as f64),
         "at one time on 1 CPU of quota: raise the limit",
-        "start as many threads as it has CPUs (1)",
+        "start only as many threads as it allows CPUs (1)",
     ] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }

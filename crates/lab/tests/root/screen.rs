@@ -119,7 +119,7 @@ fn the_screen_names_the_coarse_mode_and_leaves_out_unknown_figures() {
     top(&terminal, "--mode coarse --filter workload");
     terminal.wait_for("tasks on average");
     let screen = terminal.wait_for("workload");
-    for said in ["COARSE: as requested", "there is no histogram"] {
+    for said in ["COARSE: as requested", "no histogram"] {
         assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
     }
     assert!(!screen.contains("  none waiting") && !screen.contains("behind "), "{screen}");

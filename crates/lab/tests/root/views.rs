@@ -12,7 +12,7 @@ use crate::{
 /// Words that appear in only one view, by the view's key.
 const VIEWS: [(&str, &str); 8] = [
     ("1", "nvcswch/s"),
-    ("2", "i: another time"),
+    ("2", "i: next span"),
     ("3", "; most waiting at "),
     ("4", "limited by"),
     ("5", "behind/s"),

@@ -214,7 +214,7 @@ fn a_viewer_reports_reduced_and_unsupported_requests() {
     let daemon = Daemon::with("shortest_interval = \"200ms\"");
     let alice = |args: &[&str]| daemon.as_user(ALICE, &[VIEWERS], args);
     let says = stderr(&alice(&["hist", "50ms", "2"]));
-    assert!(says.contains("the shortest interval here is 200 ms"), "{says}");
+    assert!(says.contains("the interval is 200 ms, the shortest"), "{says}");
     assert!(says.contains("reports tasks that ended between two samples only by cgroup"), "{says}");
     for args in [
         &["hist", "-C", "0.3", "1"][..],
