@@ -1,7 +1,7 @@
 //! Adds the parts of a wait: in ns to the sums by cause, and as shares to the histogram by cause.
 
 use crate::{
-    ByCause, CAUSES,
+    ByCause,
     cause::{SHARED_CAUSES, WHOLE, cell_of, row_of},
     host::Host,
     split::Work,
@@ -89,10 +89,10 @@ pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut
     let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));
     set(&mut work.shares.largest_ns, 0);
     set(&mut work.shares.given, 0);
-    for cause in 0..CAUSES {
-        let ns = work.walk.parts[cause];
+    for (cause, (sum, part)) in by_cause.iter_mut().zip(&work.walk.parts).enumerate() {
+        let ns = *part;
         if ns != 0 {
-            by_cause[cause] += ns;
+            *sum += ns;
             // Waits are shorter than 2^58 ns, and not 0.
             let share = (ns * u64::from(WHOLE)).checked_div(wait_ns).unwrap_or(0);
             work.shares.give(cause as u64, ns, share);

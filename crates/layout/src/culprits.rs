@@ -57,7 +57,7 @@ impl Pairs {
     #[inline(always)]
     fn at(&mut self, place: usize) -> &mut Pair {
         // SAFETY: the mask keeps it within the array.
-        unsafe { self.pairs.as_mut_ptr().add(place & (PAIRS - 1)).as_mut_unchecked() }
+        unsafe { &mut *self.pairs.as_mut_ptr().add(place & (PAIRS - 1)) }
     }
 
     /// Returns the entry of a pair. A new pair takes an empty entry, or replaces the pair that was charged longest ago.

@@ -93,8 +93,8 @@ impl Moved {
 
 #[inline(always)]
 fn add_all(sums: &mut ByCause, parts: &ByCause) {
-    for cause in 0..CAUSES {
-        sums[cause] += parts[cause];
+    for (sum, part) in sums.iter_mut().zip(parts) {
+        *sum += part;
     }
 }
 
