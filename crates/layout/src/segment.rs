@@ -186,12 +186,20 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
 /// Begins the wait segment of a `task` that moves to `cpu`.
 #[inline(never)]
 pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+    let was_seen = start.is_of(task);
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
     start.group_ran_ns = 0;
     if task.sleeps_on_queue() {
         start.limit = ASLEEP;
+        return;
+    }
+    if task.is_real_time() {
+        // Nobody knows whether a real-time or deadline task got more runtime before it moved.
+        if start.limit != RUNTIME || !was_seen {
+            start.limit = 0;
+        }
         return;
     }
     let limit = if task.is_throttled() { start.limit } else { 0 };

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use cgscope_layout::Loss;
@@ -161,6 +161,8 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let cgroups = ["a", "b", "c", "d"].map(|name| Cgroup::new(&format!("beside-{name}")));
     let _loads: Vec<Load> = cgroups.iter().map(|cgroup| Load::busy_loop(Some(cgroup))).collect();
     let sleepers = Cgroup::new("sleepers");
+    // They wait for the loops, not only for each other.
+    sleepers.slight();
     let (load, _out) = Load::workload(&["blink", "20", "60"], Some(&sleepers));
     let _moves = Moves::start(Duration::from_millis(3), vec![load.pid()]);
     let interval = host.measured(4);
@@ -196,13 +198,18 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
 fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("switching");
-    let load = Load::start("stress-ng", &["--switch", "4", "-t", "60"], Some(&cgroup));
+    let _load = Load::start("stress-ng", &["--switch", "4", "-t", "15"], Some(&cgroup));
     // Its workers start their own children.
-    thread::sleep(Duration::from_secs(1));
-    let pids = load.pids();
-    let _moves = Moves::start(Duration::from_millis(10), pids.clone());
+    let members = || fs::read_to_string(cgroup.path.join("cgroup.procs")).unwrap_or_default();
+    let end = Instant::now() + Duration::from_secs(10);
+    while members().lines().count() < 9 {
+        assert!(Instant::now() < end, "stress-ng starts its workers: {}", members());
+        thread::sleep(Duration::from_millis(100));
+    }
+    let pids: Vec<u32> = members().lines().filter_map(|line| line.parse().ok()).collect();
+    let _moves = Moves::of(Duration::from_millis(10), pids.clone(), |_| true);
     let interval = host.measured(4);
-    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 300);
+    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 100);
 }
 
 /// Each child is moved before it has run, and exits before the next reading.
