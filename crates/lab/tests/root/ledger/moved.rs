@@ -159,15 +159,23 @@ fn idle_tasks_beside_loops_wait_for_them() {
 fn sleepers_that_are_moved_while_they_wait_have_causes() {
     let mut host = Host::watched();
     let cgroups = ["a", "b", "c", "d"].map(|name| Cgroup::new(&format!("beside-{name}")));
+    // The sleepers wait for the loops, not only for each other.
+    cgroups.iter().for_each(|cgroup| cgroup.weigh(3));
     let _loads: Vec<Load> = cgroups.iter().map(|cgroup| Load::busy_loop(Some(cgroup))).collect();
     let sleepers = Cgroup::new("sleepers");
-    // They wait for the loops, not only for each other.
-    sleepers.slight();
-    let (load, _out) = Load::workload(&["blink", "20", "60"], Some(&sleepers));
+    let (load, _out) = Load::workload(&["blink", "20", "90"], Some(&sleepers));
     let _moves = Moves::start(Duration::from_millis(3), vec![load.pid()]);
-    let interval = host.measured(4);
+    // The kernel's own balancing may move a sleeper on its queue, too, and count its sleep as a wait.
+    let is_disturbed = |interval: &Interval| {
+        let share = share(&wait_of(interval, &[load.pid()]).by_cause, &[Cause::Unattributed]);
+        let counted = interval.losses.get(Loss::MovedAsleep);
+        println!("{share:.2}% unattributed, {counted} moved asleep");
+        share > room(1.0) && counted > 0
+    };
+    let interval = (0..4).map(|_| host.measured(3)).find(|interval| !is_disturbed(interval));
+    let interval = interval.expect("an interval in which the kernel counts little sleep as waits");
     let pids = [load.pid()];
-    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 300);
+    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 100);
 }
 
 /// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved then, the kernel stamps it, and counts the rest of its
@@ -198,18 +206,23 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
 fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("switching");
-    let _load = Load::start("stress-ng", &["--switch", "4", "-t", "15"], Some(&cgroup));
+    // Otherwise this process starves beside it (docs/journal/a-starved-sleeper.md).
+    cgroup.slight();
+    let _load = Load::start("stress-ng", &["--switch", "4", "-t", "30"], Some(&cgroup));
     // Its workers start their own children.
-    let members = || fs::read_to_string(cgroup.path.join("cgroup.procs")).unwrap_or_default();
+    let members = || -> Vec<u32> {
+        let text = fs::read_to_string(cgroup.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
     let end = Instant::now() + Duration::from_secs(10);
-    while members().lines().count() < 9 {
-        assert!(Instant::now() < end, "stress-ng starts its workers: {}", members());
+    while members().len() < 9 {
+        assert!(Instant::now() < end, "stress-ng starts its workers: {:?}", members());
         thread::sleep(Duration::from_millis(100));
     }
-    let pids: Vec<u32> = members().lines().filter_map(|line| line.parse().ok()).collect();
-    let _moves = Moves::of(Duration::from_millis(10), pids.clone(), |_| true);
+    let _moves = Moves::of(Duration::from_millis(10), members(), |_| true);
     let interval = host.measured(4);
-    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 100);
+    let group = &interval.by_cgroup()[&Some(cgroup.name.as_str().into())];
+    assert_explained(&group.wait, group.totals.migrations, 100);
 }
 
 /// Each child is moved before it has run, and exits before the next reading.
