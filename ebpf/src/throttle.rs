@@ -139,6 +139,9 @@ impl Task {
     #[inline(always)]
     pub fn far_queue(self, cpu: u32) -> FarQueue {
         let address = self.queue_address_on(cpu);
+        if address == 0 {
+            return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
+        }
         let throttled_ns_at_0 = if keeps_throttle_clock() {
             stood_ns(u64::from(cpu), address, 0)
         } else {

@@ -43,7 +43,7 @@ pub trait Task: Copy {
 pub struct FarQueue {
     /// Its address; 0: unknown.
     pub address: u64,
-    /// Whether this level or one above it is out of quota.
+    /// Whether this level or one above it is out of quota, or may be.
     pub is_throttled: bool,
     /// Its throttled time until clock 0, because the clock of its CPU is not known: negative (as `i64`) if it is throttled.
     pub throttled_ns_at_0: u64,

@@ -13,11 +13,13 @@ use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks
 const LEVELS: usize = 16;
 
 impl Task {
-    /// Address of the queue of its group on `cpu`; 0: unknown.
+    /// Address of the queue of its group on `cpu`; 0: unknown. Linux 7.2 has no array of pointers here.
     #[inline(always)]
     pub fn queue_address_on(self, cpu: u32) -> u64 {
         let queues = peek(self.group_address(), offset!(task_group_cfs_rqs));
-        if queues == 0 { 0 } else { peek(queues, cpu * size_of::<u64>() as u32) }
+        let queue = peek(queues, cpu * size_of::<u64>() as u32);
+        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
+        if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
     }
 
     /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.

@@ -130,7 +130,10 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     let _moves = Moves::start(Duration::from_millis(7), pids.to_vec());
     let interval = host.measured(3);
     let wait = wait_of(&interval, &pids);
-    assert_explained(&wait, migrations(&interval, &pids), 300);
+    // Where the kernel's clock of throttled time stands still, the time of others is unattributed (`moved_throttled`).
+    let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
+    println!("{} moves, {unattributed:.2}% unattributed: {:?}", migrations(&interval, &pids), wait.by_cause);
+    assert!(unattributed <= room(3.0), "{unattributed:.2}%: {:?}", wait.by_cause);
     assert_share(&wait, &[Cause::Throttled], 95.0);
 }
 
