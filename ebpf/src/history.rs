@@ -1,8 +1,15 @@
 //! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
-use cgscope_layout::history::{IDLE, KERNEL, Ring};
+use cgscope_layout::{
+    history::{IDLE, KERNEL, Ring},
+    ledger, segment,
+};
 
-use crate::kernel::{RunQueue, Task, blame_tasks};
+use crate::{
+    host::Kernel,
+    kernel::{RunQueue, Task, blame_tasks},
+    maps::storage,
+};
 
 /// Returns who `task` is in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
@@ -16,8 +23,9 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Adds the time in interrupts to the latest slice, and a slice for a switch that the hook did not see. (A hardened kernel runs
-/// no tracing program while a process that it hides is on the CPU.) Call it before a wait is split.
+/// Adds the time in interrupts to the latest slice. If the hook did not see the switch to `prev`, adds a slice for it and records the
+/// wait that ended then. (A hardened kernel runs no tracing program while a process that it hides is on the CPU.) Call it before a
+/// wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let irq_ns = queue.irq_ns();
@@ -26,18 +34,28 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
         ring.irq_seen_ns = irq_ns;
     }
     if prev.tid() != ring.tid {
-        unseen(ring, prev, queue);
+        let since_ns = unseen(ring, prev, queue);
+        if since_ns != 0
+            && prev.tid() != 0
+            && let Some(storage) = storage(prev)
+        {
+            ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), since_ns);
+            segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
+        }
     }
 }
 
-/// Adds a slice for `prev`, whose switch in the hook did not see. The first switch of each CPU after the start is such a case.
+/// Adds a slice for `prev`, whose switch in the hook did not see, and returns when that was. The first switch of each CPU after the
+/// start is such a case. Returns 0 if the time is not known.
 #[inline(never)]
-fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
+fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) -> u64 {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
         begin(ring, prev, who(prev), since_ns);
+        return since_ns;
     }
+    0
 }
 
 /// Records that `next` has the CPU from now on. `who`: the result of [`who`] for `next`.

@@ -53,6 +53,46 @@ pub fn arrive<H: Host>(
         return;
     }
     let wait_ns = elsewhere_ns.wrapping_add(here_ns);
+    let bucket = count::<H>(storage, cpu, wait_ns);
+    if wait_ns != 0 {
+        let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
+        enter::<H>(next, who, storage, wait, ring);
+    }
+}
+
+/// Records the wait of `task`, which switched in on `cpu` at `arrived_ns` without the hook, and switches out now. The kernel has
+/// added all of the wait to its sum. What is not from moves, which the hook saw, was on this CPU.
+#[inline(always)]
+pub fn arrived_unseen<H: Host>(task: H::Task, storage: &mut TaskStorage, cpu: u32, arrived_ns: u64) {
+    let run_delay_ns = task.run_delay_ns();
+    let wait_ns = run_delay_ns.wrapping_sub(storage.waits.expected_run_delay_ns);
+    storage.waits.expected_run_delay_ns = run_delay_ns;
+    // The switch out that happens now is counted already.
+    storage.start.switches += 1;
+    if storage.waits.unstamped_since_ns != 0 {
+        if wait_ns == storage.moved.ns {
+            end_unstamped(task, &mut storage.waits, &storage.start, arrived_ns);
+        }
+        storage.waits.unstamped_since_ns = 0;
+    }
+    if (wait_ns as i64) > 0 {
+        let bucket = count::<H>(storage, cpu, wait_ns);
+        let elsewhere_ns = storage.moved.ns.min(wait_ns);
+        let queued_ns = arrived_ns.saturating_sub(wait_ns - elsewhere_ns);
+        let wait =
+            Wait { queued_ns, clock_ns: arrived_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
+        if let Some(work) = H::work(Work::HOOK) {
+            wait.put(&mut work.wait);
+            enter_composed::<H>(task, storage, work);
+        }
+    }
+    storage.start.is_seen = 0;
+}
+
+/// Counts a wait by its length. Returns its bucket.
+#[inline(always)]
+fn count<H: Host>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
+    let waits = &mut storage.waits;
     waits.total_ns += wait_ns;
     waits.count += 1;
     if wait_ns > waits.max_ns {
@@ -67,10 +107,7 @@ pub fn arrive<H: Host>(
     if H::counts_by_cpu() {
         count_by_cpu::<H>(cpu, bucket, wait_ns);
     }
-    if wait_ns != 0 {
-        let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
-        enter::<H>(next, who, storage, wait, ring);
-    }
+    bucket
 }
 
 /// Splits a wait and records it. Most waits begin and end within one slice.

@@ -151,13 +151,7 @@ fn idle_tasks_beside_loops_wait_for_them() {
         Load::start("chrt", &shell, Some(&plain))
     });
     let loads = [&in_idle, &by_policy].map(|loads| loads.each_ref().map(Load::pid).to_vec());
-    // Each idle task ends few waits. Repeat if one of them began while the loads started.
-    let is_explained = |interval: &Interval| {
-        let shares = loads.iter().map(|pids| wait_of(interval, pids).by_cause);
-        shares.into_iter().all(|by_cause| share(&by_cause, &[Cause::Unattributed]) <= room(1.0))
-    };
-    let first = host.measured(5);
-    let interval = Some(first).filter(is_explained).unwrap_or_else(|| host.measured(5));
+    let interval = host.measured(5);
     for pids in loads.iter() {
         assert_explained(&wait_of(&interval, pids), migrations(&interval, pids), 0);
     }

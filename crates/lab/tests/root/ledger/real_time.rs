@@ -15,7 +15,12 @@ fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
         assert_eq!(wait.by_cause.get(cause), 0, "{cause:?}: {:?}", wait.by_cause);
     }
     let counted = interval.losses.get(Loss::OutOfRuntime);
-    assert!(counted * 100 >= wait.count * 90, "the reason is counted: {counted} of {} waits", wait.count);
+    // A short wait behind a migration thread, which moves the task as it starts, has another reason.
+    assert!(
+        (counted + 1) * 100 >= wait.count * 90,
+        "the reason is counted: {counted} of {} waits",
+        wait.count
+    );
 }
 
 #[test]

@@ -238,7 +238,7 @@ impl Task for Facts {
         assert_eq!((*of, cpu), (self.queue(), self.cpu), "only the queue of its own CPU is locked");
         match self.queues[cpu as usize] {
             (sum_ns, 0) => sum_ns,
-            (sum_ns, since_ns) => sum_ns + (clock_ns - since_ns),
+            (sum_ns, since_ns) => sum_ns + clock_ns.saturating_sub(since_ns),
         }
     }
 

@@ -93,6 +93,10 @@ pub(super) struct Kernel {
     current: [Option<usize>; CPUS],
     /// Since when the current task runs.
     since_ns: [u64; CPUS],
+    /// The switch to the current task was not seen by the hook.
+    is_unseen: [bool; CPUS],
+    /// A task that the kernel hides from the hook has the CPU: no task of ours.
+    is_hidden: [bool; CPUS],
     /// By cgroup and CPU: the sum of its throttled phases, and the start of the current one or 0.
     queues: [[(u64, u64); CPUS]; CGROUPS.len()],
     /// Whether the queue is throttled although its clock stands still.
@@ -113,6 +117,8 @@ impl Kernel {
             tasks: Vec::new(),
             current: [None; CPUS],
             since_ns: [1_000; CPUS],
+            is_unseen: [false; CPUS],
+            is_hidden: [false; CPUS],
             queues: [[(0, 0); CPUS]; CGROUPS.len()],
             stopped: [[false; CPUS]; CGROUPS.len()],
             log: Log::default(),
@@ -221,7 +227,7 @@ impl Kernel {
         task.state == State::Queued && task.cpu == cpu && !is_held
     }
 
-    /// Runs a schedule of random steps.
+    /// Runs a schedule of random steps, and then lets the hook see who runs on each CPU.
     pub(super) fn run(&mut self, steps: usize) {
         for _ in 0..steps {
             self.now_ns += match self.below(10) {
@@ -237,10 +243,13 @@ impl Kernel {
                 12..16 => self.change_cpu(at, cpu),
                 16 => self.throttle(limited, cpu),
                 17 => self.unthrottle(limited, cpu),
+                18 if self.below(2) == 0 => self.hide(cpu),
                 18 => self.hold(cpu),
                 _ => self.change_cgroup(at),
             }
         }
+        self.now_ns += 1_000;
+        (0..CPUS as u32).for_each(|cpu| self.hide(cpu));
         self.now_ns += 1_000;
     }
 
@@ -259,18 +268,45 @@ impl Kernel {
         self.switch(cpu, next, fate);
     }
 
-    fn switch(&mut self, cpu: u32, next: Option<usize>, fate: Fate) {
-        let prev = self.current[cpu as usize];
-        if prev == next {
+    /// Gives the CPU to a task that the kernel hides from the hook: the hook does not run when it switches out.
+    fn hide(&mut self, cpu: u32) {
+        let (at, is_hidden) = (cpu as usize, self.is_hidden[cpu as usize]);
+        if self.misses_moves || is_hidden {
             return;
         }
+        if self.current[at].is_some() {
+            self.switch(cpu, None, Fate::Sleeps);
+        }
+        self.settle(cpu, None);
+        // It is in the root.
+        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(cpu));
+        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        if !ring.latest_is(ROOT) && !ring.fold(ROOT, clock_ns) {
+            ring.push(ROOT, clock_ns, |_| {});
+        }
+        self.log.ran(cpu, now_ns, ROOT);
+        (self.is_hidden[at], self.since_ns[at]) = (true, now_ns);
+    }
+
+    fn switch(&mut self, cpu: u32, next: Option<usize>, fate: Fate) {
+        let prev = self.current[cpu as usize];
+        let is_hidden = core::mem::take(&mut self.is_hidden[cpu as usize]);
+        if prev == next && !is_hidden {
+            return;
+        }
+        // The kernel's sum does not show a wait of 0 ns.
+        self.now_ns += u64::from(is_hidden);
         // Shorter runs are folded, which is exact only to a 64th: see `history`.
         let since_ns = self.since_ns[cpu as usize];
         if self.who(prev) == KERNEL && self.now_ns < since_ns + FOLD_NS {
             self.now_ns = since_ns + FOLD_NS;
         }
         prev.into_iter().for_each(|prev| self.tasks[prev].switches += 1);
-        self.on_switch(cpu, prev, next, fate);
+        if !is_hidden {
+            self.settle(cpu, prev);
+            self.on_switch(cpu, prev, next, fate);
+        }
+        self.is_unseen[cpu as usize] = is_hidden;
         let (now_ns, clock_ns, who) = (self.now_ns, self.clock_ns(cpu), self.who(next));
         if let Some(prev) = prev {
             self.depart(prev, fate);
@@ -286,6 +322,23 @@ impl Kernel {
         }
         self.log.ran(cpu, now_ns, who);
         (self.current[cpu as usize], self.since_ns[cpu as usize]) = (next, now_ns);
+    }
+
+    /// What the hook does after a switch that it did not see.
+    fn settle(&mut self, cpu: u32, prev: Option<usize>) {
+        if !core::mem::take(&mut self.is_unseen[cpu as usize]) {
+            return;
+        }
+        let clock_ns = self.clock_ns(cpu);
+        let since_ns = self.since_ns[cpu as usize] + Self::offset_ns(cpu);
+        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        ring.push(self.who(prev), since_ns, |_| {});
+        if let Some(prev) = prev {
+            let facts = self.facts(prev);
+            let storage = &mut self.tasks[prev].storage;
+            ledger::arrived_unseen::<Simulated>(facts, storage, cpu, since_ns);
+            segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
+        }
     }
 
     /// What the hook at `sched_switch` does.
@@ -367,7 +420,9 @@ impl Kernel {
     /// Moves a task that is on a queue to another CPU.
     fn change_cpu(&mut self, at: usize, to: u32) {
         let on_queue = matches!(self.tasks[at].state, State::Queued | State::SleepingOnQueue);
-        if !on_queue || self.tasks[at].cpu == to {
+        // Until the next switch of this CPU, its history lacks the task that runs.
+        let is_unseen = self.is_unseen[self.tasks[at].cpu as usize];
+        if !on_queue || self.tasks[at].cpu == to || is_unseen {
             return;
         }
         let (now_ns, old_clock_ns, clock_ns) =
@@ -481,7 +536,9 @@ impl Kernel {
     }
 
     fn unthrottle(&mut self, cgroup: u64, cpu: u32) {
-        if !self.is_queue_throttled(cgroup, cpu) {
+        // A throttled phase of its queue that begins and ends while an unseen task runs counts for that task, if it was throttled.
+        let is_unseen = self.is_unseen[cpu as usize];
+        if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;
         }
         if !core::mem::take(&mut self.stopped[cgroup as usize - 1][cpu as usize]) {
@@ -500,7 +557,9 @@ impl Kernel {
         // Whole queues: a running task cannot be in a throttled queue.
         let fits =
             task.state != State::Running || !self.queues[to as usize - 1].iter().any(|queue| queue.1 != 0);
-        if !task.is_kernel_thread && !task.is_throttled && fits {
+        // The history has one cgroup for each run.
+        let is_unseen = task.state == State::Running && self.is_unseen[task.cpu as usize];
+        if !task.is_kernel_thread && !task.is_throttled && fits && !is_unseen {
             task.cgroup = to;
         }
     }
