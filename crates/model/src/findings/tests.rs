@@ -170,14 +170,6 @@ fn a_finding_in_json_names_its_rule() {
 }
 
 #[test]
-fn unattributed_waits_mention_real_time_tasks_without_runtime() {
-    let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
-    assert!(!scene.only(Rule::Unattributed).says.contains("runtime"));
-    let says = scene.loses(Loss::OutOfRuntime, 3).only(Rule::Unattributed).says;
-    assert!(says.ends_with("; in 3 waits a real-time or deadline task had used up its runtime"), "{says}");
-}
-
-#[test]
 fn the_worst_finding_comes_first_and_unattributed_waiting_last() {
     let scene = Scene::new(&["/a", "/b", "/c"])
         .task("/a", S, &[(Cause::Throttled, 100 * MS), (Cause::Unattributed, 900 * MS)])

@@ -564,28 +564,34 @@ pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves:
     finding(Rule::NodeBouncing, 0, short, says, advice)
 }
 
-pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
-    let living = interval.tasks.iter().map(|task| task.totals.migrations);
-    let exited = interval.exited.iter().map(|exited| exited.totals.migrations);
-    let out_of_runtime = match interval.losses.get(Loss::OutOfRuntime) {
-        0 => String::new(),
-        waits => {
-            format!("; in {} a real-time or deadline task had used up its runtime", count(waits, "wait"))
-        }
+/// Returns why waiting has no cause, for a loss that leaves it without one. `counted`: the counter of the loss.
+fn without_cause(loss: Loss, counted: u64) -> Option<String> {
+    let waits = count(counted, "wait");
+    let times = count(counted, "time");
+    let reason = match loss {
+        Loss::LookBackCut => format!("{waits} began more than {KNOWN} switches of the CPU ago"),
+        Loss::OutOfRuntime => format!("in {waits} a real-time or deadline task had used up its runtime"),
+        Loss::MovedAsleep => format!("{times} the kernel counted sleep as waiting"),
+        Loss::MovedThrottled => format!("{times} a throttled task moved to another CPU"),
+        _ => return None,
     };
+    Some(reason)
+}
+
+pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
+    let reasons: Vec<String> =
+        interval.losses.nonzero().filter_map(|(loss, counted)| without_cause(loss, counted)).collect();
+    let known = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
     let says = format!(
-        "the cause of {} of waiting, {} of all, is not known: it passed on another CPU before a task was moved \
-         ({} in all), or longer ago than is looked back (at most {KNOWN} runs of a CPU){out_of_runtime}",
+        "the cause of {} of waiting, {} of all, is not known{known}",
         duration(ns),
         percent(ns, waited_ns),
-        count(sum::total(living.chain(exited)), "move"),
     );
-    let advice =
-        "take the other causes for lower bounds; tasks kept on fewer CPUs (cpuset, taskset) are moved less";
+    let advice = "read the other causes as lower bounds";
     let short = Short::new(
         "some waiting has no known cause",
         format!("{} ({} of all waiting)", rate(ns, interval.duration_ns), percent(ns, waited_ns)),
-        "read the other causes as lower bounds",
+        advice,
     );
     finding(Rule::Unattributed, ns, short, says, advice)
 }
