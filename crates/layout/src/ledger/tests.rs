@@ -43,3 +43,21 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
     }
     assert!(missed_ns > 0, "moves were missed");
 }
+
+/// A wait that reaches back to the blocks of the history is exact but for the block in which it began: the history keeps no order
+/// within a block.
+#[test]
+fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
+    let (mut waited_ns, mut uncertain_ns) = (0, 0);
+    for seed in 0..schedules() / 400 {
+        let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
+        let mut kernel = Kernel::new(seed, flavour);
+        kernel.starves_first = true;
+        kernel.run(20_000);
+        let sums = kernel.check_long();
+        (waited_ns, uncertain_ns) = (waited_ns + sums.0, uncertain_ns + sums.1);
+    }
+    println!("{uncertain_ns} of {waited_ns} ns uncertain");
+    assert!(uncertain_ns > 0, "waits reached back to blocks");
+    assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
+}

@@ -81,6 +81,8 @@ struct Sim {
     parts: ByCause,
     waits: u64,
     missed_ns: u64,
+    /// The sum of [`Log::uncertain_ns`].
+    uncertain_ns: u64,
 }
 
 pub(super) struct Kernel {
@@ -88,6 +90,8 @@ pub(super) struct Kernel {
     seed: u64,
     flavour: Flavour,
     pub(super) misses_moves: bool,
+    /// The first task waits for thousands of steps at a time.
+    pub(super) starves_first: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
     current: [Option<usize>; CPUS],
@@ -113,6 +117,7 @@ impl Kernel {
             seed,
             flavour,
             misses_moves: false,
+            starves_first: false,
             now_ns: 1_000,
             tasks: Vec::new(),
             current: [None; CPUS],
@@ -164,6 +169,7 @@ impl Kernel {
             parts: ByCause::default(),
             waits: 0,
             missed_ns: 0,
+            uncertain_ns: 0,
         }
     }
 
@@ -227,6 +233,11 @@ impl Kernel {
         task.state == State::Queued && task.cpu == cpu && !is_held
     }
 
+    /// Returns whether nothing may happen to the task now, because it waits for very long.
+    fn is_starved(&mut self, at: usize) -> bool {
+        self.starves_first && at == 0 && self.tasks[0].state == State::Queued && self.below(2_000) != 0
+    }
+
     /// Runs a schedule of random steps, and then lets the hook see who runs on each CPU.
     pub(super) fn run(&mut self, steps: usize) {
         for _ in 0..steps {
@@ -235,7 +246,8 @@ impl Kernel {
                 1 => self.below(3_000_000),
                 _ => self.below(200_000),
             };
-            let (at, cpu) = (self.below(TASKS as u64) as usize, self.below(CPUS as u64) as u32);
+            let (mut at, cpu) = (self.below(TASKS as u64) as usize, self.below(CPUS as u64) as u32);
+            at += usize::from(self.is_starved(at));
             let limited = CGROUPS[1 + self.below(3) as usize];
             match self.below(20) {
                 0..8 => self.pick(cpu),
@@ -254,7 +266,8 @@ impl Kernel {
     }
 
     fn pick(&mut self, cpu: u32) {
-        let able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
+        let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
+        able.retain(|at| !self.is_starved(*at));
         let next = match able.len() as u64 {
             0 => None,
             count => Some(able[self.below(count) as usize]).filter(|_| self.below(8) != 0),
@@ -490,7 +503,9 @@ impl Kernel {
             return;
         };
         let parts = self.log.split(&segment, true);
+        let uncertain_ns = if self.starves_first { self.log.uncertain_ns(&segment) } else { 0 };
         let task = &mut self.tasks[at];
+        task.uncertain_ns += uncertain_ns;
         task.since_ns = None;
         task.moved.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
         if is_last {
@@ -600,6 +615,27 @@ impl Kernel {
         }
         assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
         self.tasks.iter().map(|task| task.waits).sum()
+    }
+
+    /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.
+    pub(super) fn check_long(&mut self) -> (u64, u64) {
+        let seed = self.seed;
+        for (at, task) in self.tasks.iter().enumerate() {
+            let (ours, theirs) = (task.storage.by_cause, task.parts);
+            assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
+            for cause in Cause::ALL {
+                let (ours, theirs) = (ours[cause as usize], theirs[cause as usize]);
+                let of = std::format!("schedule {seed}, task {at}, {cause:?}: {ours} {theirs}");
+                assert!(ours.abs_diff(theirs) <= task.uncertain_ns, "{of}, {} uncertain", task.uncertain_ns);
+            }
+        }
+        let uncertain_ns = self.tasks.iter().map(|task| task.uncertain_ns).sum();
+        let ours = Maps::charges();
+        for of in ours.keys().chain(self.log.charges.keys()) {
+            let [ours, theirs] = [&ours, &self.log.charges].map(|sums| sums.get(of).copied().unwrap_or(0));
+            assert!(ours.abs_diff(theirs) <= uncertain_ns, "schedule {seed}, {of:?}: {ours} {theirs}");
+        }
+        (self.tasks.iter().flat_map(|task| task.parts).sum(), uncertain_ns)
     }
 
     /// Checks that no cause but `Unattributed` has more than in the reference. Returns the time of segments that were missed.

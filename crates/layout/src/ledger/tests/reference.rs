@@ -6,7 +6,13 @@ extern crate std;
 use std::{collections::BTreeMap, vec::Vec};
 
 use super::host::CPUS;
-use crate::{ByCause, Cause, culprits::kind, history::IDLE, look_back::cause_of, split::LONGEST_WAKEUP_NS};
+use crate::{
+    ByCause, Cause,
+    culprits::kind,
+    history::{BLOCK, IDLE},
+    look_back::{LOOK_BACK, cause_of},
+    split::LONGEST_WAKEUP_NS,
+};
 
 /// A span of true time, ns.
 pub(super) type Span = (u64, u64);
@@ -59,6 +65,18 @@ impl Log {
 
     fn throttled_ns(&self, cgroup: u64, cpu: u32, span: Span) -> u64 {
         self.throttled.get(&(cgroup, cpu)).into_iter().flatten().map(|phase| shared(*phase, span)).sum()
+    }
+
+    /// How far the ledger may be off in a segment: the time from its beginning to the end of the block in which it began, or 0 if the
+    /// history still has all its slices.
+    pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
+        let (from_ns, to_ns) = segment.span;
+        let mut runs = self.runs[segment.cpu as usize].clone();
+        runs.dedup_by_key(|run| run.1);
+        let begin = runs.partition_point(|run| run.0 <= from_ns);
+        let later = &runs[begin..];
+        let has_blocks = later.len() > LOOK_BACK / 2;
+        if has_blocks { later[BLOCK].0.min(to_ns) - from_ns } else { 0 }
     }
 
     /// Splits a segment. `charge`: also charge the culprits.
