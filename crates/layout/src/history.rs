@@ -192,7 +192,7 @@ impl Ring {
             self.sum_up_before(number, latest.since_ns);
         }
         let number = number + 1;
-        if number.is_multiple_of(BLOCK as u64) {
+        if number.is_multiple_of(BLOCK as u64) || latest.since_ns == 0 {
             self.block(number).begin(clock_ns);
         }
         let new = self.slice(number);

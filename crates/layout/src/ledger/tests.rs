@@ -49,11 +49,11 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     let (mut waited_ns, mut uncertain_ns) = (0, 0);
-    for seed in 0..schedules() / 400 {
+    for seed in 0..schedules() / 200 {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
-        kernel.starves_first = true;
-        kernel.run(20_000);
+        kernel.starves_one = true;
+        kernel.run(50_000);
         let sums = kernel.check_long();
         (waited_ns, uncertain_ns) = (waited_ns + sums.0, uncertain_ns + sums.1);
     }

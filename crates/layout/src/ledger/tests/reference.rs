@@ -63,6 +63,12 @@ impl Log {
         phases.last_mut().expect("a phase").1 = now_ns;
     }
 
+    /// The runs on a CPU from the one at `from_ns` on.
+    fn runs_since(&self, cpu: u32, from_ns: u64) -> &[(u64, u64)] {
+        let runs = &self.runs[cpu as usize];
+        &runs[runs.partition_point(|run| run.0 <= from_ns).saturating_sub(1)..]
+    }
+
     fn throttled_ns(&self, cgroup: u64, cpu: u32, span: Span) -> u64 {
         self.throttled.get(&(cgroup, cpu)).into_iter().flatten().map(|phase| shared(*phase, span)).sum()
     }
@@ -71,12 +77,10 @@ impl Log {
     /// history still has all its slices.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
-        let mut runs = self.runs[segment.cpu as usize].clone();
-        runs.dedup_by_key(|run| run.1);
-        let begin = runs.partition_point(|run| run.0 <= from_ns);
-        let later = &runs[begin..];
+        let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
+        later.dedup_by_key(|run| run.1);
         let has_blocks = later.len() > LOOK_BACK / 2;
-        if has_blocks { later[BLOCK].0.min(to_ns) - from_ns } else { 0 }
+        if has_blocks { later[BLOCK + 1].0.min(to_ns) - from_ns } else { 0 }
     }
 
     /// Splits a segment. `charge`: also charge the culprits.
@@ -108,7 +112,7 @@ impl Log {
         parts[Cause::Throttled as usize] = throttled_ns;
         let mut charges = Vec::new();
         charges.push((victim, kind::LIMITED, throttled_ns));
-        let runs = &self.runs[segment.cpu as usize];
+        let runs = self.runs_since(segment.cpu, from_ns);
         for (at, (since_ns, who)) in runs.iter().enumerate() {
             let until_ns = runs.get(at + 1).map_or(u64::MAX, |next| next.0);
             let ns = shared((*since_ns, until_ns), (from_ns + throttled_ns, to_ns));
