@@ -81,10 +81,10 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     // The text reports the same figures for the whole run.
     for said in [
         format!("{path}: "),
-        "periods ran out of quota (1 CPU: 100ms of every 100ms)".into(),
+        "its quota (1 CPU: 100ms of every 100ms) ran out in".into(),
         "times as long".into(),
-        "threads of 1 process share 1 CPU of quota".into(),
-        "Start as many threads as the limit has CPUs (1)".into(),
+        "threads of 1 process share a quota of 1 CPU".into(),
+        "Start no more threads than the limit has CPUs (1)".into(),
         format!("Quota of {path}: 1.00 CPUs (100ms of every 100ms, burst none)"),
         "the quota ran out in".into(),
     ] {

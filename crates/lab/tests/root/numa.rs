@@ -74,9 +74,9 @@ fn assert_skew_is_told(interval: &Value, reason: &str) {
     let says =
         said(interval, "node_skew").unwrap_or_else(|| panic!("no finding about {:#}", interval["nodes"]));
     for part in [
-        format!("node {full} (CPUs {}) was busy for ", cpu_list(cpus)),
+        format!("node {full} (CPUs {}) was busy ", cpu_list(cpus)),
         "(workload)".into(),
-        "with 8 busy threads".into(),
+        " has 8 busy threads".into(),
         format!("{reason} leaves out node {idle}"),
     ] {
         assert!(says.contains(&part), "{part:?} is not in {says:?}");

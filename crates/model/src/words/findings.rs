@@ -100,10 +100,10 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
     let mut clauses = vec![periods(limits)];
     if *held_ns != 0 {
         let ran = as_long(*held_ns, sums.ran_ns).map_or_else(
-            || "and did not run".into(),
-            |times| format!("while they ran {}, {times}", duration(sums.ran_ns)),
+            || " and did not run".into(),
+            |times| format!(", {times} as they ran ({})", duration(sums.ran_ns)),
         );
-        clauses.push(format!("its tasks were throttled for {} {ran}", duration(*held_ns)));
+        clauses.push(format!("its tasks were throttled for {}{ran}", duration(*held_ns)));
     }
     clauses.extend(cpu_stat(limits, duration_ns));
     let threads = if throttled.busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
@@ -112,7 +112,7 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
         modes.filter(|(user, system)| quota_use::mode(*user, *system) == Some(quota_use::Mode::CpuBound));
     let computes = computes.map_or_else(String::new, |(user, system)| {
         let share = percent(user, user.saturating_add(system));
-        format!("; it is CPU-bound ({share} of its CPU time in user mode)")
+        format!("; the cgroup is CPU-bound ({share} of its CPU time is in user mode)")
     });
     let advice = format!("raise its limit ({QUOTA_FILE}){threads}{computes}");
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
@@ -133,9 +133,9 @@ fn periods(limits: &CgroupReading) -> String {
     };
     match limits.nr_throttled.zip(limits.nr_periods).filter(|(throttled, _)| *throttled != 0) {
         Some((throttled, all)) => {
-            format!("{} of its {} ran out of quota{quota}", percent(throttled, all), count(all, "period"))
+            format!("its quota{quota} ran out in {} of {}", percent(throttled, all), count(all, "period"))
         }
-        None => format!("its quota ran out{quota}"),
+        None => format!("its quota{quota} ran out"),
     }
 }
 
@@ -143,14 +143,14 @@ fn periods(limits: &CgroupReading) -> String {
 fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
     let used = limits.usage_ns.and_then(|used_ns| as_long(throttled_ns, used_ns));
-    let used = used.map_or_else(String::new, |times| format!(", {times} as it used the CPU"));
+    let used = used.map_or_else(String::new, |times| format!(", {times} as the cgroup used the CPU"));
     let why = if throttled_ns > duration_ns {
         let passed = duration(duration_ns);
-        format!(": that counts each CPU by itself, so it may exceed the {passed} that passed")
+        format!(" (a sum over CPUs, so it may exceed the {passed} that passed)")
     } else {
-        ", each CPU by itself".into()
+        " (a sum over CPUs)".into()
     };
-    Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
+    Some(format!("cpu.stat reports {} of throttled time{why}{used}", duration(throttled_ns)))
 }
 
 /// The finding about more busy threads than CPUs of quota; `None` if the quota is unknown. `enough`: the quota's CPUs, rounded
@@ -158,15 +158,16 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
 pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
     let Throttled { path, limits, busy, held_ns, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
-        format!(": programs that count the host's CPUs ({host}) start too many")
+        format!("; programs that count the host's CPUs ({host}) start too many")
     });
     let says = format!(
-        "{} of {} share {} of quota, which they use up together before the period ends",
+        "{} of {} share a quota of {}, and together use it up before the period ends",
         count(busy.threads, "thread"),
         count(busy.processes.len() as u64, "process"),
         cpus(limits.quota_cores()?),
     );
-    let advice = format!("start as many threads as the limit has CPUs ({enough}){host}; or raise the limit");
+    let advice =
+        format!("start no more threads than the limit has CPUs ({enough}), or raise the limit{host}");
     let short = Short::new(
         "has too many threads",
         format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
@@ -179,11 +180,11 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
 pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held_ns, .. } = throttled;
     let says = format!(
-        "it used {} of {} on average in its {}, yet {} of them ran out of quota: it works in bursts",
+        "it used {} of {} on average, yet its quota ran out in {} of {}: it works in bursts",
         number(used),
         cpus(limits.quota_cores()?),
-        count(limits.nr_periods?, "period"),
         percent(limits.nr_throttled?, limits.nr_periods?),
+        count(limits.nr_periods?, "period"),
     );
     let short = Short::new(
         "is throttled during bursts",
@@ -199,16 +200,18 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
     let quota = micros(quota_us);
     let Some(burst_us) = limits.burst_us.filter(|burst| *burst != 0) else {
         return Some(format!(
-            "allow a burst ({FILES}, Linux 5.14) of up to its quota ({quota}), or make the period longer"
+            "allow a burst of up to its quota, {quota} ({FILES}; Linux 5.14), or make the period longer"
         ));
     };
-    let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", count(bursts, "period")));
-    let already = format!("it may already burst by {}{}", micros(burst_us), periods.unwrap_or_default());
+    let periods = limits.nr_bursts.map(|bursts| format!(" (used in {})", count(bursts, "period")));
+    let already = format!("its burst is {}{}", micros(burst_us), periods.unwrap_or_default());
     // The kernel refuses a burst above the quota.
     Some(if burst_us < quota_us {
-        format!("{already}: raise this burst ({FILES}) up to its quota ({quota}), or make the period longer")
+        format!(
+            "{already}: raise the burst ({FILES}) to at most its quota ({quota}), or make the period longer"
+        )
     } else {
-        format!("{already}, the most that its quota allows: make the period longer or raise the limit")
+        format!("{already}, the maximum for its quota: make the period longer, or raise the limit")
     })
 }
 
@@ -222,14 +225,14 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
         *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
     };
     let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
-        let path = neighbour.path.as_deref().unwrap_or("a cgroup that is gone");
+        let path = neighbour.path.as_deref().unwrap_or("a removed cgroup");
         let task = neighbour.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
-        format!("{path}{} for {} of it", task.unwrap_or_default(), percent(neighbour.ns, all_ns))
+        format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
     });
     let named: Vec<_> = named.collect();
     let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
     let says = format!(
-        "its tasks waited {} while other cgroups had the CPU, {} of the time they waited or ran{named}",
+        "its tasks waited {} ({} of their run and wait time) behind other cgroups{named}",
         duration(ns),
         percent(ns, sums.active_ns()),
     );
@@ -284,24 +287,25 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
         let tid = task.reading.tid;
         return format!(
-            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or give \
-             each of the two cgroups its own cpuset"
+            "the neighbour's tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), \
+             or give each of the two cgroups its own cpuset"
         );
     }
     if let Some((policy, _)) = realtime_victim(context, node) {
         return format!(
-            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
+            "the waiting tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
              the two cgroups its own cpuset"
         );
     }
     let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
-        return "give it a higher cpu.weight (in v1 cpu.shares), its neighbours a quota, or each a cpuset"
+        return "give the cgroup a higher cpu.weight (in v1 cpu.shares); or give its neighbours a quota (cpu.max); or give \
+                each its own cpuset"
             .into();
     };
     let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
         return format!(
-            "move those tasks of {neighbour} to a cgroup of their own, with a quota (cpu.max), a lower cpu.weight or \
-             another cpuset"
+            "move the tasks directly in {neighbour} to a cgroup of their own, and give that cgroup a quota (cpu.max), a lower \
+             cpu.weight or another cpuset"
         );
     };
     let limits = |path: &str| context.limits(context.tree.find(path)?);
@@ -310,8 +314,8 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
         None => path.into(),
     };
     format!(
-        "give {} a higher cpu.weight (in v1 cpu.shares) or {} a lower one, {neighbour} a quota (cpu.max), or each a \
-         cpuset of its own",
+        "give {} a higher cpu.weight (in v1 cpu.shares), or give {} a lower one; or give {neighbour} a quota (cpu.max); or \
+         give each its own cpuset",
         with_weight(ours),
         with_weight(theirs),
     )
@@ -325,13 +329,13 @@ pub(crate) fn cpu_oversubscription(
     (waited_ns, duration_ns): (u64, u64),
 ) -> Finding {
     let says = format!(
-        "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
+        "on average {wanted:.1} tasks wanted to run on {}; the CPUs were busy {} of the time, and tasks waited {}",
         count(host.into(), "CPU"),
         percent(busy_of.0, busy_of.1),
         duration(waited_ns),
     );
-    let advice = "run less at once on this host or give it more CPUs; until then weights (cpu.weight) and quotas \
-                  (cpu.max) decide who waits";
+    let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
+                  decide who waits";
     let short = Short::new(
         "the host has too few CPUs",
         format!(
@@ -351,24 +355,27 @@ pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &B
     let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
     let (why, advice) = if threads > u64::from(host) {
         (
-            format!("{} were busy, and it may use {cpus}", count(threads, "thread")),
+            format!("{} were busy, but the cgroup may use only {cpus}", count(threads, "thread")),
             format!(
-                "start no more threads than it may use CPUs ({host}), or let it use more of them (cpuset.cpus)"
+                "start at most {} (the number of CPUs that the cgroup may use), or allow more CPUs (cpuset.cpus)",
+                count(host.into(), "thread"),
             ),
         )
     } else {
         let pid = busy.processes.first().copied().unwrap_or_default();
         (
             format!(
-                "it may use {cpus}, more than its {} need, but these were last seen on {}",
+                "the cgroup may use {cpus}, but its {} were last seen on only {}",
                 count(threads, "busy thread"),
-                busy.cpus.len(),
+                count(busy.cpus.len() as u64, "CPU"),
             ),
-            format!("look whether an affinity pins them (taskset -acp {pid}), or a cpuset below this one"),
+            format!(
+                "check whether an affinity mask (taskset -acp {pid}) or a cpuset (/proc/{pid}/cpuset) pins these threads"
+            ),
         )
     };
     let says = format!(
-        "its tasks waited {} for each other, {} of the time they waited or ran: {why}",
+        "its tasks waited {} ({} of their run and wait time) for each other: {why}",
         duration(ns),
         percent(ns, own.active_ns()),
     );
@@ -389,15 +396,15 @@ pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &B
 pub(crate) fn wakeup_latency(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
     let p99 = p99_ns.map(|p99_ns| format!("; the p99 of all waits is {}", duration(p99_ns)));
     let says = format!(
-        "tasks waited {} for CPUs that ran nobody, {} of all waiting: {} on average over {}{}",
+        "tasks waited {} ({} of all waiting) for idle CPUs to wake up; {} of this kind took {} on average{}",
         duration(ns),
         percent(ns, waited_ns),
-        duration(ns / waits),
         count(waits, "wait"),
+        duration(ns / waits),
         p99.unwrap_or_default(),
     );
-    let advice = "look for deep idle states of the CPUs (cpuidle: cpupower idle-info; cpupower idle-set -D 50 leaves \
-                  them out), and in a virtual machine for CPUs that its host is slow to run (steal in /proc/stat)";
+    let advice = "check the CPUs for deep idle states (cpupower idle-info; cpupower idle-set -D 50 disables them); in a \
+                  virtual machine, also check whether the host is slow to run its CPUs (steal in /proc/stat)";
     let short = Short::new(
         "idle CPUs take long to wake up",
         format!("{} per wait, {} of all waiting", duration(ns / waits), percent(ns, waited_ns)),
@@ -426,16 +433,17 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
     };
     let (why, advice) = hold(skew);
     let says = format!(
-        "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {who} has \
-         {} of the run time and {} of the running and waiting there, with {}; {why}",
+        "{} was busy {} of the time ({:.1} tasks running or waiting on average), but {} only {}; on node {}, {who} has {}, {} of \
+         the run time, and {} of the run and wait time together; {why}",
         named(full),
         busy(full),
         full.runnable_avg.unwrap_or_default(),
         named(idle),
         busy(idle),
+        full.node,
+        count(skew.threads.len() as u64, "busy thread"),
         percent(skew.ran_of.0, skew.ran_of.1),
         percent(skew.active_of.0, skew.active_of.1),
-        count(skew.threads.len() as u64, "busy thread"),
     );
     let short = Short::new(
         format!("{filler} fills node {} while node {} has idle CPUs", full.node, idle.node),
@@ -463,8 +471,8 @@ fn hold(skew: &Skew) -> (String, String) {
             (
                 format!("the affinity {noun} {} of the threads {verb} out node {node}", list(&masks)),
                 format!(
-                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start as many as node {} has CPUs \
-                     ({})",
+                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start no more threads than node {} has \
+                     CPUs ({})",
                     full.node,
                     full.cpus.len(),
                 ),
@@ -476,18 +484,24 @@ fn hold(skew: &Skew) -> (String, String) {
         ),
         Hold::Nothing => (
             format!(
-                "no affinity mask and no cpuset holds them there{}",
+                "no affinity mask and no cpuset keeps the threads on node {}{}",
+                full.node,
                 held_by_memory(skew).unwrap_or_default()
             ),
             format!(
-                "look at where its memory lies (--memory; numastat -p {pid}), at kernel.numa_balancing, and at whether CPUs {} \
+                "check where the memory is (--memory; numastat -p {pid}), the setting kernel.numa_balancing, and whether CPUs {} \
                  are isolated (/sys/devices/system/cpu/isolated)",
                 cpu_list(&idle.cpus),
             ),
         ),
         Hold::Unknown => (
-            "whether an affinity mask or a cpuset holds them there is not known".into(),
-            format!("look at its affinity (taskset -acp {pid}) and its cpuset (/proc/{pid}/cpuset)"),
+            format!(
+                "it is not known whether an affinity mask or a cpuset keeps the threads on node {}",
+                full.node
+            ),
+            format!(
+                "check the affinity (taskset -acp {pid}) and the cpuset (/proc/{pid}/cpuset) of the threads"
+            ),
         ),
     }
 }
@@ -498,7 +512,7 @@ fn held_by_memory(skew: &Skew) -> Option<String> {
     let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
     let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
     is_share(there, all, MEMORY_PERCENT)
-        .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
+        .then(|| format!(", but {} of the memory is on this node{policy}", percent(there, all)))
 }
 
 pub(crate) fn remote_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
@@ -507,10 +521,10 @@ pub(crate) fn remote_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
 
 pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interval: &Interval) -> Finding {
     let ProcessMemory { tgid, policies, .. } = memory;
-    let finding = remote_memory(remote, &format!(" (migratepages {tgid} FROM TO moves what is there)"));
+    let finding = remote_memory(remote, &format!("; migratepages {tgid} FROM TO moves its present memory"));
     let policy = policies.iter().find(|(policy, _)| &**policy != "default");
     let policy = policy.map_or_else(String::new, |(policy, size)| {
-        format!("; {} of it by the memory policy {policy}", bytes(*size))
+        format!("; the memory policy {policy} covers {}", bytes(*size))
     });
     let name = interval.process_name(*tgid);
     let what = format!("process {tgid} ({name}) {}", finding.what);
@@ -524,8 +538,8 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
         (most(remote.memory).unwrap_or_default(), most(&remote.ran).unwrap_or_default());
     let size = total(remote.memory);
     let says = format!(
-        "{:.1}% of its memory is on another node than its threads: {} of its {} is on node {at}, and {} of its time it ran on \
-         node {node}",
+        "{:.1}% of its memory is on another node than its threads; {} of {} is on node {at}; the threads spent {} of their run \
+         time on node {node}",
         remote.share * 100.0,
         percent(there, size),
         bytes(size),
@@ -546,15 +560,15 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
 /// thread per second, on average.
 pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
-        "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
-         memory behind",
+        "process {tgid} ({}): its {} moved to another node {} ({each:.1} times a second per thread); each move leaves caches \
+         and memory behind",
         interval.process_name(tgid),
         count(threads, "busy thread"),
         count(moves, "time"),
     );
     let advice = format!(
-        "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \
-         one; kernel.numa_balancing and taskset -acp {tgid} tell who moves them"
+        "keep the process on one node (numactl --cpunodebind, or a cpuset); otherwise find out what moves the threads: check \
+         kernel.numa_balancing, their affinity (taskset -acp {tgid}), and tasks on other nodes that wake them"
     );
     let short = Short::new(
         format!("process {tgid} ({}) moves between NUMA nodes", interval.process_name(tgid)),
@@ -569,10 +583,10 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let waits = count(counted, "wait");
     let times = count(counted, "time");
     let reason = match loss {
-        Loss::LookBackCut => format!("{waits} began more than {KNOWN} switches of the CPU ago"),
-        Loss::OutOfRuntime => format!("in {waits} a real-time or deadline task had used up its runtime"),
-        Loss::MovedAsleep => format!("{times} the kernel counted sleep as waiting"),
-        Loss::MovedThrottled => format!("{times} a throttled task moved to another CPU"),
+        Loss::LookBackCut => format!("{waits} lasted for more than {KNOWN} switches of the CPU"),
+        Loss::OutOfRuntime => format!("in {waits}, a real-time or deadline task had used up its runtime"),
+        Loss::MovedAsleep => format!("the kernel counted sleep as waiting {times}"),
+        Loss::MovedThrottled => format!("a throttled task was moved to another CPU {times}"),
         _ => return None,
     };
     Some(reason)
@@ -583,7 +597,7 @@ pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Find
         interval.losses.nonzero().filter_map(|(loss, counted)| without_cause(loss, counted)).collect();
     let known = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
     let says = format!(
-        "the cause of {} of waiting, {} of all, is not known{known}",
+        "the cause of {} of waiting ({} of all) is not known{known}",
         duration(ns),
         percent(ns, waited_ns),
     );

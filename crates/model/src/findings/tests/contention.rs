@@ -35,13 +35,13 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
     let found = scene.only(Rule::NoisyNeighbour);
     assert_eq!(
         found.says,
-        "/web/a: its tasks waited 100ms while other cgroups had the CPU, 10.0% of the time they waited or ran: \
-         /batch/b for 60.0% of it and /c (stress, thread 42) for 30.0% of it"
+        "/web/a: its tasks waited 100ms (10.0% of their run and wait time) behind other cgroups: 60.0% behind /batch/b and \
+         30.0% behind /c (stress, thread 42)"
     );
     assert_eq!(
         found.advice,
-        "give /web (now 100) a higher cpu.weight (in v1 cpu.shares) or /batch (now 200) a lower one, /batch/b a quota \
-         (cpu.max), or each a cpuset of its own"
+        "give /web (now 100) a higher cpu.weight (in v1 cpu.shares), or give /batch (now 200) a lower one; or give /batch/b \
+         a quota (cpu.max); or give each its own cpuset"
     );
     assert_eq!(found.lost_ns, 100 * MS);
 }
@@ -50,9 +50,9 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
 fn a_neighbour_without_a_name_is_reported() {
     let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)]);
     let says = scene.only(Rule::NoisyNeighbour).says;
-    assert!(says.ends_with("100.0% of the time they waited or ran"), "{says}");
+    assert!(says.ends_with("100ms (100.0% of their run and wait time) behind other cgroups"), "{says}");
     let says = scene.pair("/a", 99, Blame::Ran, 100 * MS).only(Rule::NoisyNeighbour).says;
-    assert!(says.ends_with(": a cgroup that is gone for 100.0% of it"), "{says}");
+    assert!(says.ends_with(": 100.0% behind a removed cgroup"), "{says}");
 }
 
 #[test]
@@ -62,7 +62,10 @@ fn weights_are_no_advice_against_an_ancestor() {
         .ran_before("/a", "/", 100 * MS)
         .limits("/a", weight(100));
     assert!(
-        scene.only(Rule::NoisyNeighbour).advice.starts_with("move those tasks of / to a cgroup of their own")
+        scene
+            .only(Rule::NoisyNeighbour)
+            .advice
+            .starts_with("move the tasks directly in / to a cgroup of their own")
     );
 }
 
@@ -84,14 +87,14 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
         assert_eq!(
             policies(0, culprit).only(Rule::NoisyNeighbour).advice,
             format!(
-                "those tasks are real-time tasks ({name}), to which cpu.weight and cpu.max do not apply: give them an \
+                "the neighbour's tasks are real-time tasks ({name}), to which cpu.weight and cpu.max do not apply: give them an \
                  ordinary policy (chrt -o -p 0 2), or give each of the two cgroups its own cpuset"
             )
         );
     }
     assert_eq!(
         policies(1, 0).only(Rule::NoisyNeighbour).advice,
-        "its own tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
+        "the waiting tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
          priority (chrt -p), or give each of the two cgroups its own cpuset"
     );
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
@@ -167,18 +170,18 @@ fn own_contention_is_reported_from_25_percent() {
     let found = scene.only(Rule::OwnContention);
     assert_eq!(
         found.says,
-        "/a: its tasks waited 2.25s for each other, 25.0% of the time they waited or ran: 9 threads were busy, and it \
-         may use 8 CPUs"
+        "/a: its tasks waited 2.25s (25.0% of their run and wait time) for each other: 9 threads were busy, but the cgroup \
+         may use only 8 CPUs"
     );
     assert_eq!(
         found.advice,
-        "start no more threads than it may use CPUs (8), or let it use more of them (cpuset.cpus)"
+        "start at most 8 threads (the number of CPUs that the cgroup may use), or allow more CPUs (cpuset.cpus)"
     );
     assert!(own(9, 250 * MS - 1).at(Rule::OwnContention).is_empty());
     scene.host.cpus = None;
     assert!(scene.at(Rule::OwnContention).is_empty(), "the number of CPUs is unknown");
     let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
-    assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use 4 CPUs"));
+    assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use only 4 CPUs"));
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn few_threads_on_even_fewer_cpus_are_badly_spread() {
     assert!(
         found
             .says
-            .ends_with("it may use 8 CPUs, more than its 3 busy threads need, but these were last seen on 1"),
+            .ends_with("the cgroup may use 8 CPUs, but its 3 busy threads were last seen on only 1 CPU"),
         "{}",
         found.says
     );

@@ -15,7 +15,7 @@ fn a_host_is_oversubscribed_above_120_percent_of_busy_cpus() {
     let found = host(2 * S, 3 * S).only(Rule::CpuOversubscription);
     assert_eq!(
         found.says,
-        "on average 5.0 tasks wanted to run on 2 CPUs, busy for 100.0% of the time: they waited 3.00s"
+        "on average 5.0 tasks wanted to run on 2 CPUs; the CPUs were busy 100.0% of the time, and tasks waited 3.00s"
     );
     assert_eq!((found.lost_ns, found.cgroup), (3 * S, None));
     let speaks = |ran_ns, waited_ns| !host(ran_ns, waited_ns).at(Rule::CpuOversubscription).is_empty();
@@ -54,8 +54,8 @@ fn wakeups_are_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
     let found = wakeups(100, 50_000).only(Rule::WakeupLatency);
     assert_eq!(
         found.says,
-        "tasks waited 5.00ms for CPUs that ran nobody, 20.0% of all waiting: 50.0us on average over 100 waits; the p99 of \
-         all waits is 52.0us"
+        "tasks waited 5.00ms (20.0% of all waiting) for idle CPUs to wake up; 100 waits of this kind took 50.0us on average; \
+         the p99 of all waits is 52.0us"
     );
     assert_eq!(found.lost_ns, 5 * MS);
     let speaks = |waits, ns| !wakeups(waits, ns).at(Rule::WakeupLatency).is_empty();
@@ -76,8 +76,8 @@ fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
     };
     assert_eq!(
         of(10 * MS, 200 * MS).only(Rule::Unattributed).says,
-        "the cause of 10.0ms of waiting, 5.0% of all, is not known: in 1 wait a real-time or deadline task had used up its \
-         runtime; 7 times the kernel counted sleep as waiting"
+        "the cause of 10.0ms of waiting (5.0% of all) is not known: in 1 wait, a real-time or deadline task had used up its \
+         runtime; the kernel counted sleep as waiting 7 times"
     );
     assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
     assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());

@@ -53,13 +53,13 @@ fn a_full_node_is_reported_with_its_process_and_the_affinity_mask() {
     let found = host(&["/a"], 100, 1).threads("/a", 8, &held("0-1", None)).only(Rule::NodeSkew);
     assert_eq!(
         found.says,
-        "node 0 (CPUs 0-1) was busy for 100.0% of the time, with 8.0 tasks running or waiting on average, while node 1 \
-         (CPUs 2-3) was busy for 1.0%: process 100 (game) of /a has 100.0% of the run time and 100.0% of the running and \
-         waiting there, with 8 busy threads; the affinity mask 0-1 of the threads leaves out node 1"
+        "node 0 (CPUs 0-1) was busy 100.0% of the time (8.0 tasks running or waiting on average), but node 1 (CPUs 2-3) only \
+         1.0%; on node 0, process 100 (game) of /a has 8 busy threads, 100.0% of the run time, and 100.0% of the run and \
+         wait time together; the affinity mask 0-1 of the threads leaves out node 1"
     );
     assert_eq!(
         found.advice,
-        "let the threads use node 1, too (taskset -acp 0-3 100), or start as many as node 0 has CPUs (2)"
+        "let the threads use node 1, too (taskset -acp 0-3 100), or start no more threads than node 0 has CPUs (2)"
     );
     assert_eq!((found.lost_ns, found.cgroup), (6 * S, Some("/a".into())));
 }
@@ -74,7 +74,11 @@ fn a_bound_kernel_thread_is_not_named() {
     }
     assert!(scene.at(Rule::NodeSkew).is_empty(), "no thread can be moved");
     let found = scene.threads("/a", 2, &mask).only(Rule::NodeSkew);
-    assert!(found.says.contains("process 100 (game) of /a has 20.0% of the run time"), "{}", found.says);
+    assert!(
+        found.says.contains("process 100 (game) of /a has 2 busy threads, 20.0% of the run time"),
+        "{}",
+        found.says
+    );
     assert!(found.advice.contains("taskset -acp 0-3 100"), "{}", found.advice);
 }
 
@@ -92,7 +96,9 @@ fn a_process_with_little_of_a_full_node_is_reported_with_its_small_share() {
     scene.interval.is_selection = true;
     let found = scene.only(Rule::NodeSkew);
     assert!(
-        found.says.contains("process 100 (game) of /a has 12.5% of the run time and 36.4% of"),
+        found
+            .says
+            .contains("process 100 (game) of /a has 1 busy thread, 12.5% of the run time, and 36.4% of"),
         "{}",
         found.says
     );
@@ -120,15 +126,27 @@ fn several_affinity_masks_are_named() {
 fn threads_without_a_mask_may_stay_near_their_memory() {
     let scene = || host(&["/a"], 100, 1).threads("/a", 8, &held("0-3", None));
     let free = scene().only(Rule::NodeSkew);
-    assert!(free.says.ends_with("; no affinity mask and no cpuset holds them there"), "{}", free.says);
+    assert!(
+        free.says.ends_with("; no affinity mask and no cpuset keeps the threads on node 0"),
+        "{}",
+        free.says
+    );
     let bound = scene().memory(&[(0, 90), (1, 10)], "bind:0").only(Rule::NodeSkew);
     assert!(
-        bound.says.ends_with("holds them there, but 90.0% of its memory lies there (memory policy bind:0)"),
+        bound.says.ends_with(
+            "keeps the threads on node 0, but 90.0% of the memory is on this node (memory policy bind:0)"
+        ),
         "{}",
         bound.says
     );
     let unknown = host(&["/a"], 100, 1).threads("/a", 8, &Placement::default()).only(Rule::NodeSkew);
-    assert!(unknown.says.ends_with("holds them there is not known"), "{}", unknown.says);
+    assert!(
+        unknown
+            .says
+            .ends_with("; it is not known whether an affinity mask or a cpuset keeps the threads on node 0"),
+        "{}",
+        unknown.says
+    );
 }
 
 #[test]
@@ -138,7 +156,7 @@ fn a_pool_of_processes_is_reported_by_its_cgroup() {
         task.reading.tgid = tgid;
     }
     let found = scene.only(Rule::NodeSkew);
-    assert!(found.says.contains(": /a has 100.0% of the run time"), "{}", found.says);
+    assert!(found.says.contains(", /a has 8 busy threads, 100.0% of the run time"), "{}", found.says);
 }
 
 #[test]
@@ -177,10 +195,14 @@ fn memory_on_another_node_is_reported_with_its_policy() {
     let found = scene.memory(&[(0, 5 * MIB), (1, 95 * MIB)], "bind:1").only(Rule::RemoteMemory);
     assert_eq!(
         found.says,
-        "process 100 (game): 95.0% of its memory is on another node than its threads: 95.0% of its 100.0MiB is on node 1, \
-         and 100.0% of its time it ran on node 0; 100.0MiB of it by the memory policy bind:1"
+        "process 100 (game): 95.0% of its memory is on another node than its threads; 95.0% of 100.0MiB is on node 1; \
+         the threads spent 100.0% of their run time on node 0; the memory policy bind:1 covers 100.0MiB"
     );
-    assert!(found.advice.ends_with("(migratepages 100 FROM TO moves what is there)"), "{}", found.advice);
+    assert!(
+        found.advice.ends_with("; migratepages 100 FROM TO moves its present memory"),
+        "{}",
+        found.advice
+    );
 }
 
 #[test]
@@ -218,8 +240,8 @@ fn threads_bounce_from_10_moves_a_second_each_and_20_in_all() {
     let found = with(2, &[30, 10]).only(Rule::NodeBouncing);
     assert_eq!(
         found.says,
-        "process 100 (game): its 2 busy threads came on another node 40 times, 20.0 a second each, and each time left caches \
-         and memory behind"
+        "process 100 (game): its 2 busy threads moved to another node 40 times (20.0 times a second per thread); each move \
+         leaves caches and memory behind"
     );
     assert!(!with(2, &[10, 10]).at(Rule::NodeBouncing).is_empty());
     assert!(with(2, &[10, 9]).at(Rule::NodeBouncing).is_empty());

@@ -27,14 +27,14 @@ fn field_case_2_is_reported_with_its_figures() {
     assert_eq!(found.cgroup.as_deref(), Some("/pods/a"));
     assert_eq!(
         found.says,
-        "/pods/a: 85.7% of its 1393 periods ran out of quota (1 CPU: 100ms of every 100ms); its tasks were throttled \
-         for 4m23s while they ran 2m00s, 2.2 times as long; cpu.stat says throttled for 4m23s, 2.2 times as long as it \
-         used the CPU: that counts each CPU by itself, so it may exceed the 2m19s that passed"
+        "/pods/a: its quota (1 CPU: 100ms of every 100ms) ran out in 85.7% of 1393 periods; its tasks were throttled for \
+         4m23s, 2.2 times as long as they ran (2m00s); cpu.stat reports 4m23s of throttled time (a sum over CPUs, so it \
+         may exceed the 2m19s that passed), 2.2 times as long as the cgroup used the CPU"
     );
     assert_eq!(
         found.advice,
-        "raise its limit (cpu.max, in v1 cpu.cfs_quota_us), or let fewer threads run at once; it is CPU-bound (96.2% \
-         of its CPU time in user mode)"
+        "raise its limit (cpu.max, in v1 cpu.cfs_quota_us), or let fewer threads run at once; the cgroup is CPU-bound \
+         (96.2% of its CPU time is in user mode)"
     );
     assert_eq!(found.lost_ns, 263_624_194_000);
 }
@@ -45,12 +45,12 @@ fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     let found = scene.only(Rule::ThreadsOverQuota);
     assert_eq!(
         found.says,
-        "/pods/a: 20 threads of 1 process share 1 CPU of quota, which they use up together before the period ends"
+        "/pods/a: 20 threads of 1 process share a quota of 1 CPU, and together use it up before the period ends"
     );
     assert_eq!(
         found.advice,
-        "start as many threads as the limit has CPUs (1): programs that count the host's CPUs (8) start too many; or \
-         raise the limit"
+        "start no more threads than the limit has CPUs (1), or raise the limit; programs that count the host's CPUs (8) \
+         start too many"
     );
     let rules: Vec<_> = scene.all().iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, [Rule::Throttled, Rule::ThreadsOverQuota]);
@@ -65,8 +65,8 @@ fn field_case_2_is_reported_from_its_files_alone() {
     assert_eq!(found.len(), 1);
     assert_eq!(
         found[0].says,
-        "/pods/a: 85.7% of its 1393 periods ran out of quota (1 CPU: 100ms of every 100ms); cpu.stat says throttled for \
-         4m23s: that counts each CPU by itself, so it may exceed the 2m19s that passed"
+        "/pods/a: its quota (1 CPU: 100ms of every 100ms) ran out in 85.7% of 1393 periods; cpu.stat reports 4m23s of \
+         throttled time (a sum over CPUs, so it may exceed the 2m19s that passed)"
     );
 }
 
@@ -99,7 +99,7 @@ fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let found = scene.only(Rule::Throttled);
     assert_eq!(
         found.says,
-        "/a: its quota ran out; its tasks were throttled for 1.00s while they ran 1.00s, 1.0 times as long"
+        "/a: its quota ran out; its tasks were throttled for 1.00s, 1.0 times as long as they ran (1.00s)"
     );
     assert_eq!(scene.all().len(), 1);
 }
@@ -179,7 +179,7 @@ fn the_cpus_of_the_host_are_named_only_if_they_exceed_the_quota() {
     scene.host.cpus = Some(2);
     assert_eq!(
         scene.only(Rule::ThreadsOverQuota).advice,
-        "start as many threads as the limit has CPUs (2); or raise the limit"
+        "start no more threads than the limit has CPUs (2), or raise the limit"
     );
 }
 
@@ -192,12 +192,12 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
     let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
     assert_eq!(
         found.says,
-        "/a: it used 0.4 of 1 CPU on average in its 10 periods, yet 30.0% of them ran out of quota: it works in bursts"
+        "/a: it used 0.4 of 1 CPU on average, yet its quota ran out in 30.0% of 10 periods: it works in bursts"
     );
     assert_eq!(
         found.advice,
-        "allow a burst (cpu.max.burst, in v1 cpu.cfs_burst_us, Linux 5.14) of up to its quota (100ms), or make the \
-         period longer"
+        "allow a burst of up to its quota, 100ms (cpu.max.burst, in v1 cpu.cfs_burst_us; Linux 5.14), or make the period \
+         longer"
     );
     let speaks = |ns, throttled| {
         !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
@@ -223,12 +223,12 @@ fn the_advice_names_a_burst_that_is_already_allowed() {
     assert!(advice(0, Some(0)).starts_with("allow a burst"));
     assert_eq!(
         advice(20_000, Some(1)),
-        "it may already burst by 20.0ms and did in 1 period: raise this burst (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
-         its quota (100ms), or make the period longer"
+        "its burst is 20.0ms (used in 1 period): raise the burst (cpu.max.burst, in v1 cpu.cfs_burst_us) to at most its \
+         quota (100ms), or make the period longer"
     );
     assert_eq!(
         advice(100_000, None),
-        "it may already burst by 100ms, the most that its quota allows: make the period longer or raise the limit"
+        "its burst is 100ms, the maximum for its quota: make the period longer, or raise the limit"
     );
 }
 
