@@ -74,7 +74,7 @@ fn contention_is_named_from_a_fifth_of_the_wanted_time() {
     assert_eq!(
         says(&contended),
         "contended: queued for a CPU 48 % of the time (behind its own cgroup 8 % and other cgroups 40 %), on a CPU 50 %: \
-         a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+         raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
     );
     assert_eq!(names(&activity(800, &[(Cause::Wakeup, 200)], &[])), ["contended"]);
     let both = activity(400, &[(Cause::OwnCgroup, 200), (Cause::Throttled, 400)], &[]);

@@ -29,7 +29,7 @@ fn sleep_of_exited_tasks_does_not_hide_a_saturated_host() {
         assert_eq!(
             says,
             "contended: queued for a CPU 33 % of the time that it ran or wanted to run (behind other cgroups 33 %), on a CPU 67 %: \
-             a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+             raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
         );
     }
 }
@@ -100,7 +100,7 @@ fn time_that_an_idle_target_loses_is_named_from_a_tenth_of_the_time() {
     assert_eq!(
         says(&idle(100)),
         "idle, and contended when it runs: waiting for work 90 % of the time (kernel worker), queued for a CPU 10 % (behind other \
-         cgroups 10 %), on a CPU 0 %: a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+         cgroups 10 %), on a CPU 0 %: raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
     );
 }
 
@@ -154,8 +154,7 @@ fn fewer_threads_help_if_they_wait_for_each_other() {
     let both = |cause| of(vec![waiting(1, cause), waiting(2, cause)]);
     assert_eq!(both(Cause::OwnCgroup).as_deref(), Ok("more CPUs or fewer threads help"));
     assert_eq!(of(vec![waiting(1, Cause::OwnCgroup)]).as_deref(), Ok("more CPUs help"), "a single thread");
-    let neighbours =
-        "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help";
+    let neighbours = "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away";
     assert_eq!(both(Cause::OtherCgroup).as_deref(), Ok(neighbours));
     let realtime = |serial| {
         let mut task = waiting(serial, Cause::OtherCgroup);
@@ -163,10 +162,13 @@ fn fewer_threads_help_if_they_wait_for_each_other() {
         task
     };
     let advice = of(vec![realtime(1), waiting(2, Cause::OtherCgroup)]);
-    assert!(advice.as_ref().is_ok_and(|advice| advice.starts_with("a higher priority (chrt)")), "{advice:?}");
+    assert!(
+        advice.as_ref().is_ok_and(|advice| advice.starts_with("raise its priority (chrt)")),
+        "{advice:?}"
+    );
     let most_are_not = vec![realtime(1), waiting(2, Cause::OtherCgroup), waiting(3, Cause::OtherCgroup)];
     assert_eq!(of(most_are_not).as_deref(), Ok(neighbours));
-    let kernel = "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
+    let kernel = "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy";
     assert_eq!(both(Cause::Kernel).as_deref(), Ok(kernel));
 }
 

@@ -127,13 +127,13 @@ fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
         [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel].map(|cause| activity.by_cause.get(cause));
     let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { MORE_CPUS };
     let against_others = if is_share(activity.realtime_ns, others_ns, REALTIME_PERCENT) {
-        "a higher priority (chrt), pinning, moving the neighbours or more CPUs help; cpu.weight does not apply to \
+        "raise its priority (chrt), add CPUs, pin it to other CPUs, or move the neighbours away; cpu.weight does not apply to \
          real-time tasks"
     } else {
-        "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+        "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
     };
     let against_kernel =
-        "pinning or more CPUs help, and so does moving the neighbours that the kernel works for";
+        "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy";
     [
         ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
         ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
