@@ -266,7 +266,7 @@ fn a_verdict_is_one_json_object() {
     let verdict = &judge(&unprivileged())[3];
     assert_eq!(
         serde_json::to_string(verdict).unwrap(),
-        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: the exact mode is off","remedy":"run cgscope with sudo, or run once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
+        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook, so the exact mode is off","remedy":"run cgscope with sudo, or run once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
     );
 }
 

@@ -33,7 +33,7 @@ impl Topic {
     }
 
     fn unknown(self, what: &str) -> Vec<Verdict> {
-        self.note(format!("{what} is not known: it could not be read"))
+        self.note(format!("cannot determine {what}: reading failed"))
     }
 
     fn degraded(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
@@ -42,7 +42,7 @@ impl Topic {
 
     /// `effect`: why the exact mode is off.
     fn missing(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
-        self.verdict(Level::Missing, finding, Some((&format!("{effect}: {NOTHING}"), remedy)))
+        self.verdict(Level::Missing, finding, Some((&format!("{effect}, so {NOTHING}"), remedy)))
     }
 
     /// `off`: the effect and the remedy.
@@ -151,7 +151,7 @@ const RULES: &[TopicRule] = &[
         (None, _) => topic.unknown("which CPUs are online"),
     }),
     ("numa", |topic, facts| match facts.numa_nodes.as_deref() {
-        None => topic.unknown("which NUMA nodes there are"),
+        None => topic.unknown("which NUMA nodes exist"),
         Some([]) => topic.ok("this kernel has no NUMA support: all CPUs and all memory are on node 0"),
         Some(nodes) => topic.ok(units::count(nodes.len() as u64, "NUMA node")),
     }),
@@ -191,15 +191,15 @@ const RULES: &[TopicRule] = &[
         Some(false) => topic.degraded(
             "cgscope runs in its own PID namespace",
             "the exact mode uses the process and thread ids of the host, which belong to other processes in \
-             this namespace: -p, -t and `-- CMD` use the coarse mode",
+             this namespace, so -p, -t and `-- CMD` use the coarse mode",
             "start the container with --pid=host, or run cgscope on the host",
         ),
     }),
     ("container", |topic, facts| match &facts.container {
         None => topic.ok("no sign of a container"),
         Some(sign) => topic.note(format!(
-            "this looks like a container ({sign}): if it is one, cgscope still sees the tasks of the whole \
-             host, but only the cgroup paths that are mounted here"
+            "this looks like a container ({sign}); in a container, cgscope sees all tasks of the host, but \
+             only the cgroup paths that are mounted here"
         )),
     }),
 ];
@@ -213,7 +213,7 @@ fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         None => topic.note(format!("kernel {release}: cannot recognise the version in this name")),
         Some(version) if version < OLDEST_KERNEL => topic.missing(
             format!("kernel {release} is too old"),
-            "it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17)",
+            "it lacks features that the hook needs (task storage: 5.13, bpf_loop: 5.17)",
             &format!("boot kernel {major}.{minor} or newer"),
         ),
         Some(version) if version < (6, 1) => topic.note(format!(
@@ -267,7 +267,7 @@ fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         topic.missing(finding, "cgscope cannot locate the fields of kernel structures", remedy)
     };
     match &facts.btf {
-        None => topic.unknown("BTF"),
+        None => topic.unknown("whether the kernel has BTF"),
         Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
         Some(Btf::Absent) => off(
             format!("there is no {PATH}"),
@@ -356,7 +356,7 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
             topic.ok(format!("{layout}; the cpu controller is on {version}, at {mount}"))
         }
         None => off(
-            format!("{layout}, and no hierarchy with the cpu controller is mounted"),
+            format!("{layout}, but no hierarchy with the cpu controller is mounted"),
             "sudo mkdir -p /sys/fs/cgroup/cpu && sudo mount -t cgroup -o cpu none /sys/fs/cgroup/cpu; if \
              that fails, boot a kernel built with CONFIG_CGROUP_SCHED=y",
         ),
@@ -381,7 +381,7 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
         }
         None => topic.verdict(
             Level::Missing,
-            "neither the exact nor the coarse mode works: the kernel is not known to keep sums of waits",
+            "neither the exact nor the coarse mode works, because the kernel does not seem to keep sums of waits",
             Some(("top, hist and record do not run", "see sched_info above")),
         ),
     }

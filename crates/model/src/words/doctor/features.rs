@@ -20,7 +20,7 @@ const fn what(feature: Feature) -> &'static str {
         Feature::Quotas => "CPU quotas (CONFIG_CFS_BANDWIDTH)",
         Feature::ThrottleClock => "a clock of throttled time in each cgroup's queue (Linux 6.6)",
         Feature::ThrottleFunctions => {
-            "tg_throttle_down and tg_unthrottle_up, functions at which cgscope can keep such a clock"
+            "tg_throttle_down and tg_unthrottle_up, functions at which cgscope can keep a clock of throttled time"
         }
         Feature::TaskThrottling => "throttling of single tasks (Linux 6.18)",
         Feature::DelayedDequeue => "the mark of a sleeping task that is still on its run queue (Linux 6.12)",
@@ -42,9 +42,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::RunQueues => (Level::Missing, "waits cannot be measured exactly"),
         Feature::SchedInfo => (Level::Missing, "waits cannot be measured"),
         Feature::TaskStorage => (Level::Missing, "the hook has no place for its counters"),
-        Feature::LoopHelper => {
-            (Level::Missing, "the hook cannot look back over a wait, so no cause is known")
-        }
+        Feature::LoopHelper => (Level::Missing, "the hook cannot look back over a wait to find its causes"),
         Feature::TaskIterator => (Level::Missing, "the counters of tasks cannot be read"),
         Feature::PrevStateArgument => (Level::Ok, "the hook reads the same state from the task itself"),
         Feature::Cgroups => (
@@ -54,9 +52,9 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::Quotas => (Level::Note, "nothing is ever throttled"),
         Feature::ThrottleClock => (
             Level::Note,
-            "cgscope keeps this clock itself, at the functions that throttle and unthrottle a queue",
+            "cgscope keeps such a clock itself, at the functions that throttle and unthrottle a queue",
         ),
-        Feature::ThrottleFunctions => (Level::Ok, "they are not needed"),
+        Feature::ThrottleFunctions => (Level::Ok, "cgscope does not need these functions"),
         Feature::TaskThrottling => (
             Level::Note,
             "run queues are throttled instead: in a wait that begins with a wakeup, `throttled` is an upper bound",
@@ -64,7 +62,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::DelayedDequeue => (Level::Ok, "a task that falls asleep leaves its run queue at once"),
         Feature::IdleClock => (
             Level::Note,
-            "where a kernel hides processes from tracing, idle time after a hidden process counts for that process",
+            "if the kernel hides processes from tracing, idle time after a hidden process counts for that process",
         ),
         Feature::InterruptTime => {
             (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task")
@@ -111,7 +109,7 @@ fn verdict(feature: Feature, all_off: &[FeatureOff]) -> Vec<Verdict> {
     if keeps_clock && is_off(Feature::ThrottleClock) && is_off(Feature::ThrottleFunctions) {
         return topic.degraded(
             finding,
-            "the time that quotas kept tasks from running is not known: it counts under other causes, and `throttled` is 0",
+            "the time that quotas kept tasks from running counts under other causes, and `throttled` is 0",
             "boot a newer kernel, which has this clock; cpu.stat has the sum for each cgroup",
         );
     }
