@@ -262,8 +262,8 @@ fn throttled_ns<H: Host>(task: H::Task, start: &Start, is_seen: bool, work: &mut
     start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
 }
 
-/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU does not idle while a task can run, so
-/// idle time is throttled time. While others ran, the task was throttled or waited for them.
+/// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU does not idle while a task on its
+/// queue can run. So while the CPU idled, the task was throttled. While others ran, the task was throttled or waited for them.
 #[inline(always)]
 fn throttled_without_clock<H: Host>(start: &Start, work: &mut Work) {
     let idle_ns = work.part(Cause::Wakeup);

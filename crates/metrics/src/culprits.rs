@@ -158,7 +158,7 @@ impl Culprits {
                 let holders = self.watched.iter_mut().filter(|one| one.series.is_some());
                 match holders.min_by_key(|one| one.hold_ns()) {
                     Some(least) if least.hold_ns() < worst_ns => least.series = None,
-                    // If the worst culprit replaces none, no other does.
+                    // Culprits come worst first: if this one cannot replace another, the later ones cannot either.
                     _ => return,
                 }
             }

@@ -290,7 +290,7 @@ counters! {
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
     /// Saved-up time (burst) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, summed over CPUs.
+    /// Time that a quota of the cgroup or of an ancestor kept tasks directly in the cgroup from running, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
     /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);

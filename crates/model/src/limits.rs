@@ -59,7 +59,7 @@ pub struct CgroupReading {
     pub nr_bursts: Option<u64>,
     /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, ns, summed over CPUs:
+    /// Time that a quota of the cgroup or of an ancestor kept tasks directly in the cgroup from running, ns, summed over CPUs:
     /// `cpu.stat.local` (6.6).
     pub local_throttled_ns: Option<u64>,
     /// Time in which some task of the cgroup or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).

@@ -110,7 +110,7 @@ pub enum Reason {
     DiskFull,
     /// The file could not be written, for another reason.
     WriteFailed,
-    /// A reason of a later version of cgscope.
+    /// A reason that only a later version of cgscope knows.
     Other,
 }
 

@@ -109,7 +109,7 @@ impl Connection {
         })?;
         let mut sender = Sender(socket.try_clone().map_err(io)?);
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
-        // A daemon that refuses may have closed the connection already. Its refusal can still be read.
+        // A daemon that refuses may have closed the connection already. Then sending fails, but the refusal can still be read.
         let asked = sender.ask(request);
         let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
             Ok(Ok(connection)) => connection,

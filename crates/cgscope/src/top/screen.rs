@@ -36,7 +36,7 @@ pub enum Flow {
     End,
 }
 
-/// The minimum time between frames, unless a key was pressed: a window resize looks smooth, and more would not be visible.
+/// The minimum time between frames, except after a key press. A window resize looks smooth, and more frames would not be visible.
 const FRAME: Duration = Duration::from_millis(16);
 
 /// Shows `app` until the user quits, the updates end or the terminal closes.

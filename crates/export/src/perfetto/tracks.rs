@@ -195,7 +195,7 @@ impl Tracks {
         self.event(event)
     }
 
-    /// Sets counters to 0 that this interval did not set. Removes tracks of exited tasks and, beyond a limit, of removed cgroups.
+    /// Resets to 0 the counters that this interval did not set. Removes tracks of exited tasks and, beyond a limit, of removed cgroups.
     pub(super) fn end_interval(&mut self, present: &Present) -> Result<()> {
         let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
         for uuid in late.collect::<Vec<_>>() {

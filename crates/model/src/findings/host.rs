@@ -10,8 +10,9 @@ use crate::{Mode, Wait, words::findings as words};
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
-/// Wakeups are slow if three conditions hold. Wakeups take this share of all waiting, percent. A wakeup takes this long on
-/// average (CPUs leave shallow idle states within some microseconds). There are this many waits (fewer may be an accident).
+/// Wakeups are slow if three conditions hold. Wakeups take at least this share of all waiting, percent. A wakeup takes at least
+/// this long on average (CPUs leave shallow idle states within some microseconds). There are at least this many waits (fewer
+/// could be chance).
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;

@@ -147,7 +147,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
     whole(parts, app.area.width.into())
 }
 
-/// As many parts as fit. A cut figure would be a wrong figure.
+/// As many parts as fit. Parts are not cut, because a number without its last digits would be another number.
 fn whole(parts: Spans, cells: usize) -> Line<'static> {
     let mut room = cells;
     let fitting = parts.into_iter().map_while(|part| {
