@@ -98,10 +98,10 @@ Examples:
     Replay(Replay),
     /// Compare two recordings and show which changes are more than noise
     ///
-    /// Prints each figure of both recordings and its change, the largest change first. To find out what chance can do, cgscope
-    /// splits both recordings into blocks of time and assigns these to two sides at random, many times. A change is more than
-    /// noise if it is large enough to matter and if, in fewer than 1% of these assignments, any figure of the table changes as
-    /// clearly. See docs/diff.md.
+    /// Prints each figure of both recordings and its change, the largest change first. To find out how large a change can be by
+    /// chance, cgscope cuts both recordings into blocks of time and, many times, divides the blocks at random into two groups. A
+    /// change is more than noise if it is large enough to matter and if, in fewer than 1% of these divisions, any figure of the
+    /// table changes as clearly. See docs/diff.md.
     #[command(after_long_help = "\
 Examples:
   cgscope diff before.rec after.rec       the largest changes

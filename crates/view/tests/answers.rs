@@ -74,7 +74,7 @@ fn the_limiting_cgroup_is_named_with_its_quota_and_its_effect() {
     }
     let shown = screen(&app);
     for words in [
-        "held back by /pods: 2 CPUs, ran out in 85.7% of 70 periods",
+        "held back: the quota of /pods (2 CPUs) ran out in 85.7% of 70 periods",
         "> /pods",
         "60 of 70, 85.7%",
         "20.0ms",
@@ -97,7 +97,7 @@ fn the_culprits_of_a_victim_are_named_with_their_times() {
         "B kernel",
         "750ms",
         "250ms",
-        "waits 1.00s a second behind others",
+        "waits behind others for 1.00s a second",
         "75% ",
         "kernel threads",
         "waits for quotas, per second: /pods 2.50s",

@@ -72,11 +72,12 @@ pub struct Record {
     /// EXPR is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, where CGROUP includes its descendants. Repeat the option for several triggers.
     ///
     /// p50, p90, p99, p999: a quantile of the waits that ended in the interval. Needs at least 20 waits (p99: 100, p999: 1000).
-    /// A quantile is accurate to one eighth; the trigger fires only if the limit is certainly exceeded.
+    /// A quantile is known to within one eighth of its value. The trigger fires if the lower bound exceeds the limit.
     ///
     /// max: the longest of these waits. pending: the longest wait that has not ended.
     ///
-    /// waiting: the percentage of runnable time (running or waiting) that tasks waited. throttled: the same for throttled tasks.
+    /// waiting: the percentage of runnable time (running or waiting) that tasks waited. throttled: the percentage of runnable time
+    /// that tasks were throttled.
     /// Both need a runnable time of at least 1 % of the interval. A wait counts in the interval in which it ends.
     ///
     /// Examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'.

@@ -15,8 +15,8 @@ pub struct Sample {
 
     /// How often to read all threads, per second
     ///
-    /// The reader runs with SCHED_FIFO priority, unless one reading takes more than 5 ms. It skips readings that would take more than
-    /// 10% of the time.
+    /// The reader runs with SCHED_FIFO priority, unless one reading takes more than 5 ms. Reading takes at most 10% of one CPU: if
+    /// necessary, readings are skipped.
     #[arg(long, visible_alias = "sample-hz", value_name = "HZ", default_value = "20", value_parser = hertz)]
     pub hz: f64,
 

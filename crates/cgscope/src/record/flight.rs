@@ -202,7 +202,7 @@ impl<'a> Flight<'a> {
     /// Reports that a part could not be saved. The ring is still complete, and the recording continues.
     fn not_frozen(&mut self, error: &Error) {
         say!(
-            "cgscope: {error}; nothing is saved. Until newer data replaces it, the part around the trigger is in the ring {}",
+            "cgscope: {error}; nothing is saved. The data around the trigger is in the ring {} until newer data replaces it",
             self.ring.directory.display()
         );
         (self.failed, self.latest_failed) = (self.failed + 1, true);

@@ -133,7 +133,7 @@ fn quota(
     if let Some(row) = row {
         writeln!(
             out,
-            "  tasks    waited for quota for {} of the {} in which they were runnable",
+            "  tasks    throttled for {} of the {} that they were runnable",
             duration(row.wait.by_cause.get(Cause::Throttled)),
             duration(row.wait.total_ns + row.totals.on_cpu_ns)
         )?;
@@ -147,7 +147,7 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
         let times = throttled_ns as f64 / used.max(1) as f64;
         writeln!(
             out,
-            "  stopped  {} because the quota ran out (summed over CPUs), {times:.1} times as long as it ran",
+            "  stopped  {} because the quota ran out (summed over CPUs), {times:.1} times as long as the cgroup ran",
             duration(throttled_ns)
         )?;
     }

@@ -80,8 +80,8 @@ fn the_worst_moment_is_reported_with_its_cgroup_and_cause() {
     assert_eq!(
         said.as_deref(),
         Some(
-            "The worst moment was at 22:13:25 UTC, 5.00s after the start: for 1.00s, 0.39 tasks waited on average; \
-             100% of this waiting was in /kubepods/burstable/pod7f/main, 98% of that throttled."
+            "The worst moment was at 22:13:25 UTC, 5.00s after the start. For 1.00s, 0.39 tasks waited on average. \
+             100% of this waiting was in /kubepods/burstable/pod7f/main; 98% of the waiting there was throttled."
         )
     );
 }

@@ -83,7 +83,7 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;
     let waited_ns = slice.all.waited_ns();
     let mut said = format!(
-        "The worst moment was at {}, {} after the start: for {}, {:.2} tasks waited on average",
+        "The worst moment was at {}, {} after the start. For {}, {:.2} tasks waited on average",
         time_of_day(slice.start_unix_ns),
         duration(slice.start_unix_ns.saturating_sub(whole.start_unix_ns)),
         duration(slice.duration_ns),
@@ -92,9 +92,14 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     if let Some((id, part)) = slice.worst_cgroup() {
         let path = whole.cgroup_path(id).map_or(UNNAMED, |path| path);
         let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
-        let _ = write!(said, "; {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
+        let _ = write!(said, ". {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
         if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
-            let _ = write!(said, ", {:.0}% of that {}", share(ns, part.waited_ns()), causes::words(cause));
+            let _ = write!(
+                said,
+                "; {:.0}% of the waiting there was {}",
+                share(ns, part.waited_ns()),
+                causes::words(cause)
+            );
         }
     }
     Some(said + ".")

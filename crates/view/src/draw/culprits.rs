@@ -92,11 +92,11 @@ impl VictimPane<'_> {
         lines
     }
 
-    /// The heading: `/svc  waits 90.0ms a second behind others, 45% of all its waiting`. A long heading takes two lines.
+    /// The heading: `/svc  waits behind others for 90.0ms a second, 45% of all its waiting`. A long heading takes two lines.
     fn heading(&self, all_ns: u64, may_break: bool) -> Lines {
         let share = percent(all_ns, self.node.group.wait.total_ns);
         let share = share.map(|share| format!(", {share:.0}% of all its waiting")).unwrap_or_default();
-        let words = format!("waits {} a second behind others{share}", a_second(self.interval, all_ns));
+        let words = format!("waits behind others for {} a second{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
         let path = Span::styled(cut_start(&self.node.path, room), self.theme.heading());
@@ -148,7 +148,7 @@ impl VictimPane<'_> {
                 format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
             })
             .collect();
-        let words = format!("and waits for quotas, per second: {}", said.join(", "));
+        let words = format!("also waits for quotas, per second: {}", said.join(", "));
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 

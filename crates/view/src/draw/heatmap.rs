@@ -105,7 +105,8 @@ fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), h
         1 => "twice".into(),
         doublings => format!("{} times", 1u64 << doublings.min(32)),
     };
-    let words = format!("waits{}; row: its length up to {until} that; {colour}", scale(map.most));
+    let words =
+        format!("waits{}; row: lengths from the label up to {until} the label; {colour}", scale(map.most));
     let times = times(app, past, columns);
     if height < TALL {
         return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];

@@ -193,7 +193,7 @@ fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Line
         Line::from(spans)
     }));
     if shown < nodes.len() {
-        let words = format!("{} more nodes: a higher screen shows them", nodes.len() - shown);
+        let words = format!("{} more nodes: make the terminal taller to see them", nodes.len() - shown);
         lines.push(Line::styled(words, theme.quiet()));
     }
     lines

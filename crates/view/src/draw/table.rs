@@ -59,7 +59,7 @@ fn nothing(app: &App) -> &'static str {
     match app.view {
         _ if !app.filter.is_empty() => "no row matches the filter: Esc clears the filter",
         View::Culprits if !app.is_exact() => "not known",
-        View::Culprits => "nobody waited behind others",
+        View::Culprits => "no task waited behind others",
         View::States => "the selection has no threads",
         _ => "the selection has no tasks",
     }

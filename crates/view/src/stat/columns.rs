@@ -56,10 +56,10 @@ columns! {
     Wake = "%wake", 8, "the part of `%wait` in which no task ran: idle exit, the interrupt to reschedule, the switch; `-` in the coarse mode, which counts it in `%queue`";
     OnCpu = "%CPU", 8, "time on a CPU, as the scheduler counts it";
     Cpu = "CPU", 5, "its current or last CPU; for a process, the CPU of its main thread; `-` in the average";
-    P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-` if no wait ended, and in the coarse mode, which does not measure single waits";
+    P99 = "p99", 8, "99% of its waits were at most this long; `-` if no wait ended, and in the coarse mode, which does not measure single waits";
     Node = "node", 5, "the NUMA node of that CPU";
-    Quota = "quota", 8, "the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has none; `-` if no quota applies";
-    Periods = "%THROT", 8, "percentage of the periods that passed in which its own quota ran out (`nr_throttled` / `nr_periods` of `cpu.stat`)";
+    Quota = "quota", 8, "the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota; `-` if no quota applies";
+    Periods = "%THROT", 8, "percentage of elapsed periods in which its own quota ran out (`nr_throttled` / `nr_periods` of `cpu.stat`)";
     ThrottledTime = "throttled", 10, "increase of `throttled_usec` in `cpu.stat`; each throttled CPU counts once, however many tasks wait there";
     Threads = "thr", 6, "threads at the end of the interval";
     LimitedBy = "limited-by", 0, "the cgroup whose quota throttled its tasks longest: `itself`, or the path of an ancestor or descendant. If no quota ran out: the cgroup with the tightest quota that applies";

@@ -10,8 +10,8 @@ function tiles({ total, exact }) {
     ["waits", whole(total.count), total.count, "that ended"],
   ];
   if (exact) {
-    figures.push(["p50", duration(total.p50_ns), total.p50_ns, "half of the waits were no longer"],
-      ["p99", duration(total.p99_ns), total.p99_ns, "99 of 100 waits were no longer"],
+    figures.push(["p50", duration(total.p50_ns), total.p50_ns, "half of the waits were at most this long"],
+      ["p99", duration(total.p99_ns), total.p99_ns, "99% of the waits were at most this long"],
       ["longest", duration(total.max_ns), total.max_ns, "the longest wait"]);
   }
   document.getElementById("tiles").append(...figures.map(([name, words, value, says]) =>

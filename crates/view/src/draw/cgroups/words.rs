@@ -15,30 +15,37 @@ pub fn ran_out(limits: &CgroupReading) -> Option<(u64, u64, f64)> {
     Some((out, all, percent(out, all).unwrap_or(0.0)))
 }
 
-/// Names the quota that limits the cgroup: `held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods`.
+/// Names the quota that limits the cgroup: `held back: the quota of /kubepods (2 CPUs) ran out in 85.7% of 70 periods`.
 pub fn verdict(data: &Data, node: &Node) -> String {
     let nodes = data.tree.nodes();
     let Some(limit) = node.limited_by.map(|at| &nodes[at]) else {
         return if node.throttled_by.is_empty() {
-            "no quota applies: neither it nor an ancestor has a quota".into()
+            "no quota applies: neither this cgroup nor an ancestor has a quota".into()
         } else {
             format!("held back by the quota of {UNNAMED}")
         };
     };
-    let who = if limit.path == node.path { "its own quota".into() } else { cut_start(&limit.path, NAME) };
     let limits = limit.limits.map(|at| &data.interval.limits[at]);
-    let cores = limits.and_then(CgroupReading::quota_cores).map(units::cpus);
+    let cores = limits.and_then(CgroupReading::quota_cores);
+    let cores = cores.map_or_else(String::new, |cores| format!(" ({})", units::cpus(cores)));
+    let quota = if limit.path == node.path {
+        "its own quota".into()
+    } else {
+        format!("the quota of {}", cut_start(&limit.path, NAME))
+    };
     let periods = limits
         .and_then(ran_out)
         .map(|(_, all, share)| format!("ran out in {share:.1}% of {}", units::count(all, "period")));
-    let facts: Vec<String> = cores.into_iter().chain(periods).collect();
-    let facts = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
+    let which = periods.as_ref().map_or_else(String::new, |periods| format!(", which {periods}"));
     if node.throttled_by.is_empty() {
-        format!("not held back; the tightest quota is {who}{facts}")
+        format!("not held back; the tightest is {quota}{cores}{which}")
     } else if limit.depth > node.depth {
-        format!("tasks below it are held back, most by {who}{facts}")
+        format!("tasks in cgroups below are held back, most by {quota}{cores}{which}")
     } else {
-        format!("held back by {who}{facts}")
+        periods.map_or_else(
+            || format!("held back by {quota}{cores}"),
+            |periods| format!("held back: {quota}{cores} {periods}"),
+        )
     }
 }
 
@@ -62,7 +69,8 @@ pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     }
     let limits = node.limits.map(|at| &data.interval.limits[at]);
     if let Some(ns) = limits.and_then(|limits| limits.throttled_ns).filter(|ns| *ns != 0) {
-        let trap = if ns > data.interval.duration_ns { ": more than the time that passed" } else { "" };
+        let trap =
+            if ns > data.interval.duration_ns { ", which is more than the time that passed" } else { "" };
         said.push(format!("cpu.stat {}, summed over CPUs{trap}", duration(ns)));
     }
     (!said.is_empty()).then(|| said.join("; "))
@@ -113,15 +121,15 @@ pub mod tests {
         let held = data(vec![limited(2, 3_000_000_000)]);
         assert_eq!(
             verdict(&held, node(&held)),
-            "held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods"
+            "held back: the quota of /kubepods (2 CPUs) ran out in 85.7% of 70 periods"
         );
         let free = data(Vec::new());
         assert_eq!(
             verdict(&free, node(&free)),
-            "not held back; the tightest quota is /kubepods: 2 CPUs, ran out in 85.7% of 70 periods"
+            "not held back; the tightest is the quota of /kubepods (2 CPUs), which ran out in 85.7% of 70 periods"
         );
         let root = &free.tree.nodes()[0];
-        assert_eq!(verdict(&free, root), "no quota applies: neither it nor an ancestor has a quota");
+        assert_eq!(verdict(&free, root), "no quota applies: neither this cgroup nor an ancestor has a quota");
     }
 
     #[test]
@@ -134,7 +142,7 @@ pub mod tests {
         assert_eq!(
             throttled(&one, above).as_deref(),
             Some(
-                "tasks 1.50s by the quota of /kubepods; cpu.stat 3.00s, summed over CPUs: more than the time \
+                "tasks 1.50s by the quota of /kubepods; cpu.stat 3.00s, summed over CPUs, which is more than the time \
                  that passed"
             )
         );

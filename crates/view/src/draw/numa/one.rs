@@ -96,7 +96,10 @@ fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines 
     if hidden != 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(format!("and {hidden} or more CPUs: a larger screen shows them"), theme.quiet());
+        *last = Line::styled(
+            format!("and {hidden} or more CPUs: make the terminal larger to see them"),
+            theme.quiet(),
+        );
     }
     lines
 }
@@ -133,7 +136,7 @@ mod tests {
             assert!(!text(&lines).concat().contains("more"), "{lines:?}");
         }
         let lines = text(&cpus(theme, &interval(4_000), 60, 2));
-        assert_eq!(lines[1], "and 3904 or more CPUs: a larger screen shows them");
+        assert_eq!(lines[1], "and 3904 or more CPUs: make the terminal larger to see them");
     }
 
     #[test]

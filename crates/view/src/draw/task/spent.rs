@@ -90,7 +90,7 @@ impl TaskView<'_> {
         let mut lines = vec![Line::from(bar)];
         lines.extend(bars::flow(shares, LABEL, self.cells));
         if spent.is_cut {
-            lines.extend(self.fact("", "earlier waits count only from the interval's start"));
+            lines.extend(self.fact("", "waits that began earlier count only from the start of the interval"));
         }
         lines
     }
