@@ -61,13 +61,24 @@ fn age(app: &App, data: &Data, finding: &Finding) -> String {
     }
 }
 
-/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, and then the headline its end.
+/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, and then the headline its last
+/// clauses: a cut figure would be a wrong figure.
 fn with_age(headline: &str, age: &str, cells: usize) -> String {
     if width(headline) + width(age) <= cells {
         return format!("{headline}{age}");
     }
     let age = age.trim_end_matches(" now");
-    format!("{}{age}", cut_end(headline, cells.saturating_sub(width(age))))
+    let cells = cells.saturating_sub(width(age));
+    if width(headline) <= cells {
+        return format!("{headline}{age}");
+    }
+    let ends = [": ", ", ", " ("].into_iter().flat_map(|end| headline.match_indices(end));
+    let clauses = ends.map(|(at, _)| &headline[..at]);
+    let fits = |clause: &&str| (cells / 2..=cells).contains(&width(clause));
+    match clauses.filter(fits).max_by_key(|clause| clause.len()) {
+        Some(clause) => format!("{clause}{age}"),
+        None => format!("{}{age}", cut_end(headline, cells)),
+    }
 }
 
 /// All findings, each with its advice.
@@ -104,6 +115,7 @@ mod tests {
         let said = |cells| with_age("web waits: 9ms/s (56%)", ", for 10s now", cells);
         assert_eq!(said(35), "web waits: 9ms/s (56%), for 10s now");
         assert_eq!(said(34), "web waits: 9ms/s (56%), for 10s");
-        assert_eq!(said(30), "web waits: 9ms/s (56…, for 10s");
+        assert_eq!(said(30), "web waits: 9ms/s, for 10s");
+        assert_eq!(said(14), "web …, for 10s");
     }
 }
