@@ -3,6 +3,7 @@ use std::env;
 use std::process::ExitCode;
 
 mod binary;
+mod book;
 mod checks;
 mod deploy;
 mod dist;
@@ -40,6 +41,7 @@ cargo xtask COMMAND
   fuzz [reader | protocol] [RUNS] [-- FLAGS...]
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
                      as many as `test --long`); FLAGS go to libFuzzer
+  book               build the documents as a book in target/book, with mdBook, and check its links
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root
   help               print this text
@@ -86,6 +88,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
         "fuzz" => fuzz::run(rest),
+        "book" => nothing_else(command, rest).and_then(|()| book::run()),
         "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),
         other => Err(Failure::Usage(format!("unknown command `{other}`"))),

@@ -79,3 +79,27 @@ fn links_between_documents_lead_somewhere() {
     }
     assert!(seen > 100, "{seen} links");
 }
+
+#[test]
+fn documented_commands_of_xtask_exist() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let help = Command::new(env!("CARGO_BIN_EXE_xtask")).arg("help").output().expect("xtask");
+    let help = String::from_utf8(help.stdout).expect("text");
+    let commands: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let files = Command::new("git").args(["ls-files", "*.md"]).current_dir(&top).output().expect("git");
+    let files = String::from_utf8(files.stdout).expect("paths");
+    let mut seen = 0;
+    for path in files.lines() {
+        let Ok(text) = fs::read_to_string(top.join(path)) else { continue };
+        for rest in text.split("cargo xtask ").skip(1) {
+            let command: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+            seen += 1;
+            assert!(commands.contains(&command.as_str()), "{path}: `cargo xtask {command}` does not exist");
+        }
+    }
+    assert!(seen > 40, "{seen} commands");
+}

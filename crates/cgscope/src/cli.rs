@@ -1,5 +1,7 @@
 //! The command line. [`crate::request`] interprets it.
 
+#[cfg(test)]
+mod documented;
 mod recordings;
 mod sample;
 mod selectors;

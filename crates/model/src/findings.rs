@@ -60,6 +60,10 @@ pub struct Finding {
     pub advice: String,
     /// Waiting time that the problem causes, ns summed over tasks. Two findings may count the same waiting.
     pub lost_ns: u64,
+    /// True if the affected cgroup itself used more CPU time than the neighbour behind which it waits. Limiting the neighbour
+    /// would help little. The screen shows these findings last.
+    #[serde(skip)]
+    pub is_heavier: bool,
 }
 
 impl Finding {

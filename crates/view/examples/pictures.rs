@@ -15,14 +15,14 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 type Picture = (&'static str, &'static str, (u16, u16), &'static str, &'static str);
 
 const PICTURES: [Picture; 14] = [
-    ("overview", "neighbour", (110, 32), "down,down,down", "Overview: a service waits behind a backup"),
-    ("histogram", "neighbour", (110, 28), "down,down,down,2", "Histogram of web.service"),
-    ("heatmap", "neighbour", (110, 28), "down,down,down,3", "Heatmap of web.service"),
+    ("overview", "neighbour", (110, 32), "", "Overview: a service waits behind a backup"),
+    ("histogram", "neighbour", (110, 28), "2", "Histogram of web.service"),
+    ("heatmap", "neighbour", (110, 28), "3", "Heatmap of web.service"),
     ("cgroups", "threads", (110, 29), "4", "Cgroups: the quota of a container"),
-    ("culprits", "neighbour", (110, 27), "5,down,down", "Culprits: who makes web.service wait"),
+    ("culprits", "neighbour", (110, 27), "5", "Culprits: who makes web.service wait"),
     ("numa", "nodes", (110, 32), "6", "NUMA: node 0 is full, node 1 idle"),
     ("states", "neighbour", (110, 26), "7", "States: what all threads do"),
-    ("task", "neighbour", (110, 40), "down,down,down,enter,8", "Task: a thread of web.service"),
+    ("task", "neighbour", (110, 40), "enter,8", "Task: a process of web.service"),
     ("help", "neighbour", (110, 56), "?", "Help: the keys"),
     ("quota", "quota", (80, 24), "", "Overview: a shell loop in a cgroup with a quota"),
     ("threads", "threads", (80, 24), "", "Overview: 20 threads share the quota of one CPU"),

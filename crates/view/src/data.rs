@@ -4,7 +4,7 @@ use std::{cell::OnceCell, sync::Arc};
 
 use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval,
-    findings::{Host, findings_in},
+    findings::{Host, Rule, findings_in},
     interval::Process,
     nodes::NodeGroup,
     tree::Tree,
@@ -21,7 +21,7 @@ pub struct Data {
     pub tree: Tree,
     /// All tasks, including exited ones.
     pub total: Group,
-    /// The findings, worst first.
+    /// The findings, worst first. A cgroup that waits behind one that uses less CPU time comes after the others.
     pub findings: Vec<Finding>,
     processes: OnceCell<Vec<Process>>,
     nodes: OnceCell<Vec<NodeGroup>>,
@@ -32,7 +32,8 @@ impl Data {
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
         let total = interval.total();
-        let findings = findings_in(&interval, &tree, host);
+        let mut findings = findings_in(&interval, &tree, host);
+        findings.sort_by_key(|finding| (finding.rule == Rule::Unattributed, finding.is_heavier));
         Self { tree, total, findings, interval, processes: OnceCell::new(), nodes: OnceCell::new() }
     }
 

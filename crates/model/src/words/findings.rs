@@ -71,7 +71,8 @@ impl Short {
 
 fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl Into<String>) -> Finding {
     let Short { what, amount, action } = short;
-    Finding { rule, cgroup: None, what, amount, action, says, advice: advice.into(), lost_ns }
+    let advice = advice.into();
+    Finding { rule, cgroup: None, what, amount, action, says, advice, lost_ns, is_heavier: false }
 }
 
 /// A finding about a cgroup.
@@ -80,9 +81,17 @@ fn about(path: &Arc<str>, finding: Finding) -> Finding {
     Finding { cgroup: Some(path.clone()), what, says, ..finding }
 }
 
-/// The name of a cgroup without its ancestors, which the long form has.
+/// The name of a cgroup without its ancestors, which the long form has. A cgroup inside a service or scope keeps the name of this
+/// unit: `cron.service/main`, not `main`.
 fn leaf(path: &str) -> &str {
-    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("the root cgroup")
+    let is_unit = |name: &str| [".service", ".scope"].iter().any(|kind| name.ends_with(kind));
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let parent = above.rsplit('/').next().unwrap_or_default();
+    match name {
+        "" => "the root cgroup",
+        _ if is_unit(parent) && !is_unit(name) => &path[path.len() - parent.len() - 1 - name.len()..],
+        _ => name,
+    }
 }
 
 /// Time per second: `494ms/s`.
@@ -243,8 +252,20 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
     let first_ns = neighbours
         .first()
         .map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
+    let is_heavier = worst.is_some_and(|worst| is_heavier(context, node, worst));
     let short = behind(context, node, neighbours.first(), first_ns, worst);
-    about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice))
+    let finding = about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice));
+    Finding { is_heavier, ..finding }
+}
+
+/// True if the victim used more CPU time than this neighbour, an ordinary cgroup beside it.
+fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
+    let Some(path) = neighbour.path.as_deref() else { return false };
+    let ran_ns = |node| context.with_below(node).ran_ns;
+    siblings(context.path(victim), path).is_some()
+        && realtime_neighbour(context, neighbour).is_none()
+        && realtime_victim(context, victim).is_none()
+        && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
 }
 
 /// The short form about the first neighbour; `ns`: the time behind it.
@@ -274,6 +295,9 @@ fn behind(
         // Weights count among siblings only, and the root has no quota.
         Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
             format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
+        }
+        Some(_) if worst.is_some_and(|worst| is_heavier(context, node, worst)) => {
+            format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
         }
         Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
         None => "raise its cpu.weight, or give its neighbours a quota (cpu.max)".to_owned(),

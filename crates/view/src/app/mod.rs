@@ -322,7 +322,8 @@ impl App {
             self.remembered.get(&kind).and_then(place).unwrap_or(self.selected)
         } else {
             self.first_row = 0;
-            let worst = data.findings.first().and_then(|finding| finding.cgroup.clone());
+            // A finding about the whole host names no cgroup; the next one does.
+            let worst = data.findings.iter().find_map(|finding| finding.cgroup.clone());
             worst.and_then(|path| place(&Key::Cgroup(path))).unwrap_or(0)
         };
         self.select(row);

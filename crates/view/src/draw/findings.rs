@@ -32,7 +32,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     }
     for (at, finding) in data.findings.iter().take(most / per_finding).enumerate() {
         let of = if at == 0 && count > 1 { format!("1/{count} ") } else { String::new() };
-        let words = fitted(&format!("{of}{}", headline(app, data, finding)), cells);
+        let age = age(app, data, finding);
+        let words = with_age(&names::short(&format!("{of}{}", finding.headline())), &age, cells);
         lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), vec![words], theme.heading()));
         if per_finding > 1 {
             let action = fitted(&format!("→ {}", finding.action), cells);
@@ -47,13 +48,37 @@ pub fn lines(app: &App, area: Rect) -> Lines {
 
 /// Who, what, how much, and since when: `web is at its CPU limit of 0.5 CPUs: throttled 494ms/s, for 9s now`.
 fn headline(app: &App, data: &Data, finding: &Finding) -> String {
+    format!("{}{}", finding.headline(), age(app, data, finding))
+}
+
+/// Since when: `, for 9s now`. Empty in the first second.
+fn age(app: &App, data: &Data, finding: &Finding) -> String {
     let seconds = app.history().age_ns(finding, &data.interval) / 1_000_000_000;
-    let age = match seconds {
+    match seconds {
         0 => String::new(),
         1..60 => format!(", for {seconds}s now"),
         _ => format!(", for {} now", duration(seconds * 1_000_000_000)),
-    };
-    format!("{}{age}", finding.headline())
+    }
+}
+
+/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, and then the headline its last
+/// clauses: a cut figure would be a wrong figure.
+fn with_age(headline: &str, age: &str, cells: usize) -> String {
+    if width(headline) + width(age) <= cells {
+        return format!("{headline}{age}");
+    }
+    let age = age.trim_end_matches(" now");
+    let cells = cells.saturating_sub(width(age));
+    if width(headline) <= cells {
+        return format!("{headline}{age}");
+    }
+    let ends = [": ", ", ", " ("].into_iter().flat_map(|end| headline.match_indices(end));
+    let clauses = ends.map(|(at, _)| &headline[..at]);
+    let fits = |clause: &&str| (cells / 2..=cells).contains(&width(clause));
+    match clauses.filter(fits).max_by_key(|clause| clause.len()) {
+        Some(clause) => format!("{clause}{age}"),
+        None => format!("{}{age}", cut_end(headline, cells)),
+    }
 }
 
 /// All findings, each with its advice.
@@ -79,4 +104,18 @@ pub fn all(app: &App, area: Rect) -> Lines {
 /// A sentence in one line, with a mark where it is cut.
 fn fitted(text: &str, cells: usize) -> String {
     cut_end(&names::short(text), cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_age;
+
+    #[test]
+    fn a_cut_headline_keeps_its_age() {
+        let said = |cells| with_age("web waits: 9ms/s (56%)", ", for 10s now", cells);
+        assert_eq!(said(35), "web waits: 9ms/s (56%), for 10s now");
+        assert_eq!(said(34), "web waits: 9ms/s (56%), for 10s");
+        assert_eq!(said(30), "web waits: 9ms/s, for 10s");
+        assert_eq!(said(14), "web …, for 10s");
+    }
 }

@@ -102,10 +102,6 @@ impl Run {
     }
 
     fn text(&self, colour: &str) -> String {
-        // Blanks around the text need no drawing.
-        let shown = self.letters.trim_start();
-        let left = (self.first + self.letters.len() - shown.len()) * CELL.0;
-        let shown = shown.trim_end();
         let class = match (self.has(Modifier::BOLD), self.has(Modifier::UNDERLINED)) {
             (false, false) => "",
             (true, false) => " class=\"b\"",
@@ -113,12 +109,28 @@ impl Run {
             (true, true) => " class=\"b u\"",
         };
         let dim = if self.has(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
-        let letters = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let length = width(shown) * CELL.0;
-        format!(
-            "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{length}\" fill=\"{colour}\"{class}{dim}>{letters}</text>"
-        )
+        let piece = |(first, shown): (usize, &str)| {
+            let (left, length) = ((self.first + first) * CELL.0, width(shown) * CELL.0);
+            let letters = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            format!(
+                "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{length}\" fill=\"{colour}\"{class}{dim}>{letters}</text>"
+            )
+        };
+        pieces(&self.letters).map(piece).collect()
     }
+}
+
+/// The parts of a text between two or more blanks, each with the position of its first letter. Some viewers draw several blanks
+/// as one, so each part gets its own position. Only a text of ASCII has blanks.
+fn pieces(letters: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    letters.split("  ").filter_map(move |part| {
+        let shown = part.trim_start();
+        let first = at + part.len() - shown.len();
+        at += part.len() + 2;
+        let shown = shown.trim_end();
+        (!shown.is_empty()).then_some((first, shown))
+    })
 }
 
 /// The part of a cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
@@ -195,6 +207,18 @@ mod tests {
             ),
             "{row}"
         );
+    }
+
+    #[test]
+    fn every_column_has_its_own_position() {
+        let row = drawn("a   b c  d", Style::new());
+        let texts = [(0, 9, "a"), (36, 27, "b c"), (81, 9, "d")];
+        for (left, length, letters) in texts {
+            let text = format!(
+                "<text x=\"{left}\" y=\"14\" textLength=\"{length}\" fill=\"{TEXT}\">{letters}</text>"
+            );
+            assert!(row.contains(&text), "{row}");
+        }
     }
 
     #[test]

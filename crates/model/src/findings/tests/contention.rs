@@ -228,3 +228,29 @@ fn a_quota_that_runs_out_explains_contention_below_it() {
     scene.interval.limits[0].nr_throttled = Some(0);
     assert_eq!(scene.at(Rule::OwnContention), ["/a/b"]);
 }
+
+#[test]
+fn advice_against_a_lighter_neighbour_is_to_do_nothing() {
+    let scene = Scene::new(&["/system.slice/web.service", "/system.slice/backup.service/main"])
+        .task("/system.slice/web.service", 200 * MS, &[(Cause::OtherCgroup, 300 * MS)])
+        .task("/system.slice/backup.service/main", S, &[(Cause::OtherCgroup, 400 * MS)])
+        .ran_before("/system.slice/web.service", "/system.slice/backup.service/main", 300 * MS)
+        .ran_before("/system.slice/backup.service/main", "/system.slice/web.service", 400 * MS);
+    let found = scene.all();
+    let short: Vec<_> =
+        found.iter().map(|finding| (finding.what.as_str(), finding.action.as_str())).collect();
+    assert_eq!(
+        short,
+        [
+            (
+                "backup.service/main waits behind web.service",
+                "none, unless backup.service/main matters more: then raise its cpu.weight"
+            ),
+            (
+                "web.service waits behind backup.service/main",
+                "give backup.service/main a quota (cpu.max) or a lower cpu.weight"
+            ),
+        ]
+    );
+    assert_eq!(found.iter().map(|finding| finding.is_heavier).collect::<Vec<_>>(), [true, false]);
+}
