@@ -160,6 +160,11 @@ impl host::Task for Task {
     }
 
     #[inline(always)]
+    fn far_group_ran_ns(self, cpu: u32) -> u64 {
+        Self::far_group_ran_ns(self, cpu)
+    }
+
+    #[inline(always)]
     fn is_real_time(self) -> bool {
         Self::is_real_time(self)
     }

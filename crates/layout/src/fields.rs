@@ -160,6 +160,8 @@ kernel_fields! {
     cfs_rq_throttle_count: "cfs_rq", "throttle_count", ThrottleFunctions;
     /// `struct cfs_rq **`, by CPU: the group's queues.
     task_group_cfs_rqs: "task_group", "cfs_rq", ThrottleFunctions;
+    /// `struct sched_entity **`, by CPU: the group in the queues of its parent. Linux 7.2 has none.
+    task_group_entities: "task_group", "se|cfs_rq", ThrottleFunctions;
     /// `struct sched_entity *` of the group one level up.
     entity_parent: "sched_entity", "parent", RunQueues;
     /// `u64`, ns: how long the group and all groups below it have run on its CPU.

@@ -160,6 +160,19 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
+    /// Returns the time in interrupts and kernel threads, and the time in which nobody ran, until `clock_ns`, ns. For a CPU whose
+    /// clock is not known: until clock 0, so a sum that still grows is negative (as `i64`).
+    #[inline(always)]
+    pub fn sums_until(&mut self, clock_ns: u64) -> (u64, u64) {
+        let latest = self.head;
+        let unfinished_ns = clock_ns.wrapping_sub(self.counted_ns);
+        match self.slice(latest).who {
+            KERNEL => (self.kernel_ns.wrapping_add(unfinished_ns), self.idle_ns),
+            IDLE => (self.kernel_ns, self.idle_ns.wrapping_add(unfinished_ns)),
+            _ => (self.kernel_ns, self.idle_ns),
+        }
+    }
+
     /// Merges the latest slice into the slice before, if it is a short run of a kernel thread and `who`, which it interrupted,
     /// goes on at `clock_ns`. Otherwise returns false and changes nothing.
     #[inline(always)]

@@ -20,6 +20,8 @@ pub trait Task: Copy {
     fn group(self) -> u64;
     /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
     fn group_ran_ns(self) -> u64;
+    /// The same sum of its group on another CPU, as the kernel last updated it; 0: unknown.
+    fn far_group_ran_ns(self, cpu: u32) -> u64;
     /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
     fn is_real_time(self) -> bool;
     /// Whether a task of lower priority, or nobody, that replaces it shows that its runtime is used up.

@@ -169,6 +169,8 @@ pub struct Walk {
     block_ns: u64,
     /// The share of the block that is within the span, 1024ths.
     block_share: u64,
+    /// Not 0: the span began before the oldest block.
+    is_too_long: u64,
 }
 
 impl Walk {
@@ -178,6 +180,7 @@ impl Walk {
         set(&mut self.number, head);
         set(&mut self.blocks_from, last_of_a_block(head));
         set(&mut self.party, 0);
+        set(&mut self.is_too_long, 0);
         let to_ns = get(&mut self.to_ns);
         set(&mut self.end_ns, to_ns);
         set(&mut self.slice_end_ns, to_ns);
@@ -191,12 +194,13 @@ impl Walk {
         set(part, before + ns);
     }
 
-    /// Ends the walk: what no slice or block explains is unattributed. Returns true if [`Self::steps_left`] ended the walk.
+    /// Ends the walk: what no slice or block explains is unattributed. Returns true if [`Self::steps_left`] or the oldest block ended
+    /// the walk.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         let unexplained_ns = get(&mut self.end_ns).saturating_sub(get(&mut self.from_ns));
         self.add(Cause::Unattributed, unexplained_ns);
-        unexplained_ns != 0 && get(&mut self.steps_left) == 0
+        unexplained_ns != 0 && (get(&mut self.steps_left) == 0 || get(&mut self.is_too_long) != 0)
     }
 
     /// Returns whether the walk has come to the point where blocks follow slices.
@@ -283,10 +287,15 @@ impl Walk {
         // A block with empty entries takes fewer steps than planned, so the walk could go further than planned. Without this
         // limit it could stop within a block, whose rest would then be in no part.
         if get(&mut self.blocks_from).wrapping_sub(get(&mut self.number)) >= KNOWN as u64 {
+            set(&mut self.is_too_long, 1);
+            return true;
+        }
+        if end_ns <= from_ns || since_ns == 0 {
             return true;
         }
         // The block is later than the one that follows it: the CPU has overwritten it.
-        if end_ns <= from_ns || since_ns == 0 || since_ns >= block_end_ns {
+        if since_ns >= block_end_ns {
+            set(&mut self.is_too_long, 1);
             return true;
         }
         let left = get(&mut self.steps_left);

@@ -25,9 +25,9 @@ crate::named! {
         /// The table of culprits of a CPU was full, so a pair was evicted before user space had read it. Causes are not affected,
         /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
-        /// A look back over a wait ended before its beginning, to limit the load on the CPU: hundreds of cgroups took turns on
-        /// it. If the wait began with a switch, its causes are known from sums and only culprits are missing. If it began with a
-        /// wakeup, the rest is unattributed.
+        /// A look back over a wait ended before its beginning: hundreds of cgroups took turns on the CPU, so the look back was cut
+        /// to limit the load, or the history does not reach so far. If the wait began with a switch or a move, its causes are known
+        /// from sums and only culprits are missing. If it began with a wakeup, the rest is unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
         /// SCHED_DEADLINE) and waited for more. The wait is complete but unattributed: it has no cause yet.

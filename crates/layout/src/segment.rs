@@ -25,11 +25,12 @@ pub struct Start {
     pub group: u64,
     /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
     pub limit: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU when the task left it.
+    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. If it is negative (as `i64`), the time at which
+    /// the task was queued must be added, as for `throttle_ns`.
     pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU when the task left it.
+    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, likewise.
     pub idle_ns: u64,
-    /// How long the task's group had run on the CPU when the task left it, ns; 0: unknown.
+    /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
     pub group_ran_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,
@@ -62,10 +63,13 @@ impl Start {
     /// was queued.
     #[inline(always)]
     pub(crate) fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
-        let was_throttled = (self.throttle_ns as i64) < 0;
-        let before_ns =
-            if was_throttled { self.throttle_ns.wrapping_add(queued_ns) } else { self.throttle_ns };
-        now_ns.saturating_sub(before_ns)
+        now_ns.saturating_sub(Self::at(self.throttle_ns, queued_ns))
+    }
+
+    /// Returns a sum of this record at `queued_ns`, when the task was queued.
+    #[inline(always)]
+    pub(crate) fn at(sum_ns: u64, queued_ns: u64) -> u64 {
+        if (sum_ns as i64) < 0 { sum_ns.wrapping_add(queued_ns) } else { sum_ns }
     }
 }
 
@@ -190,7 +194,13 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
+    start.group = task.group();
     start.group_ran_ns = 0;
+    if let Some(ring) = H::ring(cpu) {
+        // That CPU may write its sums at this moment. Then they are off by one slice, of the thousands that they are needed for.
+        (start.kernel_ns, start.idle_ns) = ring.sums_until(0);
+        start.group_ran_ns = task.far_group_ran_ns(cpu);
+    }
     if task.sleeps_on_queue() {
         start.limit = ASLEEP;
         return;

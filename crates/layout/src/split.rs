@@ -302,17 +302,21 @@ fn out_of_quota<H: Host>(task: H::Task, start: &Start, work: &mut Work, throttle
 #[inline(never)]
 fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
-    // 0 for a task of the root, or after a move to this CPU. After a move to another cgroup the sum belongs to another group.
+    // 0 for a task of the root, or if a field of the kernel is not known. After a move to another cgroup the sum belongs to another group.
     if start.group_ran_ns == 0 || start.group != task.group() {
         return;
     }
     let group_ran_ns = task.group_ran_ns();
+    let queued_ns = get(&mut work.walk.from_ns) - work.part(Cause::Throttled);
+    let (kernel_ns, idle_ns) = ring.sums_until(get(&mut work.walk.to_ns));
+    let kernel_ns = kernel_ns.saturating_sub(Start::at(start.kernel_ns, queued_ns));
+    let idle_ns = idle_ns.saturating_sub(Start::at(start.idle_ns, queued_ns));
     let unknown_ns = work.part(Cause::Unattributed);
     let before_ns = unknown_ns + work.part(Cause::Throttled);
     let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
     let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
-    let kernel_ns = rest(ring.kernel_ns - start.kernel_ns, work.part(Cause::Kernel)).min(unknown_ns);
-    let idle_ns = rest(ring.idle_ns - start.idle_ns, work.part(Cause::Wakeup)).min(unknown_ns - kernel_ns);
+    let kernel_ns = rest(kernel_ns, work.part(Cause::Kernel)).min(unknown_ns);
+    let idle_ns = rest(idle_ns, work.part(Cause::Wakeup)).min(unknown_ns - kernel_ns);
     let own_ns = rest(group_ran_ns.saturating_sub(start.group_ran_ns), work.part(Cause::OwnCgroup))
         .min(unknown_ns - kernel_ns - idle_ns);
     work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);

@@ -28,6 +28,16 @@ impl Task {
         load(follow(self.0, offset!(task_parent)), offset!(entity_run_ns))
     }
 
+    /// How long its group and all groups below it have run on another CPU, ns, as of the kernel's last update; 0: unknown.
+    #[inline(always)]
+    pub fn far_group_ran_ns(self, cpu: u32) -> u64 {
+        let entities = peek(self.group_address(), offset!(task_group_entities));
+        let entity = peek(entities, cpu * size_of::<u64>() as u32);
+        let queue = peek(entity, offset!(entity_cfs_rq));
+        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
+        if entity != 0 && queue != 0 && its_cpu == cpu { peek(entity, offset!(entity_run_ns)) } else { 0 }
+    }
+
     /// Finds the cgroup whose quota ran out. Before Linux 6.18 it may have quota again by now, so the nearest cgroup with a quota
     /// is taken. Leaves `limit` unchanged if there is none. Returns nothing, because the verifier would follow each result as a
     /// code path of its own.

@@ -40,6 +40,10 @@ struct Options {
     #[arg(long, value_name = "BINARY")]
     before: Option<PathBuf>,
 
+    /// Leave out other tools, `cgscope stat` and the part with 5,000 sleeping threads
+    #[arg(long)]
+    hist_only: bool,
+
     /// Leave out the part with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
@@ -54,8 +58,11 @@ fn main() -> Result<()> {
     if setting.trim() == "1" {
         println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
-    let subjects =
-        Subject::ALL.into_iter().filter(|subject| *subject != Subject::Before || options.before.is_some());
+    let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
+        Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
+        Subject::Before => options.before.is_some(),
+        _ => !options.hist_only,
+    });
     let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
@@ -71,7 +78,7 @@ fn main() -> Result<()> {
         }
     }
     print(&rows)?;
-    if !options.hook_only {
+    if !options.hook_only && !options.hist_only {
         sleepers::measure()?;
     }
     Ok(())

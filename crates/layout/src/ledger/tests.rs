@@ -52,7 +52,7 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     for seed in 0..schedules() / 200 {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
-        kernel.starves_one = true;
+        kernel.starves_one = 4_000;
         kernel.run(50_000);
         let sums = kernel.check_long();
         (waited_ns, uncertain_ns) = (waited_ns + sums.0, uncertain_ns + sums.1);
@@ -60,4 +60,20 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     println!("{uncertain_ns} of {waited_ns} ns uncertain");
     assert!(uncertain_ns > 0, "waits reached back to blocks");
     assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
+}
+
+/// If the hook saw a segment begin, with a switch or with a move, the sums of its CPU explain what is older than the history.
+#[test]
+fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_begin() {
+    let mut beyond = 0;
+    for seed in 0..schedules() / 400 {
+        let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
+        let mut kernel = Kernel::new(seed, flavour);
+        kernel.starve_plainly(8_000);
+        kernel.run(600_000);
+        kernel.check_long();
+        beyond += kernel.segments_beyond_history();
+    }
+    println!("{beyond} segments");
+    assert!(beyond > 0, "segments are longer than the history");
 }

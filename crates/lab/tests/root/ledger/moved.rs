@@ -17,7 +17,7 @@ use super::{Host, assert_share, room, share, wait_of};
 use crate::load::{Cgroup, Load};
 
 /// Moves threads between CPUs 0 and 1, until dropped.
-struct Moves {
+pub(super) struct Moves {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -25,7 +25,7 @@ struct Moves {
 impl Moves {
     /// Moves thread `i` of the loads to CPU `i + n` modulo 2 at step `n`, if it runs or waits. Lists the threads again at each
     /// step. A thread that is moved while it sleeps may still be on its queue; then the kernel counts the sleep as a wait.
-    fn start(every: Duration, loads: Vec<u32>) -> Self {
+    pub(super) fn start(every: Duration, loads: Vec<u32>) -> Self {
         Self::of(every, loads, is_runnable)
     }
 
@@ -84,11 +84,16 @@ fn keep_on(cpu: usize, tid: u32) {
     }
 }
 
-/// Asserts that hardly any time is without a cause, and that the tasks were moved.
-fn assert_explained(wait: &Wait, migrations: u64, least_migrations: u64) {
+/// Asserts that hardly any waiting of these processes is without a cause, and that they were moved.
+pub(super) fn assert_explained(interval: &Interval, pids: &[u32], least_migrations: u64) {
+    assert_wait_explained(interval, &wait_of(interval, pids), migrations(interval, pids), least_migrations);
+}
+
+fn assert_wait_explained(interval: &Interval, wait: &Wait, migrations: u64, least_migrations: u64) {
     let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
+    let losses: Vec<_> = interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect();
     println!(
-        "{} waits, {migrations} moves, {unattributed:.2}% unattributed: {:?}",
+        "{} waits, {migrations} moves, {unattributed:.2}% unattributed: {:?}, losses {losses:?}",
         wait.count, wait.by_cause
     );
     assert!(migrations >= least_migrations, "the tasks were moved: {migrations}");
@@ -112,9 +117,8 @@ fn six_loops_in_three_cgroups_that_are_moved_wait_for_each_other() {
     let pids: Vec<u32> = loads.iter().map(Load::pid).collect();
     let _moves = Moves::start(Duration::from_millis(20), pids.clone());
     let interval = host.measured(3);
-    let wait = wait_of(&interval, &pids);
-    assert_explained(&wait, migrations(&interval, &pids), 300);
-    assert_share(&wait, &[Cause::OtherCgroup], 97.0);
+    assert_explained(&interval, &pids, 300);
+    assert_share(&wait_of(&interval, &pids), &[Cause::OtherCgroup], 97.0);
 }
 
 /// Both loops run at once until the quota is used up, and then wait for the next period.
@@ -132,7 +136,11 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
     let wait = wait_of(&interval, &pids);
     // Where the kernel's clock of throttled time stands still, the time of others is unattributed (`moved_throttled`).
     let unattributed = share(&wait.by_cause, &[Cause::Unattributed]);
-    println!("{} moves, {unattributed:.2}% unattributed: {:?}", migrations(&interval, &pids), wait.by_cause);
+    let (moves, counted) = (migrations(&interval, &pids), interval.losses.get(Loss::MovedThrottled));
+    println!(
+        "{moves} moves, {counted} of them throttled, {unattributed:.2}% unattributed: {:?}",
+        wait.by_cause
+    );
     assert!(unattributed <= room(3.0), "{unattributed:.2}%: {:?}", wait.by_cause);
     assert_share(&wait, &[Cause::Throttled], 95.0);
 }
@@ -153,7 +161,7 @@ fn idle_tasks_beside_loops_wait_for_them() {
     let loads = [&in_idle, &by_policy].map(|loads| loads.each_ref().map(Load::pid).to_vec());
     let interval = host.measured(5);
     for pids in loads.iter() {
-        assert_explained(&wait_of(&interval, pids), migrations(&interval, pids), 0);
+        assert_explained(&interval, pids, 0);
     }
 }
 
@@ -177,8 +185,7 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     };
     let interval = (0..4).map(|_| host.measured(3)).find(|interval| !is_disturbed(interval));
     let interval = interval.expect("an interval in which the kernel counts little sleep as waits");
-    let pids = [load.pid()];
-    assert_explained(&wait_of(&interval, &pids), migrations(&interval, &pids), 100);
+    assert_explained(&interval, &[load.pid()], 100);
 }
 
 /// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved then, the kernel stamps it, and counts the rest of its
@@ -225,7 +232,7 @@ fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let _moves = Moves::of(Duration::from_millis(10), members(), |_| true);
     let interval = host.measured(4);
     let group = &interval.by_cgroup()[&Some(cgroup.name.as_str().into())];
-    assert_explained(&group.wait, group.totals.migrations, 100);
+    assert_wait_explained(&interval, &group.wait, group.totals.migrations, 100);
 }
 
 /// Each child is moved before it has run, and exits before the next reading.
@@ -238,5 +245,5 @@ fn the_first_wait_of_a_new_task_that_is_moved_has_causes() {
     let (_load, _out) = Load::workload(&["moved-children", "60"], Some(&parent));
     let interval = host.measured(4);
     let group = &interval.by_cgroup()[&Some(parent.name.as_str().into())];
-    assert_explained(&group.wait, group.totals.migrations, 100);
+    assert_wait_explained(&interval, &group.wait, group.totals.migrations, 100);
 }

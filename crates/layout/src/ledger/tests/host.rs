@@ -174,6 +174,8 @@ pub(super) struct Facts {
     pub(super) queues: [(u64, u64); CPUS],
     /// Whether that queue is throttled although its clock stands still.
     pub(super) stopped: [bool; CPUS],
+    /// How long its group has run on each CPU.
+    pub(super) group_ran_ns: [u64; CPUS],
 }
 
 /// Returns the address of a group's queue on a CPU.
@@ -211,7 +213,11 @@ impl Task for Facts {
     }
 
     fn group_ran_ns(self) -> u64 {
-        0
+        self.far_group_ran_ns(self.cpu)
+    }
+
+    fn far_group_ran_ns(self, cpu: u32) -> u64 {
+        self.group_ran_ns[cpu as usize]
     }
 
     fn is_real_time(self) -> bool {

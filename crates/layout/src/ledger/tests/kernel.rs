@@ -18,11 +18,10 @@ use crate::{
 
 const TASKS: usize = 9;
 /// The root, which has no quota, and three others.
-const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
 const CGROUPS: [u64; 4] = [ROOT, 2, 3, 4];
-/// A task without a special role, and how many steps it waits, on average.
+/// A task without a special role.
 const STARVED: usize = 2;
-const STEPS: u64 = 4_000;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// What the kernel takes off a CPU when a quota is used up.
@@ -86,6 +85,8 @@ struct Sim {
     missed_ns: u64,
     /// The sum of [`Log::uncertain_ns`].
     uncertain_ns: u64,
+    /// Segments that are longer than the history, and whose beginning the hook saw.
+    beyond: u64,
 }
 
 pub(super) struct Kernel {
@@ -93,8 +94,10 @@ pub(super) struct Kernel {
     seed: u64,
     flavour: Flavour,
     pub(super) misses_moves: bool,
-    /// One task waits for thousands of steps at a time.
-    pub(super) starves_one: bool,
+    /// One task waits until as many chances of it have passed, on average; 0: none does.
+    pub(super) starves_one: u64,
+    /// That task has no throttled time and keeps its cgroup, so the sums of a CPU explain what is older than its history.
+    pub(super) is_plain: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
     current: [Option<usize>; CPUS],
@@ -120,7 +123,8 @@ impl Kernel {
             seed,
             flavour,
             misses_moves: false,
-            starves_one: false,
+            starves_one: 0,
+            is_plain: false,
             now_ns: 1_000,
             tasks: Vec::new(),
             current: [None; CPUS],
@@ -173,6 +177,7 @@ impl Kernel {
             waits: 0,
             missed_ns: 0,
             uncertain_ns: 0,
+            beyond: 0,
         }
     }
 
@@ -211,7 +216,14 @@ impl Kernel {
             sleeps_on_queue: task.state == State::SleepingOnQueue,
             queues,
             stopped: self.stopped[task.cgroup as usize - 1],
+            group_ran_ns: core::array::from_fn(|cpu| self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns)),
         }
+    }
+
+    /// Makes one task starve in a cgroup with sums of its run time, and with nothing that these sums cannot explain.
+    pub(super) fn starve_plainly(&mut self, chances: u64) {
+        (self.starves_one, self.is_plain) = (chances, true);
+        (self.tasks[STARVED].cgroup, self.tasks[STARVED].base) = (CGROUPS[1], CGROUPS[1]);
     }
 
     fn who(&self, next: Option<usize>) -> u64 {
@@ -238,7 +250,9 @@ impl Kernel {
 
     /// Returns whether nothing may happen to the task now, because it waits for very long.
     fn is_starved(&mut self, at: usize) -> bool {
-        self.starves_one && at == STARVED && self.tasks[at].state == State::Queued && self.below(STEPS) != 0
+        let task = &self.tasks[at];
+        let may_starve = self.starves_one != 0 && at == STARVED && task.state == State::Queued;
+        may_starve && (task.is_seen || !self.is_plain) && self.below(self.starves_one) != 0
     }
 
     /// Runs a schedule of random steps, and then lets the hook see who runs on each CPU.
@@ -492,6 +506,7 @@ impl Kernel {
             is_phantom: task.is_phantom,
             has_no_clock: task.has_no_clock,
             is_real_time: task.is_real_time,
+            is_seen: task.is_seen,
         })
     }
 
@@ -506,8 +521,10 @@ impl Kernel {
             return;
         };
         let parts = self.log.split(&segment, true);
-        let uncertain_ns = if self.starves_one { self.log.uncertain_ns(&segment) } else { 0 };
+        let uncertain_ns = if self.starves_one == 0 { 0 } else { self.log.uncertain_ns(&segment) };
+        let is_beyond = segment.is_seen && !segment.is_phantom && self.log.is_beyond_history(&segment);
         let task = &mut self.tasks[at];
+        task.beyond += u64::from(is_beyond);
         task.uncertain_ns += uncertain_ns;
         task.since_ns = None;
         task.moved.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
@@ -519,7 +536,7 @@ impl Kernel {
     }
 
     fn throttle(&mut self, cgroup: u64, cpu: u32) {
-        if self.is_queue_throttled(cgroup, cpu) {
+        if self.is_queue_throttled(cgroup, cpu) || self.is_plain {
             return;
         }
         let current = self.current[cpu as usize].map(|at| self.tasks[at].cgroup);
@@ -571,6 +588,9 @@ impl Kernel {
 
     fn change_cgroup(&mut self, at: usize) {
         let to = CGROUPS[self.below(CGROUPS.len() as u64) as usize];
+        if self.is_plain && at == STARVED {
+            return;
+        }
         let task = &mut self.tasks[at];
         // Whole queues: a running task cannot be in a throttled queue.
         let fits =
@@ -623,7 +643,9 @@ impl Kernel {
     /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.
     pub(super) fn check_long(&mut self) -> (u64, u64) {
         let seed = self.seed;
-        assert!(!Maps::losses().contains_key("look_back_cut"), "schedule {seed}: too dense");
+        // The history explains all waits, unless they are longer on purpose.
+        let is_cut = Maps::losses().contains_key("look_back_cut");
+        assert!(self.is_plain || !is_cut, "schedule {seed}: too dense");
         for (at, task) in self.tasks.iter().enumerate() {
             let (ours, theirs) = (task.storage.by_cause, task.parts);
             assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
@@ -637,9 +659,18 @@ impl Kernel {
         let ours = Maps::charges();
         for of in ours.keys().chain(self.log.charges.keys()) {
             let [ours, theirs] = [&ours, &self.log.charges].map(|sums| sums.get(of).copied().unwrap_or(0));
-            assert!(ours.abs_diff(theirs) <= uncertain_ns, "schedule {seed}, {of:?}: {ours} {theirs}");
+            // Who ran before the history is not known.
+            let is_missing = self.is_plain && ours < theirs;
+            assert!(
+                is_missing || ours.abs_diff(theirs) <= uncertain_ns,
+                "schedule {seed}, {of:?}: {ours} {theirs}"
+            );
         }
         (self.tasks.iter().flat_map(|task| task.parts).sum(), uncertain_ns)
+    }
+
+    pub(super) fn segments_beyond_history(&self) -> u64 {
+        self.tasks.iter().map(|task| task.beyond).sum()
     }
 
     /// Checks that no cause but `Unattributed` has more than in the reference. Returns the time of segments that were missed.

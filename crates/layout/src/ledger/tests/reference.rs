@@ -5,12 +5,12 @@ extern crate std;
 
 use std::{collections::BTreeMap, vec::Vec};
 
-use super::host::CPUS;
+use super::{host::CPUS, kernel::ROOT};
 use crate::{
     ByCause, Cause,
     culprits::kind,
     history::{BLOCK, IDLE},
-    look_back::{LOOK_BACK, cause_of},
+    look_back::{KNOWN, LOOK_BACK, cause_of},
     split::LONGEST_WAKEUP_NS,
 };
 
@@ -27,6 +27,8 @@ fn shared((a, b): Span, (c, d): Span) -> u64 {
 pub(super) struct Log {
     /// On each CPU: who ran from when on, ascending.
     runs: [Vec<(u64, u64)>; CPUS],
+    /// How long each cgroup has run on each CPU, without the latest run.
+    sums: BTreeMap<(u64, u32), u64>,
     /// When the queue of a group on a CPU was throttled; the last phase may be open.
     throttled: BTreeMap<(u64, u32), Vec<Span>>,
     /// Charges by victim, culprit and kind.
@@ -47,11 +49,27 @@ pub(super) struct Segment {
     /// The task was throttled when it came, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
     pub(super) is_real_time: bool,
+    /// The hook saw the segment begin.
+    pub(super) is_seen: bool,
 }
 
 impl Log {
     pub(super) fn ran(&mut self, cpu: u32, since_ns: u64, who: u64) {
-        self.runs[cpu as usize].push((since_ns, who));
+        let runs = &mut self.runs[cpu as usize];
+        if let Some((from_ns, before)) = runs.last() {
+            *self.sums.entry((*before, cpu)).or_default() += since_ns - from_ns;
+        }
+        runs.push((since_ns, who));
+    }
+
+    /// How long a cgroup has run on a CPU, ns, with a part from before the schedule; 0 for the root, for which the kernel has no sum.
+    pub(super) fn ran_ns(&self, cgroup: u64, cpu: u32, now_ns: u64) -> u64 {
+        if cgroup == ROOT {
+            return 0;
+        }
+        let latest = self.runs[cpu as usize].last().filter(|run| run.1 == cgroup);
+        let latest_ns = latest.map_or(0, |run| now_ns - run.0);
+        1 + self.sums.get(&(cgroup, cpu)).copied().unwrap_or(0) + latest_ns
     }
 
     pub(super) fn throttle(&mut self, cgroup: u64, cpu: u32, now_ns: u64) {
@@ -74,13 +92,21 @@ impl Log {
     }
 
     /// How far the ledger may be off in a segment: the time from its beginning to the end of the block in which it began, or 0 if the
-    /// history still has all its slices.
+    /// history still has all its slices. All of it if the segment began before the history, and the hook did not see it begin.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
         let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
         later.dedup_by_key(|run| run.1);
+        if self.is_beyond_history(segment) && !segment.is_seen {
+            return to_ns - from_ns;
+        }
         let has_blocks = later.len() > LOOK_BACK / 2;
         if has_blocks { later[BLOCK + 1].0.min(to_ns) - from_ns } else { 0 }
+    }
+
+    /// Whether the segment, which ends now, is longer than the history.
+    pub(super) fn is_beyond_history(&self, segment: &Segment) -> bool {
+        self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
     }
 
     /// Splits a segment. `charge`: also charge the culprits.
