@@ -256,8 +256,8 @@ impl KernelSide {
         step("mark the culprits as read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
-    pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
-        step("set the maximum number of tasks", || self.set_first(names::ROOM, tasks as u64))
+    pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
+        step("set the maximum memory of tasks", || self.set_first(names::ROOM, bytes as u64))
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it

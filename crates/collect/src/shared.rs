@@ -12,8 +12,13 @@ pub(crate) fn access(record: &TaskRecord) -> Access {
     Access {
         serial: record.serial,
         owner: owner.and_then(|owner| u32::try_from(owner).ok()),
-        followers: record.waits.flags & FOLLOWED,
+        followers: followers(record.waits.flags),
     }
+}
+
+/// Returns the viewers that follow a task, from its flags.
+pub(crate) fn followers(flags: u64) -> u64 {
+    flags & FOLLOWED
 }
 
 #[derive(Debug, Default)]

@@ -34,6 +34,9 @@ named! {
     SchedInfo = "sched_info", true, Probe::Fields;
     /// Storage per task: Linux 5.11, for tracing programs 5.13 (commit a10787e6d58c).
     TaskStorage = "task_storage", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_storage_get");
+    /// Task storage is allocated from caches that work in every context: Linux 6.4. Then the hook may create it. Before, such an
+    /// allocation under the run queue lock could wake a kernel thread, which deadlocks.
+    StorageCache = "storage_cache", false, Probe::Fields;
     /// A helper that repeats a function: Linux 5.17 (commit e6f2dd0f8067). Used to look back over the history of a CPU.
     LoopHelper = "loop_helper", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_loop");
     /// Iterators over tasks: Linux 5.8.

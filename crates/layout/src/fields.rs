@@ -69,6 +69,8 @@ kernel_fields! {
     task_state: "task_struct", "__state|state", RunQueues;
     /// `int`: EXIT_ZOMBIE or EXIT_DEAD, 0 until the task has exited.
     task_exit_state: "task_struct", "exit_state", RunQueues;
+    /// `bool`; only its existence matters.
+    storage_cache: "bpf_local_storage_map", "bpf_ma|use_kmalloc_nolock", StorageCache;
     /// `int`: below 100 for real-time and deadline tasks, to which CPU quotas do not apply.
     task_prio: "task_struct", "prio", RunQueues;
     /// `unsigned int`: PF_EXITING among others.

@@ -8,7 +8,7 @@ use std::{
 
 use cgscope_layout::{
     Feature, Loss,
-    wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
+    wire::{Config, EXITED_CGROUPS, Exited},
 };
 use cgscope_model::{
     CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading, access::Access,
@@ -26,10 +26,11 @@ use crate::{
     ledger::Ledger,
     offsets::{self, Resolved},
     own_memory::OwnMemory,
-    readings::{KnownTask, exited_reading, pending, reading, waits_since_ns},
-    shared::{Changes, access},
+    known::{Around, KnownTasks},
+    readings::exited_reading,
+    shared::Changes,
     stacks::{self, UnderWay},
-    stream::{self, Buffer, StreamEnd, read_records},
+    stream::{self, Buffer, StreamEnd, Told, read_records},
 };
 
 const HOST: &str = "/";
@@ -44,8 +45,7 @@ pub(crate) struct BpfSource {
     node_places: NodePlaces,
     /// `None` if waits are not counted by CPU.
     cpu_counts: Option<CpuCounts>,
-    known: HashMap<u64, KnownTask>,
-    turn: u64,
+    known: KnownTasks,
     ledger: Ledger,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
@@ -216,8 +216,7 @@ impl BpfSource {
             nodes,
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
-            known: HashMap::new(),
-            turn: 0,
+            known: KnownTasks::default(),
             ledger: Ledger::default(),
             clock_ns: 0,
             remains: Remains::default(),
@@ -253,46 +252,24 @@ impl BpfSource {
     fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
-        let read_ns = monotonic_ns();
-        self.turn += 1;
-        let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
-        let mut waiting: Vec<(usize, TaskRecord)> = Vec::new();
-        // The clock of an idle CPU stands still, so the latest clock is the best "now".
-        let mut now_ns = 0;
+        let around = Around { nodes: &self.nodes, places: &self.node_places, read_ns: monotonic_ns() };
+        let mut reading = self.known.begin(around);
         let mut stacks = Vec::new();
-        let (owners, is_shared) = (&mut self.access, self.config.shared != 0);
-        owners.clear();
         let end = read_records(&mut stream, &mut self.buffer, |told| {
-            let record = told.record;
-            now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = self.known.entry(record.serial).or_insert_with(|| KnownTask::new(record));
-            kept.update(told, self.turn, read_ns);
-            let placement = kept.placement(told);
-            let placement = placement.map(|(raw, ran_ns)| self.node_places.placement(&raw, ran_ns));
-            stacks.extend(stacks::under_way(told, kept));
-            if is_shared {
-                owners.push(access(record));
+            if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
+                stacks.extend(stacks::under_way(task, kept));
             }
-            if waits_since_ns(record).is_some() {
-                waiting.push((tasks.len(), *record));
-            }
-            tasks.push(reading(record, placement, kept, &self.nodes));
         })
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+        self.clock_ns = reading.end();
         if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
-        if self.known.len() != tasks.len() {
-            self.known.retain(|_, known| known.told_in == self.turn);
+        self.access.clear();
+        if self.config.shared != 0 {
+            self.access.extend(self.known.access());
         }
-        self.clock_ns = now_ns;
-        for (at, record) in &waiting {
-            tasks[*at].pending = pending(record, now_ns);
-        }
-        // The kernel shows a task again if its record did not fit; the later record is complete.
-        keep_last(&mut tasks, |task| task.serial);
-        keep_last(&mut self.access, |access| access.serial);
-        Ok((tasks, stacks))
+        Ok((self.known.readings().iter().map(|reading| (**reading).clone()).collect(), stacks))
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -313,7 +290,7 @@ impl BpfSource {
         let (known, before) = (&self.known, &self.gone);
         self.side.stacks(|key, count| {
             counted.extend(stacks::counted(key, count));
-            if known.contains_key(&count.serial) {
+            if known.contains(count.serial) {
                 return;
             }
             gone.insert(count.serial);
@@ -328,7 +305,7 @@ impl BpfSource {
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut stream = self.side.read_exited()?;
-        let (turn, accounts, places) = (self.turn, self.config.accounts != 0, &mut self.places);
+        let (turn, accounts, places) = (self.known.turn, self.config.accounts != 0, &mut self.places);
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
             let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
             (place.told_in, place.is_quiet) = (turn, told.is_none());
@@ -407,19 +384,6 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
-/// Sorts by key and keeps the last item of each key.
-fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
-    // A stable sort, because items are mostly in order already, and may be large.
-    all.sort_by_key(&key);
-    all.dedup_by(|later, kept| {
-        let is_same = key(later) == key(kept);
-        if is_same {
-            std::mem::swap(later, kept);
-        }
-        is_same
-    });
-}
-
 /// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
 fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
@@ -449,13 +413,6 @@ fn motion(place: &ExitedReading) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn if_a_task_is_reported_twice_the_later_record_is_used() {
-        let mut all = vec![(7, 'a'), (5, 'a'), (7, 'b'), (6, 'a'), (7, 'c')];
-        keep_last(&mut all, |(serial, _)| *serial);
-        assert_eq!(all, [(5, 'a'), (6, 'a'), (7, 'c')]);
-    }
 
     #[test]
     fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {

@@ -26,7 +26,7 @@ pub const CPUS: &str = "CPUS";
 pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
 /// Hash, [`super::StackKey`]: [`super::StackCount`].
 pub const STACKS: &str = "STACKS";
-/// Array of one word: how many more values [`TASKS`] may get, signed.
+/// Array of one word: how many more bytes of memory tasks may take, signed.
 pub const ROOM: &str = "ROOM";
 /// Per-CPU array of loss counters.
 pub const LOSSES: &str = "LOSSES";

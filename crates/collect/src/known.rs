@@ -1,0 +1,236 @@
+//! The followed tasks as last reported. The BPF side reports each change once, so this is the only place that has the rest.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_layout::wire::{self, AccountsRecord, ON_CPU, SameRecord, TaskRecord};
+use cgscope_model::{Placement, TaskReading, Totals, access::Access, comm};
+
+use crate::{
+    by_cpu::NodePlaces,
+    readings::{accounts, make_whole, pending, state, waits_since_ns},
+    shared,
+    stacks::frames,
+    stream::{TaskTold, Told},
+};
+
+/// The tasks of the latest reading, ascending by serial: the order in which the kernel shows them.
+#[derive(Default)]
+pub(crate) struct KnownTasks {
+    tasks: Vec<KnownTask>,
+    /// Number of the latest reading.
+    pub(crate) turn: u64,
+}
+
+/// What a reading of tasks needs besides the records.
+pub(crate) struct Around<'a> {
+    pub(crate) nodes: &'a BTreeMap<u32, u32>,
+    pub(crate) places: &'a NodePlaces,
+    /// CLOCK_MONOTONIC, ns.
+    pub(crate) read_ns: u64,
+}
+
+/// One reading, while records come in.
+pub(crate) struct Reading<'a> {
+    known: &'a mut KnownTasks,
+    around: Around<'a>,
+    /// The place of the next known task. Most records belong to the one at this place.
+    next: usize,
+    added: Vec<KnownTask>,
+    waiting: Vec<TaskRecord>,
+    /// The latest clock of a run queue, ns. The clock of an idle CPU stands still, so the latest one is the best "now".
+    clock_ns: u64,
+}
+
+impl KnownTasks {
+    pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
+        self.turn += 1;
+        Reading { known: self, around, next: 0, added: Vec::new(), waiting: Vec::new(), clock_ns: 0 }
+    }
+
+    pub(crate) fn contains(&self, serial: u64) -> bool {
+        self.find(serial).is_ok()
+    }
+
+    fn find(&self, serial: u64) -> Result<usize, usize> {
+        self.tasks.binary_search_by_key(&serial, |task| task.reading.serial)
+    }
+
+    pub(crate) fn readings(&self) -> Vec<Arc<TaskReading>> {
+        self.tasks.iter().map(|task| task.reading.clone()).collect()
+    }
+
+    pub(crate) fn access(&self) -> impl Iterator<Item = Access> + '_ {
+        self.tasks.iter().map(|task| Access { serial: task.reading.serial, ..task.access })
+    }
+}
+
+impl Reading<'_> {
+    /// Takes a record. Returns the task, if it was reported in full.
+    pub(crate) fn take(&mut self, told: &Told<'_>) -> Option<&KnownTask> {
+        match told {
+            Told::Same(record) => {
+                self.take_same(record);
+                None
+            }
+            Told::Task(task) => Some(self.take_task(task)),
+        }
+    }
+
+    fn take_same(&mut self, record: &SameRecord) {
+        if let Some(at) = self.seek(record.serial) {
+            let task = &mut self.known.tasks[at];
+            task.told_in = self.known.turn;
+            task.access.followers = shared::followers(record.followed);
+        }
+    }
+
+    fn take_task(&mut self, told: &TaskTold<'_>) -> &KnownTask {
+        let record = told.record;
+        self.clock_ns = self.clock_ns.max(record.rq_clock_ns);
+        if waits_since_ns(record).is_some() {
+            self.waiting.push(*record);
+        }
+        let task = match self.seek(record.serial) {
+            Some(at) => &mut self.known.tasks[at],
+            None => {
+                // The kernel shows a task again if its record did not fit; the later record is complete.
+                if self.added.last().is_none_or(|last| last.reading.serial != record.serial) {
+                    self.added.push(KnownTask::default());
+                }
+                let last = self.added.len() - 1;
+                &mut self.added[last]
+            }
+        };
+        task.update(told, self.known.turn, &self.around);
+        task
+    }
+
+    /// Finds a known task. Records come in ascending order, with rare exceptions: a thread that calls `execve` gets the id of its
+    /// process.
+    fn seek(&mut self, serial: u64) -> Option<usize> {
+        let tasks = &self.known.tasks;
+        let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
+        if at(self.next) != Some(serial) {
+            self.next = match self.known.find(serial) {
+                Ok(place) => place,
+                Err(place) => {
+                    self.next = place;
+                    return None;
+                }
+            };
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Ends the reading. Returns the clock of the run queues, ns.
+    pub(crate) fn end(self) -> u64 {
+        let Self { known, mut added, waiting, clock_ns, .. } = self;
+        let turn = known.turn;
+        known.tasks.retain(|task| task.told_in == turn);
+        if !added.is_empty() {
+            known.tasks.append(&mut added);
+            known.tasks.sort_by_key(|task| task.reading.serial);
+            known.tasks.dedup_by_key(|task| task.reading.serial);
+        }
+        for record in &waiting {
+            if let Ok(at) = known.find(record.serial) {
+                Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns);
+            }
+        }
+        clock_ns
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct KnownTask {
+    comm_bytes: [u8; 16],
+    pub(crate) reading: Arc<TaskReading>,
+    /// The task's figures when it moved to its cgroup from another one.
+    base: Option<Box<Base>>,
+    pub(crate) stack: Option<Arc<[u64]>>,
+    access: Access,
+    told_in: u64,
+}
+
+impl KnownTask {
+    fn totals(&self, record: &TaskRecord) -> wire::Totals {
+        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
+    }
+
+    fn placement(&self, told: &TaskTold<'_>, ran_ns: u64, places: &NodePlaces) -> Option<Arc<Placement>> {
+        let raw = told.placement?;
+        let raw =
+            self.base.as_ref().map_or(*raw, |base| raw.since(&base.placement, base.told.totals.on_cpu_ns));
+        Some(Arc::new(places.placement(&raw, ran_ns)))
+    }
+
+    /// Replaces the reading. Unchanged parts keep their allocation.
+    fn update(&mut self, told: &TaskTold<'_>, turn: u64, around: &Around<'_>) {
+        let record = told.record;
+        self.told_in = turn;
+        self.access = shared::access(record);
+        if let Some(base) = told.base {
+            self.base = Some(Box::new(Base::new(told, *base, around.read_ns)));
+        }
+        if let Some(stack) = told.stack {
+            self.stack = Some(frames(stack));
+        }
+        let before = &self.reading;
+        let is_renamed = before.serial == 0 || self.comm_bytes != record.comm;
+        let comm = if is_renamed { comm(&record.comm) } else { before.comm.clone() };
+        let hist = match told.histogram {
+            None => before.hist.clone(),
+            Some(now) => {
+                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.told.histogram));
+                Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
+            }
+        };
+        let raw = self.totals(record);
+        let mut totals = Totals::from(raw);
+        make_whole(&mut totals, &hist);
+        let own = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
+        self.comm_bytes = record.comm;
+        self.reading = Arc::new(TaskReading {
+            moved_ns: self.base.as_ref().map(|base| base.found_ns),
+            accounts: own,
+            serial: record.serial,
+            tid: record.tid,
+            tgid: record.tgid,
+            comm,
+            start_ns: record.start_ns,
+            cgroup_id: record.cgroup_id,
+            cpu: record.cpu,
+            node: around.nodes.get(&record.cpu).copied(),
+            on_cpu: record.flags & ON_CPU != 0,
+            state: Some(state(record)),
+            placement: self.placement(told, raw.on_cpu_ns, around.places),
+            max_ns: record.waits.max_ns,
+            totals,
+            hist,
+            ..TaskReading::default()
+        });
+    }
+}
+
+/// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
+struct Base {
+    found_ns: u64,
+    told: wire::Told,
+    placement: wire::Placement,
+    gone: wire::Gone,
+}
+
+impl Base {
+    fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
+        let placement = told.placement.copied().unwrap_or_default();
+        // Exited threads are not counted by cgroup.
+        let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
+        Self { found_ns, told: base, placement, gone }
+    }
+
+    fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {
+        AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
+    }
+}
