@@ -43,22 +43,24 @@ fn buckets(c: &mut Criterion) {
 fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
-    let task = |tid: u32| TaskReading {
-        serial: u64::from(tid),
-        tid,
-        tgid: tid / 10,
-        comm: "task".into(),
-        cgroup_id: u64::from(tid / 100),
-        cpu: tid % 8,
-        node: Some(0),
-        max_ns: 500_000,
-        totals: if tid.is_multiple_of(busy) {
-            Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }
-        } else {
-            Totals::default()
-        },
-        hist: if tid.is_multiple_of(busy) { hist.clone() } else { quiet.clone() },
-        ..TaskReading::default()
+    let task = |tid: u32| {
+        Arc::new(TaskReading {
+            serial: u64::from(tid),
+            tid,
+            tgid: tid / 10,
+            comm: "task".into(),
+            cgroup_id: u64::from(tid / 100),
+            cpu: tid % 8,
+            node: Some(0),
+            max_ns: 500_000,
+            totals: if tid.is_multiple_of(busy) {
+                Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }
+            } else {
+                Totals::default()
+            },
+            hist: if tid.is_multiple_of(busy) { hist.clone() } else { quiet.clone() },
+            ..TaskReading::default()
+        })
     };
     Sample {
         mono_ns: round * 1_000_000_000,

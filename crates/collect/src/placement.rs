@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
@@ -88,9 +89,12 @@ impl PlacementFiles {
 
     /// Sets the node of all tasks and the scheduling of busy ones. With several nodes, also sets what restricts busy tasks to
     /// their CPUs.
-    pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
+    pub(crate) fn place(&mut self, tasks: &mut [Arc<TaskReading>], mono_ns: u64) {
         for task in tasks.iter_mut() {
-            task.node = self.cpu_nodes.get(&task.cpu).copied();
+            let node = self.cpu_nodes.get(&task.cpu).copied();
+            if task.node != node {
+                Arc::make_mut(task).node = node;
+            }
         }
         let has_several_nodes = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
@@ -107,7 +111,7 @@ impl PlacementFiles {
     }
 
     /// Returns the memory of these tasks' processes, ascending by id; empty unless requested.
-    pub(crate) fn memory(&mut self, tasks: &[TaskReading]) -> Vec<ProcessMemory> {
+    pub(crate) fn memory(&mut self, tasks: &[Arc<TaskReading>]) -> Vec<ProcessMemory> {
         self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
     }
 }

@@ -209,9 +209,9 @@ impl Interval {
         let mut earlier = sum::earlier(&a.tasks, |task| task.serial);
         // Allocated at full size from the start: growing would take up to twice the memory.
         let mut tasks = Vec::with_capacity(b.tasks.len());
-        tasks.extend(
-            b.tasks.iter().filter_map(|now| task_between(earlier(now.serial), now, a.mono_ns, one_node)),
-        );
+        tasks.extend(b.tasks.iter().filter_map(|now| {
+            task_between(earlier(now.serial).map(AsRef::as_ref), now, a.mono_ns, one_node)
+        }));
         gone::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,

@@ -108,7 +108,7 @@ impl Skipped {
         for task in &ended.tasks {
             let came = interval::came(before(task.serial), task, since_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
-                let TaskReading { cgroup_id, max_ns, .. } = *task;
+                let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
                 self.take(ExitedReading { cgroup_id, max_ns, totals, hist, ..Default::default() }, ended);
             }

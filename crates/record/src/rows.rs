@@ -13,7 +13,7 @@ use cgscope_model::{
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
 /// A type of row in a table of samples. Rows ascend by key.
-pub(crate) trait Keyed: Field + Send + 'static {
+pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     type Key: Ord + Send;
     fn key(&self) -> Self::Key;
     /// The histogram of the row, which is reused as long as it does not change.
@@ -81,7 +81,7 @@ macro_rules! totals {
 cgscope_layout::totals!(totals);
 
 /// The members that a sample has only once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Whole {
     pub(crate) mode: Mode,
     pub(crate) losses: Losses,
@@ -90,6 +90,9 @@ pub(crate) struct Whole {
 
 /// The id and the path of a cgroup.
 pub(crate) type NamedCgroup = (u64, Arc<str>);
+
+/// A task, shared with the earlier samples in which it is the same.
+pub(crate) type TaskRow = Arc<TaskReading>;
 
 impl Field for NamedCgroup {
     fn columns(columns: &mut Columns) {
@@ -135,7 +138,7 @@ macro_rules! keyed {
 }
 
 keyed! {
-    TaskReading in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials"; hist
+    TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials"; hist
     ExitedReading in exited by u64 { exited => exited.cgroup_id } or "its exited tasks are not in the order of their cgroups"; hist
     PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
         or "its pairs of victim and culprit are not in the order of their ids"
@@ -170,7 +173,7 @@ impl Keyed for Whole {
 }
 
 /// A row of a table that this version does not know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Skipped;
 
 impl Field for Skipped {
@@ -297,7 +300,7 @@ macro_rules! tables {
     ($with:ident) => {
         $with! {
             whole: Whole,
-            tasks: TaskReading,
+            tasks: TaskRow,
             exited: ExitedReading,
             pairs: PairReading,
             limits: CgroupReading,

@@ -52,7 +52,12 @@ struct Look {
 }
 
 impl Affinities {
-    pub(super) fn look_at(&mut self, tasks: &mut [TaskReading], mono_ns: u64, mut cpusets: CpusetFiles<'_>) {
+    pub(super) fn look_at(
+        &mut self,
+        tasks: &mut [Arc<TaskReading>],
+        mono_ns: u64,
+        mut cpusets: CpusetFiles<'_>,
+    ) {
         self.sample += 1;
         let busy_ns = mono_ns.saturating_sub(self.before_ns) / 100 * BUSY_PERCENT;
         self.before_ns = mono_ns;
@@ -76,9 +81,12 @@ impl Affinities {
         for task in tasks {
             let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
             // A policy is valid for longer than a mask: policies rarely change, and earlier waits are judged by them.
-            task.scheduling = look.scheduling;
+            if task.scheduling != look.scheduling {
+                Arc::make_mut(task).scheduling = look.scheduling;
+            }
             if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
-                let placement = Arc::make_mut(task.placement.get_or_insert_default());
+                let placement = &mut Arc::make_mut(task).placement;
+                let placement = Arc::make_mut(placement.get_or_insert_default());
                 placement.cpus_allowed = look.cpus_allowed.clone();
                 placement.cpuset = look.cpuset.clone();
             }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::Path,
+    sync::Arc,
     time::Instant,
 };
 
@@ -249,7 +250,7 @@ impl BpfSource {
     }
 
     /// Reads tasks, ascending by serial, and the stacks of blocked ones.
-    fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
+    fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
         let around = Around { nodes: &self.nodes, places: &self.node_places, read_ns: monotonic_ns() };
@@ -269,7 +270,7 @@ impl BpfSource {
         if self.config.shared != 0 {
             self.access.extend(self.known.access());
         }
-        Ok((self.known.readings().iter().map(|reading| (**reading).clone()).collect(), stacks))
+        Ok((self.known.readings(), stacks))
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -385,7 +386,7 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
 }
 
 /// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
-fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
+fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[Arc<TaskReading>], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
     }
@@ -416,8 +417,8 @@ mod tests {
 
     #[test]
     fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
-        let task = |cgroup_id| TaskReading { cgroup_id, ..TaskReading::default() };
-        let tasks: Vec<TaskReading> = (100..200).map(task).collect();
+        let task = |cgroup_id| Arc::new(TaskReading { cgroup_id, ..TaskReading::default() });
+        let tasks: Vec<Arc<TaskReading>> = (100..200).map(task).collect();
         let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
         let mut places: HashMap<u64, ExitedPlace> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
         let given_back = surplus(&places, &tasks, 1);

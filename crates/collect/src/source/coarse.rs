@@ -97,7 +97,7 @@ impl Source for CoarseSource {
         let number = self.number;
         // A task that has ended is shown once more, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
-        let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
+        let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| Arc::new(known.reading.clone())).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
         Ok(Sample { tasks, ..Sample::default() })
     }

@@ -1,5 +1,7 @@
 //! Builds longer intervals from shorter ones.
 
+use std::sync::Arc;
+
 use crate::{
     Accounts, CgroupReading, Gone, Interval, PairReading, StackReading, TaskInterval, TaskReading,
     interval::{ExitedInterval, task_between},
@@ -19,16 +21,16 @@ impl Interval {
     pub fn with_tasks(
         mut self,
         since_ns: u64,
-        mut before: Vec<TaskReading>,
-        late: Vec<TaskReading>,
-        now: &[TaskReading],
-        mut gone: Vec<TaskReading>,
+        mut before: Vec<Arc<TaskReading>>,
+        late: Vec<Arc<TaskReading>>,
+        now: &[Arc<TaskReading>],
+        mut gone: Vec<Arc<TaskReading>>,
     ) -> Self {
         // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
         gone.reverse();
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
-        for task in &mut gone {
+        for task in gone.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
         // If a task was there at the start, or appeared twice, its first reading counts.
@@ -51,7 +53,7 @@ impl Interval {
             while went.next_if(|went| went.serial <= now.serial).is_some() {}
             Some(now)
         })
-        .filter_map(|now| task_between(earlier(now.serial), now, since_ns, self.one_node))
+        .filter_map(|now| task_between(earlier(now.serial).map(AsRef::as_ref), now, since_ns, self.one_node))
         .collect();
         self
     }
