@@ -9,12 +9,14 @@ use cgscope_layout::{
     history::KERNEL,
     ledger, segment, task_state,
     verifier::{get, set},
+    wire::UNCHANGED,
 };
 use core::ffi::c_void;
 
 use crate::{
     accounts,
     burial::bury,
+    changes,
     history,
     host::Kernel,
     kernel::{Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
@@ -51,7 +53,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             found = storage(next);
         }
         if let Some(storage) = found {
-            set(&mut storage.has_changed, 1);
+            if get(&mut storage.has_changed) == UNCHANGED {
+                changes::changed(next, storage, queue);
+            }
             if keeps_accounts() {
                 accounts::woke(next, storage, clock_ns);
             }

@@ -13,6 +13,7 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
+    changes::Changes,
     culprits::Pairs,
     history::Ring,
     segment::NO_CPU,
@@ -21,7 +22,7 @@ use cgscope_layout::{
     verifier::opaque,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
-        Face, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
+        Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
         StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
     },
 };
@@ -103,6 +104,9 @@ static RECORD: Array<TaskRecord, 1> = Array::new();
 static SAME_RECORD: Array<SameRecord, 1> = Array::new();
 
 #[btf_map]
+static LIST_RECORD: Array<ListRecord, 1> = Array::new();
+
+#[btf_map]
 static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
 
 /// The kernel stack that [`crate::reading`] takes.
@@ -132,6 +136,18 @@ static RINGS: Array<Ring, 1> = Array::new();
 /// One table of culprits per CPU, sized as RINGS.
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
+
+/// One list of changed tasks per CPU, sized as RINGS, and one more for the reader.
+#[btf_map]
+static CHANGES: Array<Changes, 2> = Array::new();
+
+/// The number of the current reading of CHANGES; user space writes it.
+#[btf_map]
+static TURN: Array<u64, 1> = Array::new();
+
+/// 1: the next reading must visit all tasks.
+#[btf_map]
+static INCOMPLETE: Array<u64, 1> = Array::new();
 
 /// The node of each CPU, sized as RINGS. User space writes it, also when a CPU comes online.
 #[btf_map]
@@ -196,7 +212,6 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     }
     let storage = created(task, TASKS.get(task, ptr::null_mut(), CREATE))?;
     storage.start.ran_on = NO_CPU;
-    storage.has_changed = 1;
     Some(storage)
 }
 
@@ -216,7 +231,6 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     (initial.waits.total_ns, initial.waits.max_ns) = (waited_ns, waited_ns);
     initial.waits.count = waits;
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
-    initial.has_changed = 1;
     set_new_count(bucket as u64, waits);
     initial.start.ran_on = task.run_queue().cpu();
     if keeps_accounts() {
@@ -242,7 +256,6 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     (waits.expected_run_delay_ns, waits.flags) = (sleeper.run_delay_ns, sleeper.flags);
     (initial.serial, initial.told_serial) = (sleeper.serial, sleeper.told_serial);
     initial.cgroup_id = sleeper.cgroup_id;
-    initial.has_changed = 1;
     initial.face = sleeper.face;
     initial.told.totals = Totals {
         run_delay_ns: sleeper.run_delay_ns,
@@ -420,6 +433,10 @@ values! {
     same_record() -> SameRecord = SAME_RECORD;
     accounts_record() -> AccountsRecord = ACCOUNTS;
     stack() -> Stack = STACK;
+    list_record() -> ListRecord = LIST_RECORD;
+    incomplete() -> u64 = INCOMPLETE;
+    /// Only the hook on that CPU appends, only the reader takes.
+    changes(cpu) -> Changes = CHANGES;
     /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
     /// Only the hook on that CPU writes it. The same holds for the next two.
@@ -465,6 +482,11 @@ pub fn copy<T>(from: &T, to: &mut T) {
     unsafe {
         bpf_probe_read_kernel(ptr::from_mut(to).cast(), size_of::<T>() as u32, ptr::from_ref(from).cast())
     };
+}
+
+#[inline(always)]
+pub fn turn() -> u64 {
+    TURN.get(0).copied().unwrap_or(0)
 }
 
 #[inline(always)]

@@ -5,17 +5,18 @@
 //! move are added to the former cgroup's entry, as at an exit. User space then receives the task under a new serial, with its
 //! counts at the move as the base.
 
-use core::{arch::asm, ffi::c_void};
+use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
     Loss,
-    verifier::set,
+    verifier::{exchange, set},
     wire::{TaskStorage, Totals, next_serial},
 };
 
 use crate::{
     burial::hand_over_rest,
+    changes::all_may_have_changed,
     kernel::{Cgroup, Task},
     maps::{exited, lost, make_place, sleeper, storage},
 };
@@ -29,6 +30,8 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     if !cgroup.is_in_our_hierarchy() {
         return 0;
     }
+    // The process may have other threads.
+    all_may_have_changed();
     let id = task.cgroup_id_rarely();
     // A wait counts for the cgroup in which it began. If the task waits now, the hook hands over at the end of the wait, or the
     // reader does.
@@ -91,13 +94,4 @@ pub fn try_lock(storage: &mut TaskStorage) -> bool {
 #[inline(always)]
 pub fn unlock(storage: &mut TaskStorage) {
     exchange(&mut storage.lock, 0);
-}
-
-/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
-#[inline(always)]
-pub fn exchange(word: &mut u64, value: u64) -> u64 {
-    let mut value = value;
-    // SAFETY: an aligned word of a map value.
-    unsafe { asm!("{value} = xchg_64({word} + 0, {value})", word = in(reg) word, value = inout(reg) value) };
-    value
 }

@@ -12,12 +12,12 @@ use cgscope_layout::{
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
         NOBODY, ON_CPU, ON_RQ, Placement, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
-        TaskStorage, Told, Totals, Waits,
+        TaskStorage, Told, Totals, UNCHANGED, Waits,
     },
 };
 
 use crate::{
-    accounts,
+    accounts, changes,
     burial::count_unseen_arrival,
     host::Kernel,
     kernel::{
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Maximum size in bytes of a record with all parts that may follow it.
-const LONGEST: usize = size_of::<TaskRecord>()
+pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Told>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
@@ -81,12 +81,19 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         seq.write(storage);
         return 0;
     }
+    report(seq, task, storage);
+    0
+}
+
+/// Reports a task in full. Inlined, because the kernel allows at most eight nested calls.
+#[inline(always)]
+pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     lock(storage);
-    begin_report(task, storage);
+    changes::begin_report(task, storage);
+    storage.face = task.face();
     settle_in(task, storage);
     tell(seq, task, storage);
     moves::unlock(storage);
-    0
 }
 
 #[inline(always)]
@@ -101,18 +108,7 @@ fn mark_if_shared(task: Task, flags: &mut u64) {
 fn is_same(task: Task, storage: &TaskStorage) -> bool {
     // SAFETY: a word of a map value that the hook may write at the same time.
     let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
-    has_changed == 0 && !task.is_active() && task.face() == storage.face
-}
-
-/// Marks the task as reported. An active task counts as changed at the next reading, too: it may go to sleep, and the hook sees
-/// only when it switches in. In this order: the mark of a switch in between is not lost.
-#[inline(always)]
-fn begin_report(task: Task, storage: &mut TaskStorage) {
-    moves::exchange(&mut storage.has_changed, 0);
-    if task.is_active() {
-        set(&mut storage.has_changed, 1);
-    }
-    storage.face = task.face();
+    has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
 }
 
 /// Reports that nothing has changed. If the record does not fit, the kernel repeats the task.

@@ -1,8 +1,14 @@
 //! The followed tasks as last reported. The BPF side reports each change once, so this is the only place that has the rest.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use cgscope_layout::wire::{self, AccountsRecord, ON_CPU, SameRecord, TaskRecord};
+use cgscope_layout::{
+    Cause,
+    wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
+};
 use cgscope_model::{Placement, TaskReading, Totals, access::Access, comm};
 
 use crate::{
@@ -27,7 +33,12 @@ pub(crate) struct Around<'a> {
     pub(crate) places: &'a NodePlaces,
     /// CLOCK_MONOTONIC, ns.
     pub(crate) read_ns: u64,
+    /// True if the reading visits all tasks: those without a record have exited.
+    pub(crate) is_whole: bool,
 }
+
+/// In [`KnownTask::told_in`]: it has exited.
+const EXITED: u64 = 0;
 
 /// One reading, while records come in.
 pub(crate) struct Reading<'a> {
@@ -37,14 +48,35 @@ pub(crate) struct Reading<'a> {
     next: usize,
     added: Vec<KnownTask>,
     waiting: Vec<TaskRecord>,
+    /// The CPUs of tasks that run or wait there, by serial, without throttled ones.
+    active: HashMap<u64, u32>,
+    lists: Lists,
     /// The latest clock of a run queue, ns. The clock of an idle CPU stands still, so the latest one is the best "now".
     clock_ns: u64,
+}
+
+/// How the lists of changed tasks ended.
+#[derive(Default)]
+struct Lists {
+    has_more: bool,
+    is_incomplete: bool,
+    /// Tasks that run or wait on each CPU.
+    running: HashMap<u64, u64>,
 }
 
 impl KnownTasks {
     pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
         self.turn += 1;
-        Reading { known: self, around, next: 0, added: Vec::new(), waiting: Vec::new(), clock_ns: 0 }
+        Reading {
+            known: self,
+            around,
+            next: 0,
+            added: Vec::new(),
+            waiting: Vec::new(),
+            active: HashMap::new(),
+            lists: Lists::default(),
+            clock_ns: 0,
+        }
     }
 
     pub(crate) fn contains(&self, serial: u64) -> bool {
@@ -73,7 +105,37 @@ impl Reading<'_> {
                 None
             }
             Told::Task(task) => Some(self.take_task(task)),
+            Told::Gone(serial) => {
+                if let Some(at) = self.seek(*serial) {
+                    self.known.tasks[at].told_in = EXITED;
+                }
+                self.added.retain(|task| task.reading.serial != *serial);
+                self.active.remove(serial);
+                None
+            }
+            Told::List(list) => {
+                self.lists.has_more |= list.has_more != 0;
+                self.lists.is_incomplete |= list.is_incomplete != 0;
+                self.lists.running.insert(list.cpu, list.running);
+                None
+            }
         }
+    }
+
+    /// Returns whether a list has more entries, and resets this.
+    pub(crate) fn has_more(&mut self) -> bool {
+        std::mem::take(&mut self.lists.has_more)
+    }
+
+    /// Returns whether there may be changes that are on no list: a list overflowed, or more tasks run or wait on a CPU than were
+    /// reported. A task that was woken and has not run yet is on no list.
+    pub(crate) fn misses_tasks(&self) -> bool {
+        let mut reported: HashMap<u64, u64> = HashMap::new();
+        for cpu in self.active.values() {
+            *reported.entry(u64::from(*cpu)).or_default() += 1;
+        }
+        let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
+        self.lists.is_incomplete || !self.lists.running.iter().all(is_reported)
     }
 
     fn take_same(&mut self, record: &SameRecord) {
@@ -90,15 +152,21 @@ impl Reading<'_> {
         if waits_since_ns(record).is_some() {
             self.waiting.push(*record);
         }
+        if record.flags & (ON_CPU | ON_RQ) != 0 && record.pending_cause != Cause::Throttled as u64 {
+            self.active.insert(record.serial, record.cpu);
+        } else {
+            self.active.remove(&record.serial);
+        }
         let task = match self.seek(record.serial) {
             Some(at) => &mut self.known.tasks[at],
             None => {
                 // The kernel shows a task again if its record did not fit; the later record is complete.
-                if self.added.last().is_none_or(|last| last.reading.serial != record.serial) {
+                let at = self.added.iter().rposition(|task| task.reading.serial == record.serial);
+                let at = at.unwrap_or_else(|| {
                     self.added.push(KnownTask::default());
-                }
-                let last = self.added.len() - 1;
-                &mut self.added[last]
+                    self.added.len() - 1
+                });
+                &mut self.added[at]
             }
         };
         task.update(told, self.known.turn, &self.around);
@@ -125,13 +193,20 @@ impl Reading<'_> {
 
     /// Ends the reading. Returns the clock of the run queues, ns.
     pub(crate) fn end(self) -> u64 {
-        let Self { known, mut added, waiting, clock_ns, .. } = self;
+        let Self { known, mut added, waiting, clock_ns, around, .. } = self;
         let turn = known.turn;
-        known.tasks.retain(|task| task.told_in == turn);
+        known.tasks.retain(|task| task.told_in == turn || !around.is_whole && task.told_in != EXITED);
         if !added.is_empty() {
             known.tasks.append(&mut added);
             known.tasks.sort_by_key(|task| task.reading.serial);
-            known.tasks.dedup_by_key(|task| task.reading.serial);
+            // Only one living task has an id: the others have moved to another cgroup, or exited.
+            known.tasks.dedup_by(|later, earlier| {
+                let is_same = later.reading.tid == earlier.reading.tid;
+                if is_same && later.told_in >= earlier.told_in {
+                    std::mem::swap(later, earlier);
+                }
+                is_same
+            });
         }
         for record in &waiting {
             if let Ok(at) = known.find(record.serial) {

@@ -6,7 +6,7 @@ use cgscope_layout::{
     culprits::Pairs,
     threads::ThreadsConfig,
     wire::{
-        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, Marks, Placement, SameRecord,
+        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement, SameRecord,
         StackCount, StackKey, TaskRecord, Told,
     },
 };
@@ -29,6 +29,7 @@ plain!(
     Exited,
     ExitedRecord,
     SameRecord,
+    ListRecord,
     TaskRecord,
     Told,
     Placement,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cgscope_layout::{
     Cause,
-    wire::{self, AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
+    wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
     Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, TaskState, Totals,
@@ -91,7 +91,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::Waits;
+    use cgscope_layout::wire::{self, Waits};
     use cgscope_model::Sample;
 
     #[test]

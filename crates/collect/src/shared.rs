@@ -45,13 +45,14 @@ impl Changes {
         }
     }
 
-    /// Sets the marks on the BPF side. Call before a reading.
-    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
+    /// Sets the marks on the BPF side. Call before a reading. Returns whether there are any: then the reading must visit all tasks.
+    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
         if self.clear == 0 && self.bits.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.is_told = true;
-        side.mark(self.clear, &self.bits)
+        side.mark(self.clear, &self.bits)?;
+        Ok(true)
     }
 
     /// Clears the marks on the BPF side. Call after a reading.

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use cgscope_layout::{
     Stack,
     wire::{
-        self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT,
-        HAS_STACK, Histogram, Placement, SAME, SameRecord, TaskRecord,
+        self, AccountsRecord, Exited, ExitedRecord, GONE, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM,
+        HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord, TaskRecord,
     },
 };
 
@@ -52,6 +52,10 @@ pub(crate) struct TaskTold<'a> {
 pub(crate) enum Told<'a> {
     /// Nothing has changed since the last report.
     Same(&'a SameRecord),
+    /// The task of this serial has exited.
+    Gone(u64),
+    /// A list of changed tasks ends.
+    List(&'a ListRecord),
     Task(TaskTold<'a>),
 }
 
@@ -70,11 +74,12 @@ pub(crate) fn read_records(
             }
             let Some(whole) = bytes.get(used..used + head.len as usize) else { break };
             used += whole.len();
-            if head.flags == SAME {
-                each(Told::Same(head));
-            } else if let Some(task) = task(whole) {
-                each(Told::Task(task));
-            }
+            each(match head.flags {
+                SAME => Told::Same(head),
+                GONE => Told::Gone(head.serial),
+                LIST => Told::List(part(&mut &*whole)?),
+                _ => Told::Task(task(whole)?),
+            });
         }
         Some(used)
     })
@@ -147,8 +152,10 @@ pub fn drain(
 }
 
 fn length(flags: u32) -> usize {
-    if flags == SAME {
-        return size_of::<SameRecord>();
+    match flags {
+        SAME | GONE => return size_of::<SameRecord>(),
+        LIST => return size_of::<ListRecord>(),
+        _ => {}
     }
     let parts = [
         (HAS_BASE, size_of::<wire::Told>()),

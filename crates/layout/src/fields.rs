@@ -174,6 +174,8 @@ kernel_fields! {
     rq_irq_time: "rq", "prev_irq_time", InterruptTime;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
     rq_clock: "rq", "clock", RunQueues;
+    /// `unsigned int`: tasks that run or wait on the CPU.
+    rq_running: "rq", "nr_running", RunQueues;
     /// `int`: the number of the CPU.
     rq_cpu: "rq", "cpu", RunQueues;
     /// `struct cgroup *` of the default hierarchy (v2).

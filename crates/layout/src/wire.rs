@@ -194,6 +194,8 @@ pub struct TaskStorage {
     pub throttled_waits: u64,
     /// The cgroup for which figures after `told` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
+    /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
+    pub has_changed: u64,
     /// How the current wait segment began.
     pub start: Start,
     /// The earlier segments of the current wait.
@@ -210,8 +212,6 @@ pub struct TaskStorage {
     pub lock: u64,
     /// Not 0: the task has exited, and its unreported figures were added to its cgroup.
     pub is_handed_over: u64,
-    /// Not 0: the task has switched in since the last report, or was active then. Set by the hook, cleared by the reader.
-    pub has_changed: u64,
     /// What the reader last reported.
     pub face: Face,
     /// Kept by the hook.
@@ -236,6 +236,14 @@ pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 
 
 /// Memory of a [`Sleeper`], bytes. User space keeps one reading of it.
 pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
+
+/// In [`TaskStorage::has_changed`]: nothing happened since the last report.
+pub const UNCHANGED: u64 = 0;
+/// In [`TaskStorage::has_changed`]: the task has switched in since the last report, and the hook has put it on the list of its CPU.
+pub const LISTED: u64 = 1;
+/// In [`TaskStorage::has_changed`]: the task was active at the last report, and the reader has put it on its own list. When the task
+/// goes to sleep, the hook does nothing about it.
+pub const ACTIVE: u64 = 2;
 
 /// Cumulative readings of a task.
 #[repr(C)]
@@ -382,6 +390,29 @@ pub struct SameRecord {
 
 /// In [`SameRecord::flags`]: nothing changed since the last report of this task.
 pub const SAME: u32 = 128;
+/// In [`SameRecord::flags`]: the task has exited.
+pub const GONE: u32 = 256;
+
+/// The end of a CPU's list of changed tasks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListRecord {
+    /// Bytes of this record.
+    pub len: u32,
+    /// [`LIST`].
+    pub flags: u32,
+    /// The CPU; the number of possible CPUs for the reader's own list.
+    pub cpu: u64,
+    /// Tasks that run or wait on the CPU (`rq->nr_running`).
+    pub running: u64,
+    /// 1: the list has more entries.
+    pub has_more: u64,
+    /// 1: the lists are not complete, so all tasks of the host must be visited.
+    pub is_incomplete: u64,
+}
+
+/// In [`ListRecord::flags`]: the only flag.
+pub const LIST: u32 = 512;
 /// In [`TaskRecord::flags`]: the histogram follows.
 pub const HAS_HISTOGRAM: u32 = 1;
 /// In [`TaskRecord::flags`]: on a CPU at this moment.

@@ -32,6 +32,7 @@ static CONFIG: Config = Config {
     accounts: 0,
     stack_every_ns: 0,
     shared: 0,
+    cpus: 0,
 };
 
 /// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
@@ -93,6 +94,8 @@ settings! {
     /// The id of the root cgroup, in the hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
+    /// The place of the reader's own list of changed tasks: the one after those of all possible CPUs.
+    readers_list() -> u32 { setting!(cpus) as u32 }
 }
 
 #[inline(always)]

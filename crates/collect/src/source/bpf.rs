@@ -38,6 +38,11 @@ const HOST: &str = "/";
 /// Longer than the start of a measurement takes, and shorter than the time until an id is reused, ns.
 const STARTING_NS: u64 = 2_000_000_000;
 
+/// Each reading of this number visits all tasks, as a safeguard.
+const VISIT_ALL: u64 = 64;
+/// How often the changed tasks are read before a reading visits all tasks: during a pass, others are woken.
+const CHANGE_PASSES: usize = 2;
+
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
 pub(crate) struct BpfSource {
     side: KernelSide,
@@ -47,6 +52,10 @@ pub(crate) struct BpfSource {
     /// `None` if waits are not counted by CPU.
     cpu_counts: Option<CpuCounts>,
     known: KnownTasks,
+    /// Number of the latest reading of changed tasks.
+    list_turn: u64,
+    /// Whether the next reading must visit all tasks, because user space itself changes them.
+    all_next: bool,
     ledger: Ledger,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
@@ -95,7 +104,7 @@ impl Source for BpfSource {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
-        self.changes.tell(&mut self.side)?;
+        self.all_next |= self.changes.tell(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
         self.changes.were_read(&mut self.side)?;
         let counted = if self.config.stack_every_ns != 0 { self.read_stacks()? } else { Vec::new() };
@@ -206,6 +215,13 @@ impl BpfSource {
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,
+            // A throttled task that was woken is on no list before Linux 6.18.
+            task_by_id: resolved.task_by_id.filter(|_| {
+                options.selection.follows_all()
+                    && options.accounts.is_none()
+                    && resolved.has(Feature::StorageCache)
+                    && resolved.has(Feature::TaskThrottling)
+            }),
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
             selection: &options.selection,
@@ -218,6 +234,8 @@ impl BpfSource {
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
             known: KnownTasks::default(),
+            list_turn: 0,
+            all_next: false,
             ledger: Ledger::default(),
             clock_ns: 0,
             remains: Remains::default(),
@@ -252,25 +270,60 @@ impl BpfSource {
     /// Reads tasks, ascending by serial, and the stacks of blocked ones.
     fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
-        let mut stream = self.side.read_tasks()?;
-        let around = Around { nodes: &self.nodes, places: &self.node_places, read_ns: monotonic_ns() };
-        let mut reading = self.known.begin(around);
+        let is_first = self.known.turn == 0;
         let mut stacks = Vec::new();
-        let end = read_records(&mut stream, &mut self.buffer, |told| {
-            if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
-                stacks.extend(stacks::under_way(task, kept));
+        if is_first || self.all_next || self.known.turn.is_multiple_of(VISIT_ALL) || !self.read_changes()? {
+            self.all_next = false;
+            let mut stream = self.side.read_tasks()?;
+            let mut reading = self.known.begin(around(&self.nodes, &self.node_places, true));
+            let end = read_records(&mut stream, &mut self.buffer, |told| {
+                if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
+                    stacks.extend(stacks::under_way(task, kept));
+                }
+            })
+            .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+            self.clock_ns = reading.end();
+            if end == StreamEnd::CutShort {
+                self.own_losses.add(Loss::ReadingCutShort, 1);
             }
-        })
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        self.clock_ns = reading.end();
-        if end == StreamEnd::CutShort {
-            self.own_losses.add(Loss::ReadingCutShort, 1);
         }
         self.access.clear();
         if self.config.shared != 0 {
             self.access.extend(self.known.access());
         }
         Ok((self.known.readings(), stacks))
+    }
+
+    /// Reads the tasks that changed. Returns false if there may be others: then all must be visited.
+    fn read_changes(&mut self) -> Result<bool, Failure> {
+        let mut reading = self.known.begin(around(&self.nodes, &self.node_places, false));
+        let mut is_complete = false;
+        for _ in 0..CHANGE_PASSES {
+            self.list_turn += 1;
+            if !self.side.begin_changes(self.list_turn)? {
+                break;
+            }
+            loop {
+                let Some(mut stream) = self.side.read_changes()? else { break };
+                let end = read_records(&mut stream, &mut self.buffer, |told| {
+                    let _ = reading.take(&told);
+                })
+                    .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+                if end == StreamEnd::CutShort {
+                    self.own_losses.add(Loss::ReadingCutShort, 1);
+                    break;
+                }
+                if !reading.has_more() {
+                    break;
+                }
+            }
+            is_complete = !reading.misses_tasks();
+            if is_complete {
+                break;
+            }
+        }
+        self.clock_ns = self.clock_ns.max(reading.end());
+        Ok(is_complete)
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -327,6 +380,10 @@ impl BpfSource {
     }
 }
 
+fn around<'a>(nodes: &'a BTreeMap<u32, u32>, places: &'a NodePlaces, is_whole: bool) -> Around<'a> {
+    Around { nodes, places, read_ns: monotonic_ns(), is_whole }
+}
+
 fn resolved(options: &Options) -> Result<Resolved, Failure> {
     if !options.selection.follows_all() && facts::gather(Path::new(HOST)).initial_pid_namespace == Some(false)
     {
@@ -372,6 +429,7 @@ fn config(
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
         shared: options.shared.into(),
+        cpus: facts::possible_cpus(Path::new(HOST)).into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
 }

@@ -12,6 +12,7 @@ const fn what(feature: Feature) -> &'static str {
         Feature::SchedInfo => "the kernel's timestamps of waits (CONFIG_SCHED_INFO)",
         Feature::TaskStorage => "storage for each task (Linux 5.11; for tracing programs: 5.13)",
         Feature::StorageCache => "task storage from caches that work in every context (Linux 6.4)",
+        Feature::TaskById => "functions that find a task by its id (Linux 6.2)",
         Feature::LoopHelper => "a helper that repeats a step (Linux 5.17)",
         Feature::TaskIterator => "iterators over tasks (Linux 5.8)",
         Feature::PrevStateArgument => {
@@ -44,6 +45,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::SchedInfo => (Level::Missing, "waits cannot be measured"),
         Feature::TaskStorage => (Level::Missing, "the hook has no place for its counters"),
         Feature::StorageCache => (Level::Ok, "every task gets its 4 KiB of storage at the start, also one that sleeps"),
+        Feature::TaskById => (Level::Ok, "each reading visits all tasks of the host"),
         Feature::LoopHelper => {
             (Level::Missing, "the hook cannot look back over a wait, so no cause is known")
         }
