@@ -10,7 +10,7 @@ use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{NamedCgroup, Skipped, TaskRow, Whole, broken_rule, tables},
+    rows::{NamedCgroup, Skipped, TaskRow, Whole, tables},
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
@@ -107,10 +107,7 @@ impl SampleEncoder {
 
     /// Appends the frame of a sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let done = match broken_rule(sample) {
-            Some(rule) => Err(WriteError::Invalid(rule)),
-            None => frame::append(out, |out| self.encode(sample, out)),
-        };
+        let done = frame::append(out, |out| self.encode(sample, out));
         if done.is_err() {
             self.start_anew();
         }
@@ -131,7 +128,8 @@ impl SampleEncoder {
         self.encoded.clear();
         let mut rows = RowCount::default();
         for table in &mut self.tables {
-            rows.new += table.encode(sample, &mut self.texts, &mut self.encoded);
+            let new = table.encode(sample, &mut self.texts, &mut self.encoded);
+            rows.new += new.map_err(WriteError::Invalid)?;
             rows.all += table.rows();
         }
         self.raw.clear();

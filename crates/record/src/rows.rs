@@ -15,10 +15,20 @@ use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 /// A type of row in a table of samples. Rows ascend by key.
 pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     type Key: Ord + Send;
+    /// The rule that unordered rows break, in words.
+    const ORDER: &'static str = "";
     fn key(&self) -> Self::Key;
+    /// True if both are the same memory. False does not mean that they differ.
+    fn is_shared(&self, _: &Self) -> bool {
+        false
+    }
     /// The histogram of the row, which is reused as long as it does not change.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
+    }
+    /// All histograms of the row.
+    fn hists(&self) -> impl Iterator<Item = &Hist> {
+        self.hist().map(AsRef::as_ref).into_iter()
     }
     /// The rows of a sample.
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>>;
@@ -109,16 +119,15 @@ impl Field for NamedCgroup {
 }
 
 macro_rules! keyed {
-    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal $(; $hist:ident)?)*) => {
+    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal { $($more:tt)* })*) => {
         $(impl Keyed for $type {
             type Key = $key;
             fn key(&self) -> $key {
                 let $row = self;
                 $value
             }
-            $(fn hist(&self) -> Option<&Arc<Hist>> {
-                Some(&self.$hist)
-            })?
+            const ORDER: &'static str = $rule;
+            $($more)*
             fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
                 sample.$member.iter()
             }
@@ -138,26 +147,37 @@ macro_rules! keyed {
 }
 
 keyed! {
-    TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials"; hist
-    ExitedReading in exited by u64 { exited => exited.cgroup_id } or "its exited tasks are not in the order of their cgroups"; hist
+    TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials" {
+        fn is_shared(&self, other: &Self) -> bool {
+            Arc::ptr_eq(self, other)
+        }
+        fn hist(&self) -> Option<&Arc<Hist>> {
+            Some(&self.hist)
+        }
+    }
+    ExitedReading in exited by u64 { exited => exited.cgroup_id }
+        or "its exited tasks are not in the order of their cgroups" {
+            fn hist(&self) -> Option<&Arc<Hist>> {
+                Some(&self.hist)
+            }
+        }
     PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
-        or "its pairs of victim and culprit are not in the order of their ids"
-    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups"
-    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids"
-    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers"
-    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers"
+        or "its pairs of victim and culprit are not in the order of their ids" {}
+    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups" {}
+    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids" {}
+    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers" {
+        fn hists(&self) -> impl Iterator<Item = &Hist> {
+            self.waits.iter().map(|waits| &*waits.hist)
+        }
+    }
+    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers" {}
     ProcessMemory in memory by u32 { memory => memory.tgid }
-        or "the memory of its processes is not in the order of their ids"
+        or "the memory of its processes is not in the order of their ids" {}
 }
 
-/// The rule that `sample` breaks, in words. The model relies on these rules, so a sample that breaks a rule is neither written
-/// nor read.
-pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
-    let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
-    let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
-    let is_odd = !hists.all(|hist| hist.is_valid());
-    out_of_order(sample).or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
-}
+/// The rule that a sample with an invalid histogram breaks, in words. The model relies on these rules, so a sample that breaks a
+/// rule is neither written nor read.
+pub(crate) const BAD_HISTOGRAM: &str = "a histogram in it has unknown or unordered buckets";
 
 impl Keyed for Whole {
     type Key = ();

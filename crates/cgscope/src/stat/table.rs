@@ -92,6 +92,8 @@ impl<'a> Printer<'a> {
     }
 
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+        // Idle tasks count in the classes, too: what they were blocked on is unknown.
+        let interval = &*interval.with_idle();
         if let Some(offcpu) = &mut self.offcpu {
             offcpu.push(interval);
         }
@@ -99,7 +101,7 @@ impl<'a> Printer<'a> {
             let tree = Tree::new(interval);
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
-            let object = IntervalObject::new(interval, host).with_classes(&classes);
+            let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
             serde_json::to_writer(&mut self.out, &object)?;
             writeln!(self.out)?;
             return self.out.flush();

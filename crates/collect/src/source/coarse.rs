@@ -46,7 +46,8 @@ struct KnownThread {
     is_dead: bool,
     seen: u64,
     changed: u64,
-    reading: TaskReading,
+    /// Shared with the Samples since the last change.
+    reading: Arc<TaskReading>,
 }
 
 pub(crate) struct CoarseSource {
@@ -97,7 +98,7 @@ impl Source for CoarseSource {
         let number = self.number;
         // A task that has ended is shown once more, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
-        let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| Arc::new(known.reading.clone())).collect();
+        let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
         Ok(Sample { tasks, ..Sample::default() })
     }
@@ -168,7 +169,9 @@ impl CoarseSource {
         known.seen = self.number;
         if (self.number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
             let id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
-            known.reading.cgroup_id = id.unwrap_or(known.reading.cgroup_id);
+            if let Some(cgroup_id) = id.filter(|id| *id != known.reading.cgroup_id) {
+                Arc::make_mut(&mut known.reading).cgroup_id = cgroup_id;
+            }
         }
         true
     }
@@ -187,7 +190,7 @@ impl CoarseSource {
         let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
         let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
-        let reading = TaskReading {
+        let reading = Arc::new(TaskReading {
             accounts,
             serial: before.map_or_else(|| serial(tid, start_ns), |known| known.reading.serial),
             tid,
@@ -202,7 +205,7 @@ impl CoarseSource {
             totals: totals(schedstat, switches),
             hist: self.no_waits.clone(),
             ..TaskReading::default()
-        };
+        });
         self.births.born += u64::from(before.is_none());
         let (seen, changed) = (self.number, self.number);
         self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
