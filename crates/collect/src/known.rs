@@ -1,7 +1,7 @@
 //! The followed tasks as last reported. The BPF side reports each change once, so this is the only place that has the rest.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     sync::Arc,
 };
 
@@ -13,6 +13,7 @@ use cgscope_model::{Placement, TaskReading, Totals, access::Access, comm};
 
 use crate::{
     by_cpu::NodePlaces,
+    placement::Active,
     readings::{accounts, make_whole, pending, state, waits_since_ns},
     shared,
     stacks::frames,
@@ -25,6 +26,10 @@ pub(crate) struct KnownTasks {
     tasks: Vec<KnownTask>,
     /// Number of the latest reading.
     pub(crate) turn: u64,
+    /// The tasks that the latest reading reported in full.
+    pub(crate) active: Vec<Active>,
+    /// Number of tasks by cgroup.
+    cgroups: HashMap<u64, usize>,
 }
 
 /// What a reading of tasks needs besides the records.
@@ -67,6 +72,7 @@ struct Lists {
 impl KnownTasks {
     pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
         self.turn += 1;
+        self.active.clear();
         Reading {
             known: self,
             around,
@@ -89,6 +95,17 @@ impl KnownTasks {
 
     pub(crate) fn readings(&self) -> Vec<Arc<TaskReading>> {
         self.tasks.iter().map(|task| task.reading.clone()).collect()
+    }
+
+    pub(crate) fn cgroups(&self) -> HashSet<u64> {
+        self.cgroups.keys().copied().collect()
+    }
+
+    /// Replaces the readings at these places.
+    pub(crate) fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
+        for place in places {
+            self.tasks[*place].reading = tasks[*place].clone();
+        }
     }
 
     pub(crate) fn access(&self) -> impl Iterator<Item = Access> + '_ {
@@ -158,7 +175,14 @@ impl Reading<'_> {
             self.active.remove(&record.serial);
         }
         let task = match self.seek(record.serial) {
-            Some(at) => &mut self.known.tasks[at],
+            Some(at) => {
+                let task = &mut self.known.tasks[at];
+                if task.reading.cgroup_id != record.cgroup_id {
+                    leave(&mut self.known.cgroups, task.reading.cgroup_id);
+                    enter(&mut self.known.cgroups, record.cgroup_id);
+                }
+                task
+            }
             None => {
                 // The kernel shows a task again if its record did not fit; the later record is complete.
                 let at = self.added.iter().rposition(|task| task.reading.serial == record.serial);
@@ -169,7 +193,8 @@ impl Reading<'_> {
                 &mut self.added[at]
             }
         };
-        task.update(told, self.known.turn, &self.around);
+        let active = task.update(told, self.known.turn, &self.around);
+        self.known.active.push(active);
         task
     }
 
@@ -195,15 +220,26 @@ impl Reading<'_> {
     pub(crate) fn end(self) -> u64 {
         let Self { known, mut added, waiting, clock_ns, around, .. } = self;
         let turn = known.turn;
-        known.tasks.retain(|task| task.told_in == turn || !around.is_whole && task.told_in != EXITED);
+        let cgroups = &mut known.cgroups;
+        known.tasks.retain(|task| {
+            let is_there = task.told_in == turn || !around.is_whole && task.told_in != EXITED;
+            if !is_there {
+                leave(cgroups, task.reading.cgroup_id);
+            }
+            is_there
+        });
         if !added.is_empty() {
+            added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
             known.tasks.append(&mut added);
             known.tasks.sort_by_key(|task| task.reading.serial);
             // Only one living task has an id: the others have moved to another cgroup, or exited.
             known.tasks.dedup_by(|later, earlier| {
                 let is_same = later.reading.tid == earlier.reading.tid;
-                if is_same && later.told_in >= earlier.told_in {
-                    std::mem::swap(later, earlier);
+                if is_same {
+                    if later.told_in >= earlier.told_in {
+                        std::mem::swap(later, earlier);
+                    }
+                    leave(cgroups, later.reading.cgroup_id);
                 }
                 is_same
             });
@@ -214,6 +250,19 @@ impl Reading<'_> {
             }
         }
         clock_ns
+    }
+}
+
+fn enter(cgroups: &mut HashMap<u64, usize>, id: u64) {
+    *cgroups.entry(id).or_default() += 1;
+}
+
+fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
+    if let Entry::Occupied(mut tasks) = cgroups.entry(id) {
+        *tasks.get_mut() -= 1;
+        if *tasks.get() == 0 {
+            tasks.remove();
+        }
     }
 }
 
@@ -241,7 +290,7 @@ impl KnownTask {
     }
 
     /// Replaces the reading. Unchanged parts keep their allocation.
-    fn update(&mut self, told: &TaskTold<'_>, turn: u64, around: &Around<'_>) {
+    fn update(&mut self, told: &TaskTold<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = told.record;
         self.told_in = turn;
         self.access = shared::access(record);
@@ -267,7 +316,8 @@ impl KnownTask {
         let own = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
         self.comm_bytes = record.comm;
-        self.reading = Arc::new(TaskReading {
+        let reading = TaskReading {
+            scheduling: before.scheduling,
             moved_ns: self.base.as_ref().map(|base| base.found_ns),
             accounts: own,
             serial: record.serial,
@@ -285,7 +335,11 @@ impl KnownTask {
             totals,
             hist,
             ..TaskReading::default()
-        });
+        };
+        let is_known = before.serial != 0;
+        let active = Active::between(is_known.then_some(&**before), &reading);
+        self.reading = Arc::new(reading);
+        active
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     facts::{self, has_no_numa, parse_cpu_list},
     memory::MemoryFiles,
 };
+pub(crate) use affinity::Active;
 use affinity::{Affinities, CpusetFiles};
 
 pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
@@ -87,13 +88,23 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Sets the node of all tasks and the scheduling of busy ones. With several nodes, also sets what restricts busy tasks to
-    /// their CPUs.
-    pub(crate) fn place(&mut self, tasks: &mut [Arc<TaskReading>], mono_ns: u64) {
-        for task in tasks.iter_mut() {
-            let node = self.cpu_nodes.get(&task.cpu).copied();
-            if task.node != node {
-                Arc::make_mut(task).node = node;
+    /// Sets the node of tasks whose CPU may have another one, and the scheduling of busy tasks. With several nodes, also sets what
+    /// restricts busy tasks to their CPUs. Returns the places of changed tasks. `active`: the tasks that are not as in the last
+    /// sample.
+    pub(crate) fn place(
+        &mut self,
+        tasks: &mut [Arc<TaskReading>],
+        active: &[Active],
+        mono_ns: u64,
+    ) -> Vec<usize> {
+        let mut changed = Vec::new();
+        if self.has_changed {
+            for (place, task) in tasks.iter_mut().enumerate() {
+                let node = self.cpu_nodes.get(&task.cpu).copied();
+                if task.node != node {
+                    Arc::make_mut(task).node = node;
+                    changed.push(place);
+                }
             }
         }
         let has_several_nodes = self.has_several_nodes();
@@ -106,8 +117,9 @@ impl PlacementFiles {
                 narrowing: HashMap::new(),
                 masks: HashMap::new(),
             };
-            affinities.look_at(tasks, mono_ns, cpusets);
+            changed.extend(affinities.look_at(tasks, active, mono_ns, cpusets));
         }
+        changed
     }
 
     /// Returns the memory of these tasks' processes, ascending by id; empty unless requested.

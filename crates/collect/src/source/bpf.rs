@@ -24,10 +24,11 @@ use crate::{
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
+    known::{Around, KnownTasks},
     ledger::Ledger,
     offsets::{self, Resolved},
     own_memory::OwnMemory,
-    known::{Around, KnownTasks},
+    placement::Active,
     readings::exited_reading,
     shared::Changes,
     stacks::{self, UnderWay},
@@ -143,6 +144,7 @@ impl Source for BpfSource {
     /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
     /// removed.
     fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+        let living = self.known.cgroups();
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -150,12 +152,10 @@ impl Source for BpfSource {
             let sum = figures.entry(id).or_default();
             *sum = sum.wrapping_add(figure);
         }
-        for task in &found.tasks {
-            figures.remove(&task.cgroup_id);
-        }
-        self.make_missing(found)?;
+        figures.retain(|id, _| !living.contains(id));
+        self.make_missing(&living)?;
         let settled = self.remains.settled(figures);
-        let surplus = surplus(&self.places, &found.tasks, self.config.root_cgroup_id);
+        let surplus = surplus(&self.places, &living, self.config.root_cgroup_id);
         self.has_given_back = !surplus.is_empty();
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
@@ -174,6 +174,18 @@ impl Source for BpfSource {
         self.node_places.learn(nodes);
         let places = &self.node_places;
         self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
+    fn active(&self) -> &[Active] {
+        &self.known.active
+    }
+
+    fn cgroups_of_tasks(&self) -> HashSet<u64> {
+        self.known.cgroups()
+    }
+
+    fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
+        self.known.keep(tasks, places);
     }
 
     fn hook(&self) -> Option<&KernelSide> {
@@ -258,12 +270,11 @@ impl BpfSource {
         Ok(source)
     }
 
-    fn make_missing(&mut self, found: &Sample) -> Result<(), Failure> {
+    fn make_missing(&mut self, living: &HashSet<u64>) -> Result<(), Failure> {
         if !std::mem::take(&mut self.has_given_back) {
             return Ok(());
         }
-        let ids = found.tasks.iter().map(|task| task.cgroup_id);
-        let missing: HashSet<u64> = ids.filter(|id| !self.places.contains_key(id)).collect();
+        let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
         self.side.make_places(missing)
     }
 
@@ -308,7 +319,7 @@ impl BpfSource {
                 let end = read_records(&mut stream, &mut self.buffer, |told| {
                     let _ = reading.take(&told);
                 })
-                    .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+                .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
                 if end == StreamEnd::CutShort {
                     self.own_losses.add(Loss::ReadingCutShort, 1);
                     break;
@@ -444,11 +455,10 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
 }
 
 /// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
-fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[Arc<TaskReading>], root_id: u64) -> Vec<u64> {
+fn surplus(places: &HashMap<u64, ExitedPlace>, living: &HashSet<u64>, root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
     }
-    let living: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).collect();
     let is_idle = |id: &u64, place: &ExitedPlace| place.is_quiet && *id != root_id && !living.contains(id);
     let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
     idle.take(places.len() - EXITED_CGROUPS / 2).collect()
@@ -475,15 +485,14 @@ mod tests {
 
     #[test]
     fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
-        let task = |cgroup_id| Arc::new(TaskReading { cgroup_id, ..TaskReading::default() });
-        let tasks: Vec<Arc<TaskReading>> = (100..200).map(task).collect();
+        let living: HashSet<u64> = (100..200).collect();
         let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
         let mut places: HashMap<u64, ExitedPlace> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
-        let given_back = surplus(&places, &tasks, 1);
+        let given_back = surplus(&places, &living, 1);
         assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
         assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
         given_back.iter().for_each(|id| drop(places.remove(id)));
-        assert!(surplus(&places, &tasks, 1).is_empty(), "entries are free");
+        assert!(surplus(&places, &living, 1).is_empty(), "entries are free");
     }
 
     #[test]

@@ -44,7 +44,9 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::RunQueues => (Level::Missing, "waits cannot be measured exactly"),
         Feature::SchedInfo => (Level::Missing, "waits cannot be measured"),
         Feature::TaskStorage => (Level::Missing, "the hook has no place for its counters"),
-        Feature::StorageCache => (Level::Ok, "every task gets its 4 KiB of storage at the start, also one that sleeps"),
+        Feature::StorageCache => {
+            (Level::Ok, "every task gets its 4 KiB of storage at the start, also one that sleeps")
+        }
         Feature::TaskById => (Level::Ok, "each reading visits all tasks of the host"),
         Feature::LoopHelper => {
             (Level::Missing, "the hook cannot look back over a wait, so no cause is known")
