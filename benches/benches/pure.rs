@@ -10,12 +10,13 @@ use cgscope_model::{
     findings::{Host, findings_in},
     json::IntervalObject,
 };
-use criterion::{Criterion, criterion_group, criterion_main};
+use cgscope_record::Outgoing;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 criterion_group! {
     name = pure;
     config = Criterion::default().warm_up_time(Duration::from_secs(1));
-    targets = buckets, of_5000_tasks, of_2000_cgroups, metrics
+    targets = buckets, of_5000_tasks, of_20000_tasks, of_2000_cgroups, metrics
 }
 criterion_main!(pure);
 
@@ -43,22 +44,24 @@ fn buckets(c: &mut Criterion) {
 fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
-    let task = |tid: u32| TaskReading {
-        serial: u64::from(tid),
-        tid,
-        tgid: tid / 10,
-        comm: "task".into(),
-        cgroup_id: u64::from(tid / 100),
-        cpu: tid % 8,
-        node: Some(0),
-        max_ns: 500_000,
-        totals: if tid.is_multiple_of(busy) {
-            Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }
-        } else {
-            Totals::default()
-        },
-        hist: if tid.is_multiple_of(busy) { hist.clone() } else { quiet.clone() },
-        ..TaskReading::default()
+    let task = |tid: u32| {
+        Arc::new(TaskReading {
+            serial: u64::from(tid),
+            tid,
+            tgid: tid / 10,
+            comm: "task".into(),
+            cgroup_id: u64::from(tid / 100),
+            cpu: tid % 8,
+            node: Some(0),
+            max_ns: 500_000,
+            totals: if tid.is_multiple_of(busy) {
+                Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }
+            } else {
+                Totals::default()
+            },
+            hist: if tid.is_multiple_of(busy) { hist.clone() } else { quiet.clone() },
+            ..TaskReading::default()
+        })
     };
     Sample {
         mono_ns: round * 1_000_000_000,
@@ -77,6 +80,44 @@ fn of_5000_tasks(c: &mut Criterion) {
     });
     group.bench_function("json", |bencher| {
         bencher.iter(|| serde_json::to_string(&IntervalObject::new(black_box(&interval), &Host::default())));
+    });
+}
+
+/// A host whose tasks mostly sleep. Sleeping tasks are shared by both samples, as a collector shares them.
+fn of_20000_tasks(c: &mut Criterion) {
+    let (a, mut b) = (sample(20_000, 400, 1), sample(20_000, 400, 2));
+    for (before, now) in a.tasks.iter().zip(&mut b.tasks) {
+        if before == now {
+            *now = before.clone();
+        }
+    }
+    let interval = Interval::between(&a, &b);
+    assert_eq!((interval.tasks.len(), interval.idle.len()), (50, 19_950));
+    let mut group = c.benchmark_group("20,000 tasks of which 50 waited");
+    group.bench_function("between", |bencher| {
+        bencher.iter(|| Interval::between(black_box(&a), black_box(&b)));
+    });
+    group.bench_function("between and json", |bencher| {
+        bencher.iter(|| {
+            let interval = Interval::between(black_box(&a), black_box(&b));
+            serde_json::to_string(&IntervalObject::new(&interval, &Host::default()))
+        });
+    });
+    group.bench_function("figures of a screen", |bencher| {
+        bencher.iter(|| {
+            let interval = Interval::between(black_box(&a), black_box(&b));
+            let tree = Tree::new(&interval);
+            (findings_in(&interval, &tree, &Host::default()), interval.total(), tree, interval)
+        });
+    });
+    let mut file = Outgoing::new().unwrap();
+    let mut samples = [a, b].into_iter().cycle();
+    group.bench_function("encode a sample", |bencher| {
+        bencher.iter_batched(
+            || samples.next().unwrap(),
+            |sample| file.sample(&sample),
+            BatchSize::SmallInput,
+        );
     });
 }
 

@@ -13,8 +13,9 @@ use cgscope_layout::{
 };
 
 use crate::{
+    changes,
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
-    maps::{exited, lost, storage},
+    maps::{exited, lost, sleeper, storage},
 };
 
 /// Hands over the unreported figures of an exited task. Not inlined, because it is rare compared with the other work of the hook.
@@ -25,6 +26,7 @@ pub fn bury(task: Task) {
         return;
     }
     storage.is_handed_over = 1;
+    changes::exited(task, storage);
     if let Some(place) = place_for(task, storage.cgroup_id) {
         hand_over(task, storage, place);
     }
@@ -34,6 +36,10 @@ pub fn bury(task: Task) {
 /// histogram; the loss `StorageNotCreated` was counted when the task started.
 #[inline(always)]
 fn bury_unfollowed(task: Task) {
+    if sleeper(task).is_some() {
+        // It was reported, but never got a storage.
+        changes::all_may_have_changed();
+    }
     if !follow_all() || task.start_ns() <= born_after_ns() {
         return;
     }

@@ -9,16 +9,18 @@ use cgscope_layout::{
     history::KERNEL,
     ledger, segment, task_state,
     verifier::{get, set},
+    wire::UNCHANGED,
 };
 use core::ffi::c_void;
 
 use crate::{
     accounts,
     burial::bury,
+    changes,
     history,
     host::Kernel,
     kernel::{Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
-    maps::{lost, ring, storage},
+    maps::{lost, ring, sleeper, storage, wake},
     moves, placement,
 };
 
@@ -45,21 +47,26 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     set(&mut ring.coming, history::who(next));
     let who = get(&mut ring.coming);
     if next.tid() != 0 {
-        match storage(next) {
-            Some(storage) => {
-                if keeps_accounts() {
-                    accounts::woke(next, storage, clock_ns);
-                }
-                ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
-                segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
-                if has_nodes() {
-                    placement::ran(next, storage, queue.cpu());
-                }
-                if storage.cgroup_id != who && who != KERNEL {
-                    moves::moved(next, storage, who);
-                }
+        let mut found = storage(next);
+        if found.is_none() {
+            wake_or_count(next);
+            found = storage(next);
+        }
+        if let Some(storage) = found {
+            if get(&mut storage.has_changed) == UNCHANGED {
+                changes::changed(next, storage, queue);
             }
-            None => not_followed(next),
+            if keeps_accounts() {
+                accounts::woke(next, storage, clock_ns);
+            }
+            ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
+            segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
+            if has_nodes() {
+                placement::ran(next, storage, queue.cpu());
+            }
+            if storage.cgroup_id != who && who != KERNEL {
+                moves::moved(next, storage, who);
+            }
         }
     }
     history::begin(ring, next, who, clock_ns);
@@ -82,14 +89,16 @@ fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     }
 }
 
-/// Handles a `next` without storage: it is not selected, or something went wrong. Not inlined, because it is rare.
+/// Handles a `next` without storage: it slept until now, or it is not selected, or something went wrong. Not inlined, because it is
+/// rare.
 #[inline(never)]
-fn not_followed(next: Task) {
-    if !follow_all() {
+fn wake_or_count(next: Task) {
+    wake(next);
+    if storage(next).is_some() || !follow_all() && sleeper(next).is_none() {
         return;
     }
-    let born_later = next.start_ns() > born_after_ns();
-    lost(if born_later { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
+    let is_known = next.start_ns() > born_after_ns() || sleeper(next).is_some();
+    lost(if is_known { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
 }
 
 /// A task moves to another CPU. If it waits, the wait segment on its old CPU has just ended. It is split here and now: this CPU
@@ -101,6 +110,9 @@ pub fn on_move(ctx: BtfTracePointContext) -> i32 {
     // Other tasks are woken on another CPU: their wait has not begun.
     if !task.moves() {
         return 0;
+    }
+    if storage(task).is_none() {
+        wake(task);
     }
     let Some(storage) = storage(task) else { return 0 };
     ledger::change_cpu::<Kernel>(task, storage, ctx.arg::<u64>(1) as u32);

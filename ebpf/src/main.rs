@@ -4,7 +4,7 @@
 //!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
 //!    and [`accounts`] how long it was blocked;
 //! 2. [`birth`], [`moves`] and [`burial`]: new tasks, moves to another cgroup, and exits;
-//! 3. [`reading`] and [`exited`]: the iterators over tasks and exited tasks; [`cgroups`]: the names of cgroups;
+//! 3. [`reading`], [`changes`] and [`exited`]: the iterators over all tasks, changed tasks and exited tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
 //! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
@@ -15,6 +15,7 @@ mod accounts;
 mod birth;
 mod burial;
 mod cgroups;
+mod changes;
 mod exited;
 mod history;
 mod hook;

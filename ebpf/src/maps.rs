@@ -13,6 +13,7 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
+    changes::Changes,
     culprits::Pairs,
     history::Ring,
     segment::NO_CPU,
@@ -21,39 +22,59 @@ use cgscope_layout::{
     verifier::opaque,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
-        Marks, SELECT_PROCESS, SELECTED_MAX, STACKS as PLACES_OF_STACKS, StackCount, StackKey, TaskRecord,
-        TaskStorage, serial,
+        Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
+        StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
     },
 };
 
 use crate::{
     accounts,
-    kernel::{Task, has_nodes, keeps_accounts},
+    kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
     room,
 };
 
 /// A map of type task storage, which aya-ebpf 0.2 does not have. The pointers only describe types to BTF and are never followed.
 #[repr(C)]
-struct TaskStorageMap {
+struct TaskStorageMap<T> {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
     key: *const i32,
-    value: *const TaskStorage,
+    value: *const T,
     max_entries: *const [i32; 0],
     map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
 }
 
 // SAFETY: never read or written as memory; the kernel protects the map itself.
-unsafe impl Sync for TaskStorageMap {}
+unsafe impl<T> Sync for TaskStorageMap<T> {}
 
+impl<T> TaskStorageMap<T> {
+    const NEW: Self = Self {
+        r#type: ptr::null(),
+        key: ptr::null(),
+        value: ptr::null(),
+        max_entries: ptr::null(),
+        map_flags: ptr::null(),
+    };
+
+    #[inline(always)]
+    fn get(&'static self, task: Task, initial: *mut c_void, flags: u64) -> Option<&'static mut T> {
+        // SAFETY: the map and the task are what the helper expects. The storage exists as long as the task, which outlives this
+        // program run.
+        unsafe {
+            let map = ptr::from_ref(self).cast_mut().cast::<c_void>();
+            bpf_task_storage_get(map, task.pointer().cast(), initial, flags).cast::<T>().as_mut()
+        }
+    }
+}
+
+/// The figures of tasks that ran or waited since cgscope follows them.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
-static TASKS: TaskStorageMap = TaskStorageMap {
-    r#type: ptr::null(),
-    key: ptr::null(),
-    value: ptr::null(),
-    max_entries: ptr::null(),
-    map_flags: ptr::null(),
-};
+static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
+
+/// The other followed tasks. A task keeps its entry here when it gets one in [`TASKS`].
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".maps")]
+static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
 /// Figures of exited tasks, by cgroup id. Not preallocated: that would cost every host memory for 16,384 entries of 1 KiB.
 #[btf_map]
@@ -67,9 +88,23 @@ static NO_EXITED: Array<Exited, 1> = Array::new();
 #[btf_map]
 static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 
+/// The initial storage of a task that switches in for the first time. Only the hook of that CPU fills it.
+#[btf_map]
+static WOKEN_STORAGE: PerCpuArray<TaskStorage, 1> = PerCpuArray::new();
+
+/// The initial value of an entry in [`SLEEPERS`]. Only the reader fills it.
+#[btf_map]
+static NEW_SLEEPER: Array<Sleeper, 1> = Array::new();
+
 /// The task record of [`crate::reading`], which is too large for the stack.
 #[btf_map]
 static RECORD: Array<TaskRecord, 1> = Array::new();
+
+#[btf_map]
+static SAME_RECORD: Array<SameRecord, 1> = Array::new();
+
+#[btf_map]
+static LIST_RECORD: Array<ListRecord, 1> = Array::new();
 
 #[btf_map]
 static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
@@ -102,6 +137,18 @@ static RINGS: Array<Ring, 1> = Array::new();
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
 
+/// One list of changed tasks per CPU, sized as RINGS, and one more for the reader.
+#[btf_map]
+static CHANGES: Array<Changes, 2> = Array::new();
+
+/// The number of the current reading of CHANGES; user space writes it.
+#[btf_map]
+static TURN: Array<u64, 1> = Array::new();
+
+/// 1: the next reading must visit all tasks.
+#[btf_map]
+static INCOMPLETE: Array<u64, 1> = Array::new();
+
 /// The node of each CPU, sized as RINGS. User space writes it, also when a CPU comes online.
 #[btf_map]
 static CPU_NODE: Array<u32, 1> = Array::new();
@@ -129,37 +176,41 @@ static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 #[btf_map]
 static PAIRS_READ: Array<u64, 1> = Array::new();
 
-/// How many more storages may be created (signed); user space writes it with each reading.
+/// How many more bytes of memory tasks may take (signed); user space writes it with each reading.
 #[btf_map]
 static ROOM: Array<u64, 1> = Array::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
-#[inline(always)]
-fn storage_get(task: Task, initial: *mut c_void, flags: u64) -> Option<&'static mut TaskStorage> {
-    // SAFETY: the map and the task are what the helper expects. The storage exists as long as the task, which outlives this
-    // program run.
-    unsafe {
-        let map = (&raw const TASKS).cast_mut().cast::<c_void>();
-        bpf_task_storage_get(map, task.pointer().cast(), initial, flags).cast::<TaskStorage>().as_mut()
-    }
-}
-
-/// Returns the storage of a task, if the task is followed. Never creates one: before Linux 6.4 an allocation under the run queue
-/// lock can deadlock (GFP_ATOMIC may wake kswapd).
+/// Returns the storage of a task that ran or waited since it is followed. Never creates one.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
-    storage_get(task, ptr::null_mut(), 0)
+    TASKS.get(task, ptr::null_mut(), 0)
+}
+
+/// Returns what is kept of a task that did not run since it is followed.
+#[inline(always)]
+pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
+    SLEEPERS.get(task, ptr::null_mut(), 0)
+}
+
+/// Returns the [flags](cgscope_layout::wire::Waits::flags) of a task; 0 if it is not followed.
+#[inline(always)]
+pub fn flags(task: Task) -> u64 {
+    match storage(task) {
+        Some(storage) => storage.waits.flags,
+        None => sleeper(task).map_or(0, |sleeper| sleeper.flags),
+    }
 }
 
 /// Creates an empty storage for a new task. Call it only where allocating is allowed.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
-    if !is_room_left() {
+    if !is_room_left(TASK_BYTES) {
         return None;
     }
-    let storage = created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))?;
+    let storage = created(task, TASKS.get(task, ptr::null_mut(), CREATE))?;
     storage.start.ran_on = NO_CPU;
     Some(storage)
 }
@@ -168,7 +219,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
 /// it is created, because the hook may use it at once. If the task started after us (`ours`), the time counts as one wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
-    if !is_room_left() {
+    if !is_room_left(TASK_BYTES) {
         return None;
     }
     // SAFETY: a map value of ours, which only the one reader uses.
@@ -189,10 +240,88 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
         initial.placement.place = node_place(initial.start.ran_on);
         initial.placement.since_ran_ns = task.ran_ns();
     }
-    let storage =
-        created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
+    let storage = created(task, TASKS.get(task, (&raw mut *initial).cast(), CREATE));
     set_new_count(bucket as u64, 0);
     storage
+}
+
+/// Creates the storage of a task that did not run since it is followed, with `initial` as working memory. The figures that the task
+/// had while it slept are those that were last reported.
+#[inline(always)]
+fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
+    if !is_room_left(TASK_BYTES) {
+        return;
+    }
+    let waits = &mut initial.waits;
+    (waits.expected_run_delay_ns, waits.flags) = (sleeper.run_delay_ns, sleeper.flags);
+    (initial.serial, initial.told_serial) = (sleeper.serial, sleeper.told_serial);
+    initial.cgroup_id = sleeper.cgroup_id;
+    initial.face = sleeper.face;
+    initial.told.totals = Totals {
+        run_delay_ns: sleeper.run_delay_ns,
+        migrations: sleeper.migrations,
+        ..task.totals()
+    };
+    initial.start.ran_on = task.run_queue().cpu();
+    if has_nodes() {
+        initial.placement.place = node_place(initial.start.ran_on);
+        initial.placement.since_ran_ns = task.ran_ns();
+    }
+    if TASKS.get(task, ptr::from_mut(initial).cast(), CREATE).is_some() {
+        room::take(TASK_BYTES);
+    }
+}
+
+/// Creates the storage of a task that the hook meets for the first time, if the task is followed. If this fails, the next switch in
+/// attempts it again.
+#[inline(always)]
+pub fn wake(task: Task) {
+    if hook_allocates()
+        && let Some(sleeper) = sleeper(task)
+        // SAFETY: a map value that belongs to the hook of this CPU.
+        && let Some(initial) = WOKEN_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial })
+    {
+        create_storage_of(task, sleeper, initial);
+    }
+}
+
+/// Does the same as [`wake`], for the reader.
+#[inline(always)]
+pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
+    // SAFETY: a map value of ours, which only the one reader uses.
+    let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return };
+    (initial.waits.total_ns, initial.waits.max_ns, initial.waits.count) = (0, 0, 0);
+    initial.by_cause[Cause::Unattributed as usize] = 0;
+    create_storage_of(task, sleeper, initial);
+    // The next task that uses this value has reported nothing, and gets its identity when it exists.
+    (initial.serial, initial.told_serial, initial.waits.flags) = (0, 0, 0);
+    (initial.cgroup_id, initial.face) = (0, Face::default());
+    initial.told.totals = Totals::NONE;
+}
+
+/// Creates the entry of a task that sleeps and has not run since it is followed. Only the reader calls this.
+#[inline(always)]
+pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
+    if !is_room_left(SLEEPER_BYTES) {
+        return None;
+    }
+    // SAFETY: a map value of ours, which only the one reader uses.
+    let initial = unsafe { &mut *NEW_SLEEPER.get_ptr_mut(0)? };
+    initial.serial = serial(task.tid(), task.start_ns());
+    initial.told_serial = initial.serial;
+    initial.cgroup_id = task.cgroup_id_rarely();
+    initial.flags = flags;
+    initial.face = task.face();
+    let totals = task.totals();
+    (initial.run_delay_ns, initial.migrations) = (totals.run_delay_ns, totals.migrations);
+    let sleeper = SLEEPERS.get(task, (&raw mut *initial).cast(), CREATE);
+    if sleeper.is_some() {
+        make_place(initial.cgroup_id);
+        room::take(SLEEPER_BYTES);
+    } else {
+        lost(Loss::StorageNotCreated);
+    }
+    sleeper
 }
 
 /// Sets the number of waits of one bucket in [`NEW_STORAGE`]. It takes only numbers and is exported, so that the verifier checks
@@ -209,8 +338,8 @@ extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
 }
 
 #[inline(always)]
-fn is_room_left() -> bool {
-    let is_left = room::is_left();
+fn is_room_left(bytes: u64) -> bool {
+    let is_left = room::is_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
     }
@@ -232,12 +361,14 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
                 storage.told_serial = storage.serial;
                 storage.cgroup_id = task.cgroup_id_rarely();
                 make_place(storage.cgroup_id);
-                room::take();
+                room::take(TASK_BYTES);
             }
             Some(storage)
         }
     }
 }
+
+const CREATE: u64 = BPF_LOCAL_STORAGE_GET_F_CREATE as u64;
 
 #[inline(always)]
 pub fn selected(key: u64) -> bool {
@@ -250,16 +381,16 @@ fn bits_for(key: u64) -> u64 {
     SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
 }
 
-/// Changes the [`FOLLOWED`] bits of a task as user space requests in [`MARKS`].
+/// Changes the [`FOLLOWED`] bits in the flags of a task as user space requests in [`MARKS`].
 #[inline(always)]
-pub fn mark(task: Task, storage: &mut TaskStorage) {
+pub fn mark(task: Task, flags: &mut u64) {
     // SAFETY: a map value.
     let Some(marks) = MARKS.get_ptr(0).map(|marks| unsafe { *marks }) else { return };
     if marks.clear != 0 {
-        storage.waits.flags &= !(marks.clear & FOLLOWED);
+        *flags &= !(marks.clear & FOLLOWED);
     }
     if marks.look != 0 {
-        storage.waits.flags |= bits_for(SELECT_PROCESS | u64::from(task.tgid())) & FOLLOWED;
+        *flags |= bits_for(SELECT_PROCESS | u64::from(task.tgid())) & FOLLOWED;
     }
 }
 
@@ -295,12 +426,17 @@ macro_rules! values {
 }
 
 values! {
-    /// How many more storages may be created. Read as one word; all programs change it by atomic additions.
+    /// How many more bytes tasks may take. Read as one word; all programs change it by atomic additions.
     room() -> u64 = ROOM;
-    /// Only the reader uses it, and one reader runs at a time. The same holds for the next two.
+    /// Only the reader uses it, and one reader runs at a time. The same holds for the next three.
     record() -> TaskRecord = RECORD;
+    same_record() -> SameRecord = SAME_RECORD;
     accounts_record() -> AccountsRecord = ACCOUNTS;
     stack() -> Stack = STACK;
+    list_record() -> ListRecord = LIST_RECORD;
+    incomplete() -> u64 = INCOMPLETE;
+    /// Only the hook on that CPU appends, only the reader takes.
+    changes(cpu) -> Changes = CHANGES;
     /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
     /// Only the hook on that CPU writes it. The same holds for the next two.
@@ -346,6 +482,11 @@ pub fn copy<T>(from: &T, to: &mut T) {
     unsafe {
         bpf_probe_read_kernel(ptr::from_mut(to).cast(), size_of::<T>() as u32, ptr::from_ref(from).cast())
     };
+}
+
+#[inline(always)]
+pub fn turn() -> u64 {
+    TURN.get(0).copied().unwrap_or(0)
 }
 
 #[inline(always)]

@@ -5,18 +5,20 @@
 //! move are added to the former cgroup's entry, as at an exit. User space then receives the task under a new serial, with its
 //! counts at the move as the base.
 
-use core::{arch::asm, ffi::c_void};
+use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
     Loss,
+    verifier::{exchange, set},
     wire::{TaskStorage, Totals, next_serial},
 };
 
 use crate::{
     burial::hand_over_rest,
+    changes::all_may_have_changed,
     kernel::{Cgroup, Task},
-    maps::{exited, lost, make_place, storage},
+    maps::{exited, lost, make_place, sleeper, storage},
 };
 
 /// A task has moved, or a process, which is named by its main thread. The kernel calls `cgroup_attach_task` after everything that
@@ -28,13 +30,25 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     if !cgroup.is_in_our_hierarchy() {
         return 0;
     }
-    let Some(storage) = storage(task) else { return 0 };
+    // The process may have other threads.
+    all_may_have_changed();
     let id = task.cgroup_id_rarely();
-    make_place(id);
     // A wait counts for the cgroup in which it began. If the task waits now, the hook hands over at the end of the wait, or the
     // reader does.
-    if !task.is_exiting() && task.last_queued_ns() == 0 {
-        moved(task, storage, id);
+    let is_quiet = !task.is_exiting() && task.last_queued_ns() == 0;
+    if let Some(storage) = storage(task) {
+        make_place(id);
+        if is_quiet {
+            moved(task, storage, id);
+        }
+    } else if let Some(sleeper) = sleeper(task) {
+        make_place(id);
+        if is_quiet && sleeper.cgroup_id != id {
+            // Nothing to hand over. In this order: if the hook uses the entry in between, it finds the move, too.
+            let serial = next_serial(sleeper.serial);
+            set(&mut sleeper.serial, serial);
+            set(&mut sleeper.cgroup_id, id);
+        }
     }
     0
 }
@@ -80,13 +94,4 @@ pub fn try_lock(storage: &mut TaskStorage) -> bool {
 #[inline(always)]
 pub fn unlock(storage: &mut TaskStorage) {
     exchange(&mut storage.lock, 0);
-}
-
-/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
-#[inline(always)]
-fn exchange(word: &mut u64, value: u64) -> u64 {
-    let mut value = value;
-    // SAFETY: an aligned word of a map value.
-    unsafe { asm!("{value} = xchg_64({word} + 0, {value})", word = in(reg) word, value = inout(reg) value) };
-    value
 }

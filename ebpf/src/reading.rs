@@ -11,27 +11,28 @@ use cgscope_layout::{
     verifier::{get, set},
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
-        NOBODY, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Told,
-        Waits,
+        NOBODY, ON_CPU, ON_RQ, Placement, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
+        TaskStorage, Told, Totals, UNCHANGED, Waits,
     },
 };
 
 use crate::{
-    accounts,
+    accounts, changes,
     burial::count_unseen_arrival,
     host::Kernel,
     kernel::{
-        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, is_shared, keeps_accounts,
-        select_born_before_ns,
+        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates, is_shared,
+        keeps_accounts, select_born_before_ns,
     },
     maps::{
-        accounts_record, copy, create_storage_at, lost, make_place, mark, record, selected, stack, storage,
+        accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record, same_record,
+        selected, sleeper, stack, storage, wake_for_reader,
     },
     moves,
 };
 
 /// Maximum size in bytes of a record with all parts that may follow it.
-const LONGEST: usize = size_of::<TaskRecord>()
+pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Told>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
@@ -48,13 +49,29 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         // Its remaining figures are handed over at its last switch; a record now could count them twice.
         return 0;
     }
-    let found = storage(task).or_else(|| {
-        adopt(task);
-        storage(task)
-    });
-    let Some(storage) = found else { return 0 };
-    if is_shared() {
-        mark(task, storage);
+    if storage(task).is_none() {
+        match sleeper(task) {
+            None => {
+                if adopt(task) == ADOPTED_ASLEEP {
+                    tell_asleep(seq, task);
+                    return 0;
+                }
+            }
+            Some(sleeper) => {
+                mark_if_shared(task, &mut sleeper.flags);
+                if !task.is_active() && task.face() == sleeper.face {
+                    tell_same(seq, sleeper.serial, sleeper.flags);
+                    return 0;
+                }
+                wake_for_reader(task, sleeper);
+            }
+        }
+    }
+    let Some(storage) = storage(task) else { return 0 };
+    mark_if_shared(task, &mut storage.waits.flags);
+    if !keeps_accounts() && is_same(task, storage) {
+        tell_same(seq, storage.serial, storage.waits.flags);
+        return 0;
     }
     // `seq_write` needs one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
@@ -64,11 +81,57 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         seq.write(storage);
         return 0;
     }
+    report(seq, task, storage);
+    0
+}
+
+/// Reports a task in full. Inlined, because the kernel allows at most eight nested calls.
+#[inline(always)]
+pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     lock(storage);
+    changes::begin_report(task, storage);
+    storage.face = task.face();
     settle_in(task, storage);
     tell(seq, task, storage);
     moves::unlock(storage);
-    0
+}
+
+#[inline(always)]
+fn mark_if_shared(task: Task, flags: &mut u64) {
+    if is_shared() {
+        mark(task, flags);
+    }
+}
+
+/// Returns whether nothing about a task has changed since the last report. A task that was active then has changed.
+#[inline(always)]
+fn is_same(task: Task, storage: &TaskStorage) -> bool {
+    // SAFETY: a word of a map value that the hook may write at the same time.
+    let has_changed = unsafe { ptr::read_volatile(&raw const storage.has_changed) };
+    has_changed == UNCHANGED && !task.is_active() && task.face() == storage.face
+}
+
+/// Reports that nothing has changed. If the record does not fit, the kernel repeats the task.
+#[inline(always)]
+fn tell_same(seq: SeqFile, serial: u64, followed: u64) {
+    let Some(record) = same_record() else { return };
+    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: SAME, serial, followed };
+    seq.write(record);
+}
+
+/// Reports a task for the first time that sleeps and has no storage.
+#[inline(never)]
+fn tell_asleep(seq: SeqFile, task: Task) {
+    let Some(record) = record() else { return };
+    let Some(sleeper) = sleeper(task) else { return };
+    set(&mut record.flags, 0);
+    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    record.pending = [0; CAUSES];
+    record.pending_cause = Cause::Unattributed as u64;
+    put(task, sleeper.serial, sleeper.cgroup_id, record);
+    record.totals = Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
+    record.waits = Waits { expected_run_delay_ns: sleeper.run_delay_ns, flags: sleeper.flags, ..Waits::default() };
+    seq.write(record);
 }
 
 // Wherever the longest record might not fit, two storages never fit.
@@ -99,23 +162,36 @@ fn settle_in(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Starts to follow a task that existed before us, or that got no storage when it started. Returns nothing, so that the verifier
-/// follows the code after the call only once.
+/// The result of [`adopt`] if the task sleeps and has no storage yet.
+const ADOPTED_ASLEEP: u32 = 1;
+
+/// Starts to follow a task that existed before us, or that got no storage when it started.
 #[inline(never)]
-fn adopt(task: Task) {
+fn adopt(task: Task) -> u32 {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
         // A task that started later is followed only by inheritance, as its id may be a reused one. A thread that started while
         // we did is an exception: it could not inherit anything.
         if task.start_ns() > select_born_before_ns() {
-            return;
+            return 0;
         }
         if selected(SELECT_PROCESS | u64::from(task.tgid())) {
             flags = INHERIT;
         } else if !selected(SELECT_THREAD | u64::from(task.tid())) {
-            return;
+            return 0;
         }
+    }
+    let switches = task.switches();
+    if hook_allocates()
+        && !born_later
+        && !task.is_active()
+        && create_sleeper(task, flags).is_some()
+        // Otherwise it switched in before the hook could know it.
+        && !task.is_active()
+        && task.switches() == switches
+    {
+        return ADOPTED_ASLEEP;
     }
     // For a task that started after us, waits before this moment count, too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
@@ -128,6 +204,7 @@ fn adopt(task: Task) {
             count_unseen_arrival(task, storage);
         }
     }
+    0
 }
 
 #[inline(always)]
@@ -142,7 +219,9 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     set(&mut record.len, size_of::<TaskRecord>() as u32);
     put_pending(task, storage, record);
     what_is_told(task, storage, record, waits.count != storage.told.totals.waits);
-    put(task, storage, &waits, record);
+    put(task, storage.serial, storage.cgroup_id, record);
+    record.totals = task.all_totals(&waits, storage);
+    copy(&waits, &mut record.waits);
     seq.write(record);
     write_base(seq, storage, record);
     storage.told.totals = record.totals;
@@ -199,20 +278,18 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
 }
 
 #[inline(always)]
-fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRecord) {
+fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     let queue = task.run_queue();
-    record.serial = storage.serial;
+    record.serial = serial;
     record.tid = task.tid();
     record.tgid = task.tgid();
     record.comm = task.comm();
     record.start_ns = task.start_ns();
-    record.cgroup_id = storage.cgroup_id;
+    record.cgroup_id = cgroup_id;
     record.cpu = queue.cpu();
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
     record.rq_clock_ns = queue.clock_ns();
-    record.totals = task.all_totals(waits, storage);
-    copy(waits, &mut record.waits);
     record.owner = if is_shared() { task.owner() } else { NOBODY };
 }
 

@@ -196,6 +196,10 @@ pub struct Top {
     #[arg(long, hide_short_help = true, requires = "batch", conflicts_with_all = ["view", "sort", "filter"])]
     pub json: bool,
 
+    /// With -b: include tasks and cgroups that did nothing
+    #[arg(short, long, hide_short_help = true, requires = "batch")]
+    pub all: bool,
+
     /// Also record what is shown, for `cgscope replay`
     ///
     /// An existing file is renamed to FILE.old.
@@ -309,6 +313,10 @@ pub struct Hist {
     /// Print one JSON object (cgscope.interval/1) per interval
     #[arg(long)]
     pub json: bool,
+
+    /// With --json: include tasks that did nothing
+    #[arg(short, long, hide_short_help = true, requires = "json")]
+    pub all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

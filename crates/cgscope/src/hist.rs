@@ -44,7 +44,7 @@ pub async fn run(options: &Hist) -> Result {
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host))?;
+        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host).listing(options.all))?;
         return writeln!(out).and_then(|()| out.flush());
     }
     if options.timestamp {

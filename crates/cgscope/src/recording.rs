@@ -251,7 +251,7 @@ mod tests {
             Sample {
                 unix_ns: now * SECOND,
                 mono_ns: now * SECOND + 2,
-                tasks: there.map(|(n, (born, ..))| task(n + 1, *born, now - born + 1)).collect(),
+                tasks: there.map(|(n, (born, ..))| Arc::new(task(n + 1, *born, now - born + 1))).collect(),
                 exited: vec![ExitedReading {
                     accounts: None,
                     cgroup_id: 1,

@@ -67,6 +67,8 @@ fn command_outputs_of_recordings_have_not_changed() {
     for file in FILES {
         golden.add(&format!("report {file}"), output(&["report"], &[file]));
         golden.add(&format!("report --json {file}"), output(&["report", "--json"], &[file]));
+        let all = output(&["report", "--json", "--all"], &[file]);
+        golden.add(&format!("report --json --all {file}"), all);
         golden.add(&format!("report --html {file}"), output(&["report", "--html", "-"], &[file]));
         for format in FORMATS {
             let exported = output(&["export", "--output", "-", "--format", format], &[file]);

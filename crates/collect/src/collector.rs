@@ -1,7 +1,7 @@
 //! The collector, which takes samples of the running host.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,7 +9,7 @@ use std::{
 
 use cgscope_layout::history::KERNEL;
 use cgscope_model::{
-    Blame, CgroupReading, Mode, REST, REST_NAME, Sample, Selection,
+    Blame, CgroupReading, Mode, REST, REST_NAME, Sample, Selection, TaskReading,
     access::{Access, Follower},
     selection::cgroup_of_unit,
 };
@@ -132,7 +132,7 @@ impl Collector {
         }
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut sample = Sample { unix_ns, mono_ns, ..self.source.read()? };
-        self.placement.place(&mut sample.tasks, mono_ns);
+        self.place(&mut sample.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
         sample.cpus = cpus;
         // Read cgroup events after all figures: then every cgroup in a figure has its event, unless the event was lost.
@@ -159,13 +159,18 @@ impl Collector {
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
-        self.placement.place(&mut found.tasks, mono_ns);
+        self.place(&mut found.tasks, mono_ns);
         if sample.cgroups.last().is_none_or(|(id, _)| *id != REST) {
             sample.cgroups.extend(rest_name(&found));
         }
         let Sample { tasks, exited, pairs, stacks, .. } = found;
         *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, ..std::mem::take(sample) };
         Ok(())
+    }
+
+    fn place(&mut self, tasks: &mut [Arc<TaskReading>], mono_ns: u64) {
+        let changed = self.placement.place(tasks, self.source.active(), mono_ns);
+        self.source.keep(tasks, &changed);
     }
 
     /// Returns the optional parts that the kernel refused, as sentences.
@@ -255,7 +260,9 @@ impl Collector {
 
     fn name_cgroups(&mut self, sample: &Sample, now: Instant) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
-        let ids: HashSet<u64> = named_cgroups(sample).collect();
+        let mut ids = self.source.cgroups_of_tasks();
+        ids.extend(other_cgroups(sample));
+        ids.retain(|id| ![KERNEL, REST].contains(id));
         tree.learn(ids.iter().copied(), now);
         tree.forget(|id| ids.contains(&id), now);
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
@@ -264,11 +271,10 @@ impl Collector {
     }
 }
 
-fn named_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
-    let tasks = sample.tasks.iter().map(|task| task.cgroup_id);
+/// Returns the cgroups of a sample besides those of its tasks.
+fn other_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
     let exited = sample.exited.iter().map(|place| place.cgroup_id);
-    let pairs = sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]);
-    tasks.chain(exited).chain(pairs).filter(|id| ![KERNEL, REST].contains(id))
+    exited.chain(sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
 }
 
 /// Returns the name of [`REST`] if it is among the culprits. Its id is the highest.

@@ -16,6 +16,7 @@ use aya::{
 use cgscope_layout::{
     Loss, Offsets,
     culprits::Pairs,
+    feature::KERNEL_CALLS,
     wire::{
         Config, CpuCounters, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
         names,
@@ -41,12 +42,16 @@ pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
+    /// `None`: each reading visits all tasks.
+    changes: Option<TableReading>,
     pub(crate) refused: Vec<String>,
 }
 
 pub(crate) struct Plan<'a> {
     pub(crate) offsets: Offsets,
     pub(crate) config: Config,
+    /// If the hook lists changed tasks: the BTF ids of [`TASK_BY_ID`](cgscope_layout::feature::TASK_BY_ID).
+    pub(crate) task_by_id: Option<[u32; 2]>,
     pub(crate) cpus: u32,
     pub(crate) nodes: &'a [(u32, u32)],
     pub(crate) selection: &'a Selection,
@@ -69,16 +74,19 @@ impl KernelSide {
             .override_global(names::CONFIG, &globals.1, true)
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::PAIRS, *cpus)
+            .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
             .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
             // Needed for task storage, for which aya 0.14 has no type.
             .allow_unsupported_maps();
-        let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
+        let object = with_kernel_calls(OBJECT, plan.task_by_id);
+        let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
-        let exited = load_reading(&mut bpf, &btf).map_err(failed("load the reading of the exited tasks"))?;
-        let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
+        let exited = load_reading(&mut bpf, &btf, names::READ_EXITED, names::EXITED)
+            .map_err(failed("load the reading of the exited tasks"))?;
+        let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
@@ -88,6 +96,9 @@ impl KernelSide {
             side.attach_to(&freed, &btf).map_err(failed("load and attach the BPF programs"))?;
         }
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
+        if plan.task_by_id.is_some() {
+            side.attach_changes(&btf).map_err(failed("load the reading of changed tasks"))?;
+        }
         Ok(side)
     }
 
@@ -148,6 +159,12 @@ impl KernelSide {
         Ok(())
     }
 
+    fn attach_changes(&mut self, btf: &Btf) -> AyaResult<()> {
+        self.attach_to(&[(names::ON_RENAME, "task_rename")], btf)?;
+        self.changes = Some(load_reading(&mut self.bpf, btf, names::READ_CHANGES, names::CHANGES)?);
+        Ok(())
+    }
+
     fn attach_to(&mut self, tracepoints: &[(&'static str, &str)], btf: &Btf) -> AyaResult<()> {
         for (name, tracepoint) in tracepoints {
             let program: &mut BtfTracePoint = program(&mut self.bpf, name)?;
@@ -159,6 +176,20 @@ impl KernelSide {
 
     pub(crate) fn read_tasks(&mut self) -> Result<impl Read + use<>, Failure> {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
+    }
+
+    /// Begins reading number `turn` of the changed tasks; returns false if the kernel does not support this.
+    pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<bool, Failure> {
+        if self.changes.is_some() {
+            step("begin to read the changed tasks", || self.set_first(names::TURN, turn))?;
+        }
+        Ok(self.changes.is_some())
+    }
+
+    /// Opens a stream of tasks that changed. Call it again for the same turn while a list has more.
+    pub(crate) fn read_changes(&self) -> Result<Option<impl Read + use<>>, Failure> {
+        let stream = self.changes.as_ref().map(TableReading::open).transpose();
+        stream.map_err(failed("read the changed tasks"))
     }
 
     /// Opens a stream of the cgroups that had a followed task, with new figures of exited tasks.
@@ -256,8 +287,8 @@ impl KernelSide {
         step("mark the culprits as read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
-    pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
-        step("set the maximum number of tasks", || self.set_first(names::ROOM, tasks as u64))
+    pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
+        step("set the maximum memory of tasks", || self.set_first(names::ROOM, bytes as u64))
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it
@@ -319,8 +350,8 @@ fn map_mut<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Map> {
 
 fn table<'b>(bpf: &'b Ebpf, name: &str) -> AyaResult<BorrowedFd<'b>> {
     match map(bpf, name)? {
-        Map::HashMap(table) => Ok(table.fd().as_fd()),
-        _ => Err(format!("{name} is no hash table").into()),
+        Map::HashMap(table) | Map::Array(table) => Ok(table.fd().as_fd()),
+        _ => Err(format!("{name} is no table").into()),
     }
 }
 
@@ -366,11 +397,32 @@ const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
 ];
 
-fn load_reading(bpf: &mut Ebpf, btf: &Btf) -> AyaResult<TableReading> {
-    let reading: &mut Iter = program(bpf, names::READ_EXITED)?;
+fn load_reading(bpf: &mut Ebpf, btf: &Btf, reading: &str, of: &str) -> AyaResult<TableReading> {
+    let reading: &mut Iter = program(bpf, reading)?;
     reading.load("bpf_map_elem", btf)?;
     let reading = reading.fd()?.try_clone()?;
-    Ok(TableReading::new(reading.as_fd(), table(bpf, names::EXITED)?)?)
+    Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
+}
+
+/// A call instruction of BPF, without its number.
+const CALL: [u8; 4] = [0x85, 0, 0, 0];
+/// The same, for a function of the kernel that its BTF id names (BPF_PSEUDO_KFUNC_CALL, Linux 5.13).
+const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
+
+/// Inserts the ids of kernel functions, for which neither aya 0.14 nor the compiler has a notation. Without ids, the programs that
+/// call them cannot be loaded.
+fn with_kernel_calls(object: &[u8], ids: Option<[u32; 2]>) -> Vec<u8> {
+    let mut object = object.to_vec();
+    // Sections with instructions are aligned to 8 bytes in the file.
+    for instruction in object.chunks_exact_mut(8) {
+        for (number, id) in KERNEL_CALLS.iter().zip(ids.unwrap_or_default()) {
+            if instruction[..4] == CALL && instruction[4..] == number.to_le_bytes() {
+                instruction[..4].copy_from_slice(&CALL_KERNEL);
+                instruction[4..].copy_from_slice(&id.to_le_bytes());
+            }
+        }
+    }
+    object
 }
 
 fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {

@@ -13,6 +13,7 @@ mod collector;
 pub mod facts;
 mod failure;
 mod kernel_side;
+mod known;
 mod ledger;
 mod limits;
 mod memory;

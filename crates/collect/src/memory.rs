@@ -101,7 +101,7 @@ impl MemoryFiles {
     }
 
     /// Returns the memory of these tasks' processes, ascending by id. If no reading is due, returns the last one.
-    pub(crate) fn read(&mut self, tasks: &[TaskReading], now: Instant) -> Vec<ProcessMemory> {
+    pub(crate) fn read(&mut self, tasks: &[Arc<TaskReading>], now: Instant) -> Vec<ProcessMemory> {
         let is_due = self.due.is_none_or(|due| now >= due);
         if is_due {
             let began = Instant::now();
@@ -125,7 +125,7 @@ impl MemoryFiles {
     }
 }
 
-fn busiest(tasks: &[TaskReading]) -> BTreeSet<u32> {
+fn busiest(tasks: &[Arc<TaskReading>]) -> BTreeSet<u32> {
     let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
     for task in tasks {
         sum::add(ran.entry(task.tgid).or_default(), task.totals.on_cpu_ns);

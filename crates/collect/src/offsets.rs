@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, path::Path};
 
 use btf_rs::{Backend, Btf, BtfType, Type};
-use cgscope_layout::{ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe};
+use cgscope_layout::{
+    ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID,
+};
 use cgscope_model::doctor::FeatureOff;
 
 use crate::Failure;
@@ -18,6 +20,8 @@ pub struct Resolved {
     pub offsets: Offsets,
     /// The features that this kernel lacks.
     pub off: Vec<FeatureOff>,
+    /// The BTF ids of the functions of [`Feature::TaskById`].
+    pub task_by_id: Option<[u32; 2]>,
 }
 
 impl Resolved {
@@ -58,7 +62,12 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
         }
     }
     let off = missing.into_iter().map(|(feature, missing)| FeatureOff { feature, missing });
-    Ok(Resolved { offsets: Offsets::from_array(offsets), off: off.collect() })
+    let [find, release] = TASK_BY_ID.map(|name| function(&btf, name));
+    Ok(Resolved {
+        offsets: Offsets::from_array(offsets),
+        off: off.collect(),
+        task_by_id: find.zip(release).map(<[u32; 2]>::from),
+    })
 }
 
 fn probe(btf: &Btf, probe: Probe) -> Option<String> {
@@ -70,12 +79,15 @@ fn probe(btf: &Btf, probe: Probe) -> Option<String> {
             (!has).then(|| format!("argument {at_least} of the tracepoint {tracepoint}"))
         }
         Probe::Functions(names) => {
-            let is_function = |ty: &Type| matches!(ty, Type::Func(_));
-            let has =
-                |name: &str| btf.resolve_types_by_name(name).is_ok_and(|types| types.iter().any(is_function));
-            names.iter().find(|name| !has(name)).map(|name| (*name).into())
+            names.iter().find(|name| function(btf, name).is_none()).map(|name| (*name).into())
         }
     }
+}
+
+/// Returns the id of a function.
+fn function(btf: &Btf, name: &str) -> Option<u32> {
+    let ids = btf.resolve_ids_by_name(name).ok()?;
+    ids.into_iter().find(|id| matches!(btf.resolve_type_by_id(*id), Ok(Type::Func(_))))
 }
 
 fn has_enumerator(btf: &Btf, of: &str, name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The memory limit of our own cgroup, and how many more tasks fit in it.
+//! The memory limit of our own cgroup, and how much of it is left for tasks.
 //!
 //! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond its
 //! limit. So it would kill cgscope instead of refusing an allocation, and any user who may start threads could cause that.
@@ -8,25 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cgscope_layout::wire::TaskStorage;
-
 use crate::{
     facts::{cgroup_mounts, mount_v1, mountinfo},
     limits::number,
     own_cgroup::own_directory,
     source::coarse::text,
 };
-
-/// Kernel memory besides a task's value, bytes: `bpf_local_storage_elem` before it, the charged cgroup after it.
-const BESIDE_STORAGE: usize = 64 + size_of::<usize>();
-/// Size of `bpf_local_storage`, one per task, bytes.
-const OF_TASK: usize = 256;
-/// User-space memory per task in a few samples, and while comparing and encoding; approximate, bytes.
-const OF_USER_SPACE: usize = 3 << 10;
-
-/// Total memory per task, bytes. The kernel rounds up to a power of two.
-const TASK: u64 =
-    ((size_of::<TaskStorage>() + BESIDE_STORAGE).next_power_of_two() + OF_TASK + OF_USER_SPACE) as u64;
 
 /// This fraction of a limit stays free for other memory. With 180,000 threads and 1 GiB, that memory took 80 MiB, at peaks 50 MiB
 /// more.
@@ -70,7 +57,7 @@ impl OwnMemory {
         Self { directories, files }
     }
 
-    /// Returns how many more tasks can be followed; negative if too many are. `None` if there is no limit.
+    /// Returns how many bytes the followed tasks may take in addition; negative if they take too many. `None` if there is no limit.
     pub(crate) fn room(&self) -> Option<i64> {
         self.directories.iter().filter_map(|directory| self.room_in(directory)).min()
     }
@@ -84,7 +71,7 @@ impl OwnMemory {
         let of = |name: &str| text::value(stat.as_bytes(), name.as_bytes()).unwrap_or(0);
         let cached = of(self.files.cached).saturating_sub(of(self.files.in_memory));
         let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
-        i64::try_from(free / i128::from(TASK)).ok()
+        i64::try_from(free).ok()
     }
 }
 
@@ -136,7 +123,7 @@ mod tests {
             ],
         );
         let free = (1_073_741_824 - 1_073_741_824 / RESERVE) as i64 - 130_000_000;
-        assert_eq!(host.room(), Some(free / TASK as i64));
+        assert_eq!(host.room(), Some(free));
         assert!((50_000..110_000).contains(&(free / TASK as i64)), "{TASK} bytes each");
     }
 
@@ -154,7 +141,7 @@ mod tests {
                 ("sys/fs/cgroup/memory/a/memory.stat", "cache 0\ntotal_cache 3000000\n"),
             ],
         );
-        assert_eq!(host.room(), Some(-81_000_000 / TASK as i64));
+        assert_eq!(host.room(), Some(-81_000_000));
     }
 
     #[test]

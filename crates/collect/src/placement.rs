@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 
@@ -18,6 +19,7 @@ use crate::{
     facts::{self, has_no_numa, parse_cpu_list},
     memory::MemoryFiles,
 };
+pub(crate) use affinity::Active;
 use affinity::{Affinities, CpusetFiles};
 
 pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
@@ -86,11 +88,24 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Sets the node of all tasks and the scheduling of busy ones. With several nodes, also sets what restricts busy tasks to
-    /// their CPUs.
-    pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
-        for task in tasks.iter_mut() {
-            task.node = self.cpu_nodes.get(&task.cpu).copied();
+    /// Sets the node of tasks whose CPU may have another one, and the scheduling of busy tasks. With several nodes, also sets what
+    /// restricts busy tasks to their CPUs. Returns the places of changed tasks. `active`: the tasks that are not as in the last
+    /// sample.
+    pub(crate) fn place(
+        &mut self,
+        tasks: &mut [Arc<TaskReading>],
+        active: &[Active],
+        mono_ns: u64,
+    ) -> Vec<usize> {
+        let mut changed = Vec::new();
+        if self.has_changed {
+            for (place, task) in tasks.iter_mut().enumerate() {
+                let node = self.cpu_nodes.get(&task.cpu).copied();
+                if task.node != node {
+                    Arc::make_mut(task).node = node;
+                    changed.push(place);
+                }
+            }
         }
         let has_several_nodes = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
@@ -102,12 +117,13 @@ impl PlacementFiles {
                 narrowing: HashMap::new(),
                 masks: HashMap::new(),
             };
-            affinities.look_at(tasks, mono_ns, cpusets);
+            changed.extend(affinities.look_at(tasks, active, mono_ns, cpusets));
         }
+        changed
     }
 
     /// Returns the memory of these tasks' processes, ascending by id; empty unless requested.
-    pub(crate) fn memory(&mut self, tasks: &[TaskReading]) -> Vec<ProcessMemory> {
+    pub(crate) fn memory(&mut self, tasks: &[Arc<TaskReading>]) -> Vec<ProcessMemory> {
         self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
     }
 }

@@ -6,8 +6,8 @@ use cgscope_layout::{
     culprits::Pairs,
     threads::ThreadsConfig,
     wire::{
-        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, Marks, Placement, StackCount,
-        StackKey, TaskRecord, Told,
+        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement,
+        SameRecord, StackCount, StackKey, TaskRecord, Told,
     },
 };
 
@@ -28,6 +28,8 @@ macro_rules! plain {
 plain!(
     Exited,
     ExitedRecord,
+    SameRecord,
+    ListRecord,
     TaskRecord,
     Told,
     Placement,

@@ -1,95 +1,19 @@
 //! Converts the records of the BPF side to the readings of a sample. All are plain functions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use cgscope_layout::{
     Cause,
-    wire::{self, AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
+    wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
-    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, Placement, TaskReading,
-    TaskState, Totals, comm,
+    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, TaskState, Totals,
 };
 
-use crate::{stacks::frames, stream::TaskTold, task_state};
-
-#[derive(Default)]
-pub(crate) struct KnownTask {
-    comm_bytes: [u8; 16],
-    pub comm: Arc<str>,
-    hist: Arc<Hist>,
-    accounts: Option<Arc<Accounts>>,
-    /// The task's figures when it moved to its cgroup from another one.
-    base: Option<Box<Base>>,
-    pub stack: Option<Arc<[u64]>>,
-    pub told_in: u64,
-}
-
-impl KnownTask {
-    pub fn new(record: &TaskRecord) -> Self {
-        Self { comm_bytes: record.comm, comm: comm(&record.comm), ..Self::default() }
-    }
-
-    fn totals(&self, record: &TaskRecord) -> wire::Totals {
-        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
-    }
-
-    /// Returns the task's placement, and its total run time, ns.
-    pub fn placement(&self, told: &TaskTold<'_>) -> Option<(wire::Placement, u64)> {
-        let ran_ns = self.totals(told.record).on_cpu_ns;
-        let raw = told.placement?;
-        Some((
-            self.base.as_ref().map_or(*raw, |base| raw.since(&base.placement, base.told.totals.on_cpu_ns)),
-            ran_ns,
-        ))
-    }
-
-    /// Updates the task in reading `turn`, at `now_ns` of CLOCK_MONOTONIC. Unchanged parts keep their allocation.
-    pub fn update(&mut self, told: &TaskTold<'_>, turn: u64, now_ns: u64) {
-        let record = told.record;
-        self.told_in = turn;
-        if self.comm_bytes != record.comm {
-            (self.comm_bytes, self.comm) = (record.comm, comm(&record.comm));
-        }
-        if let Some(base) = told.base {
-            self.base = Some(Box::new(Base::new(told, *base, now_ns)));
-        }
-        if let Some(now) = told.histogram {
-            let now = self.base.as_ref().map_or(*now, |base| now.since(&base.told.histogram));
-            self.hist = Arc::new(self.hist.advanced_to(&now.counts, &now.shares));
-        }
-        let ran_ns = self.totals(record).on_cpu_ns;
-        let now = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
-        self.accounts = now.map(|now| Arc::new(accounts(&now, ran_ns, self.accounts.as_deref())));
-        if let Some(stack) = told.stack {
-            self.stack = Some(frames(stack));
-        }
-    }
-}
-
-/// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
-struct Base {
-    found_ns: u64,
-    told: wire::Told,
-    placement: wire::Placement,
-    gone: wire::Gone,
-}
-
-impl Base {
-    fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
-        let placement = told.placement.copied().unwrap_or_default();
-        // Exited threads are not counted by cgroup.
-        let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
-        Self { found_ns, told: base, placement, gone }
-    }
-
-    fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {
-        AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
-    }
-}
+use crate::task_state;
 
 /// Scales ticks to `ran_ns`. No value falls below `before`.
-fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
+pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
     let mut blocked = ByState(own.blocked_ns);
@@ -104,38 +28,9 @@ fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Acc
     }
 }
 
-pub(crate) fn reading(
-    record: &TaskRecord,
-    placement: Option<Placement>,
-    kept: &KnownTask,
-    nodes: &BTreeMap<u32, u32>,
-) -> TaskReading {
-    let mut totals = cgscope_model::Totals::from(kept.totals(record));
-    make_whole(&mut totals, &kept.hist);
-    TaskReading {
-        moved_ns: kept.base.as_ref().map(|base| base.found_ns),
-        accounts: kept.accounts.clone(),
-        serial: record.serial,
-        tid: record.tid,
-        tgid: record.tgid,
-        comm: kept.comm.clone(),
-        start_ns: record.start_ns,
-        cgroup_id: record.cgroup_id,
-        cpu: record.cpu,
-        node: nodes.get(&record.cpu).copied(),
-        on_cpu: record.flags & ON_CPU != 0,
-        state: Some(state(record)),
-        placement: placement.map(Arc::new),
-        max_ns: record.waits.max_ns,
-        totals,
-        hist: kept.hist.clone(),
-        ..TaskReading::default()
-    }
-}
-
 /// Returns the task's state. A task that is about to sleep sets its state while it still runs, or waits after a preemption. Being
 /// on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE).
-fn state(record: &TaskRecord) -> TaskState {
+pub(crate) fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
     if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
 }
@@ -170,7 +65,7 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
 
 /// Makes the totals consistent with each other. The hook updates the sum, the bucket and the causes of a wait one after the
 /// other, so a reader in between sees only some of them. The part that the hook updates last decides.
-fn make_whole(totals: &mut Totals, hist: &Hist) {
+pub(crate) fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.waits = hist.count();
     totals.wait_ns = totals.by_cause.total();
 }
@@ -196,7 +91,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::Waits;
+    use cgscope_layout::wire::{self, Waits};
     use cgscope_model::Sample;
 
     #[test]

@@ -12,8 +12,13 @@ pub(crate) fn access(record: &TaskRecord) -> Access {
     Access {
         serial: record.serial,
         owner: owner.and_then(|owner| u32::try_from(owner).ok()),
-        followers: record.waits.flags & FOLLOWED,
+        followers: followers(record.waits.flags),
     }
+}
+
+/// Returns the viewers that follow a task, from its flags.
+pub(crate) fn followers(flags: u64) -> u64 {
+    flags & FOLLOWED
 }
 
 #[derive(Debug, Default)]
@@ -40,13 +45,14 @@ impl Changes {
         }
     }
 
-    /// Sets the marks on the BPF side. Call before a reading.
-    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
+    /// Sets the marks on the BPF side. Call before a reading. Returns whether there are any: then the reading must visit all tasks.
+    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
         if self.clear == 0 && self.bits.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.is_told = true;
-        side.mark(self.clear, &self.bits)
+        side.mark(self.clear, &self.bits)?;
+        Ok(true)
     }
 
     /// Clears the marks on the BPF side. Call after a reading.

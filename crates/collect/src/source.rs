@@ -3,11 +3,17 @@
 mod bpf;
 pub(crate) mod coarse;
 
-use std::time::Instant;
+use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use cgscope_model::{Losses, Mode, Sample, access::Access};
+use cgscope_model::{Losses, Mode, Sample, TaskReading, access::Access};
 
-use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus, shared::Changes};
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    kernel_side::KernelSide,
+    placement::{Active, NodesOfCpus},
+    shared::Changes,
+};
 
 pub(crate) use bpf::BpfSource;
 pub(crate) use coarse::CoarseSource;
@@ -21,6 +27,12 @@ pub(crate) trait Source: Send {
     /// reading.
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
+    /// Returns the tasks that are not the same as in the reading before the latest one.
+    fn active(&self) -> &[Active];
+    /// Returns the cgroups of the tasks of the latest reading.
+    fn cgroups_of_tasks(&self) -> HashSet<u64>;
+    /// Keeps the readings at these places for the next reading. `tasks`: those of the latest reading.
+    fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
     fn learn_nodes(&mut self, _nodes: &NodesOfCpus) -> Result<(), Failure> {
         Ok(())

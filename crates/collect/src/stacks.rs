@@ -8,7 +8,7 @@ use cgscope_layout::{
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{readings::KnownTask, stream::TaskTold};
+use crate::{known::KnownTask, stream::TaskTold};
 
 pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {
@@ -40,7 +40,7 @@ pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWa
         stack: kept.stack.clone()?,
         tid: record.tid,
         tgid: record.tgid,
-        comm: kept.comm.clone(),
+        comm: kept.reading.comm.clone(),
         ns: accounts.uncounted_ns,
         count: 1,
     };

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use cgscope_layout::{
     Stack,
     wire::{
-        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT,
-        HAS_STACK, Histogram, Placement, TaskRecord, Told,
+        self, AccountsRecord, Exited, ExitedRecord, GONE, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM,
+        HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord, TaskRecord,
     },
 };
 
@@ -40,39 +40,62 @@ pub enum StreamEnd {
 pub(crate) struct TaskTold<'a> {
     pub record: &'a TaskRecord,
     /// The task's figures when it moved to its cgroup, if it has just moved.
-    pub base: Option<&'a Told>,
+    pub base: Option<&'a wire::Told>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
     pub stack: Option<&'a Stack>,
     pub histogram: Option<&'a Histogram>,
 }
 
+/// One record of the task iterator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told<'a> {
+    /// Nothing has changed since the last report.
+    Same(&'a SameRecord),
+    /// The task of this serial has exited.
+    Gone(u64),
+    /// A list of changed tasks ends.
+    List(&'a ListRecord),
+    Task(TaskTold<'a>),
+}
+
 /// Calls `each` for every record of `stream`.
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
-    mut each: impl FnMut(&TaskTold<'_>),
+    mut each: impl FnMut(Told<'_>),
 ) -> io::Result<StreamEnd> {
     drain(stream, buffer, |bytes| {
         let mut used = 0;
-        while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
-            if record.len as usize != length(record.flags) {
+        // Every record begins like the shortest one.
+        while let Some(head) = part::<SameRecord>(&mut &bytes[used..]) {
+            if head.len as usize != length(head.flags) {
                 return None;
             }
-            let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
-            let mut rest = &whole[size_of::<TaskRecord>()..];
-            let has = |flag: u32| record.flags & flag != 0;
-            each(&TaskTold {
-                record,
-                base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
-                placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
-                accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
-                stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
-                histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
-            });
+            let Some(whole) = bytes.get(used..used + head.len as usize) else { break };
             used += whole.len();
+            each(match head.flags {
+                SAME => Told::Same(head),
+                GONE => Told::Gone(head.serial),
+                LIST => Told::List(part(&mut &*whole)?),
+                _ => Told::Task(task(whole)?),
+            });
         }
         Some(used)
+    })
+}
+
+fn task(mut whole: &[u8]) -> Option<TaskTold<'_>> {
+    let rest = &mut whole;
+    let record = part::<TaskRecord>(rest)?;
+    let has = |flag: u32| record.flags & flag != 0;
+    Some(TaskTold {
+        record,
+        base: has(HAS_BASE).then(|| part(rest)).flatten(),
+        placement: has(HAS_PLACEMENT).then(|| part(rest)).flatten(),
+        accounts: has(HAS_ACCOUNTS).then(|| part(rest)).flatten(),
+        stack: has(HAS_STACK).then(|| part(rest)).flatten(),
+        histogram: has(HAS_HISTOGRAM).then(|| part(rest)).flatten(),
     })
 }
 
@@ -129,8 +152,13 @@ pub fn drain(
 }
 
 fn length(flags: u32) -> usize {
+    match flags {
+        SAME | GONE => return size_of::<SameRecord>(),
+        LIST => return size_of::<ListRecord>(),
+        _ => {}
+    }
     let parts = [
-        (HAS_BASE, size_of::<Told>()),
+        (HAS_BASE, size_of::<wire::Told>()),
         (HAS_PLACEMENT, size_of::<Placement>()),
         (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
         (HAS_STACK, size_of::<Stack>()),
@@ -164,6 +192,9 @@ mod tests {
 
     /// Returns which parts follow a task's record, by the task's number.
     fn flags_of(tid: u32) -> u32 {
+        if tid % 13 == 5 {
+            return SAME;
+        }
         let if_nth = |nth, flag| if tid.is_multiple_of(nth) { flag } else { 0 };
         if_nth(3, HAS_HISTOGRAM)
             | if_nth(2, HAS_PLACEMENT)
@@ -190,9 +221,10 @@ mod tests {
             let flags = flags_of(tid);
             let record = TaskRecord { len: length(flags) as u32, flags, tid, ..Default::default() };
             // SAFETY: integers without padding.
-            bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
+            let whole = unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) };
+            bytes.extend(&whole[..if flags == SAME { size_of::<SameRecord>() } else { RECORD }]);
             let parts = [
-                (HAS_BASE, size_of::<Told>()),
+                (HAS_BASE, size_of::<wire::Told>()),
                 (HAS_PLACEMENT, size_of::<Placement>()),
                 (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
                 (HAS_STACK, size_of::<Stack>()),
@@ -211,8 +243,12 @@ mod tests {
     fn records_are_found_in_pieces_of_any_length() {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
-            let mut seen = Vec::new();
+            let (mut seen, mut same) = (Vec::new(), 0);
             let end = read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |told| {
+                let Told::Task(told) = told else {
+                    same += 1;
+                    return;
+                };
                 let tid = told.record.tid;
                 let word = u64::from_ne_bytes([tid as u8; 8]);
                 let if_has = |flag: u32| (flags_of(tid) & flag != 0).then_some(word);
@@ -225,7 +261,9 @@ mod tests {
                 seen.push(tid);
             });
             assert_eq!(end.unwrap(), StreamEnd::Complete);
-            assert_eq!(seen, (0..100).collect::<Vec<_>>());
+            let is_same = |tid: &u32| flags_of(*tid) == SAME;
+            assert_eq!(seen, (0..100).filter(|tid| !is_same(tid)).collect::<Vec<_>>());
+            assert_eq!(same, (0..100).filter(is_same).count());
         }
     }
 

@@ -38,7 +38,10 @@ impl TimeSplit {
     pub fn add(&mut self, sample: &mut Sample) {
         self.number += 1;
         for task in &mut sample.tasks {
-            task.accounts = self.accounts(task);
+            let accounts = self.accounts(task);
+            if task.accounts != accounts {
+                Arc::make_mut(task).accounts = accounts;
+            }
         }
         let number = self.number;
         self.known.retain(|_, known| known.told_in == number);
@@ -91,7 +94,7 @@ mod tests {
             totals: Totals { on_cpu_ns, ..Totals::default() },
             ..TaskReading::default()
         };
-        Sample { tasks: vec![task], ..Sample::default() }
+        Sample { tasks: vec![Arc::new(task)], ..Sample::default() }
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
     fn a_task_with_a_reused_id_never_gets_a_split() {
         let mut split = TimeSplit::new().unwrap();
         let mut other = me(1_000_000, 7);
-        other.tasks[0].start_ns += 3_600_000_000_000;
+        Arc::make_mut(&mut other.tasks[0]).start_ns += 3_600_000_000_000;
         split.add(&mut other);
         assert_eq!(other.tasks[0].accounts, None, "another with that id");
         let mut same = me(2_000_000, 7);

@@ -16,6 +16,13 @@ pub enum Probe {
     Functions(&'static [&'static str]),
 }
 
+/// The functions of [`Feature::TaskById`], in the order of [`KERNEL_CALLS`].
+pub const TASK_BY_ID: [&str; 2] = ["bpf_task_from_pid", "bpf_task_release"];
+
+/// Numbers that stand for [`TASK_BY_ID`] in the call instructions of the BPF object. No helper has them. The loader replaces them by
+/// the functions' ids in the kernel's BTF.
+pub const KERNEL_CALLS: [i32; 2] = [0x7e57_0001, 0x7e57_0002];
+
 named! {
     /// A feature of the kernel.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +41,12 @@ named! {
     SchedInfo = "sched_info", true, Probe::Fields;
     /// Storage per task: Linux 5.11, for tracing programs 5.13 (commit a10787e6d58c).
     TaskStorage = "task_storage", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_storage_get");
+    /// Task storage is allocated from caches that work in every context: Linux 6.4. Then the hook may create it. Before, such an
+    /// allocation under the run queue lock could wake a kernel thread, which deadlocks.
+    StorageCache = "storage_cache", false, Probe::Fields;
+    /// Kernel functions that find a task by its id: Linux 6.2 (`bpf_task_from_pid`). With them a reading visits only tasks that
+    /// changed.
+    TaskById = "task_by_id", false, Probe::Functions(&TASK_BY_ID);
     /// A helper that repeats a function: Linux 5.17 (commit e6f2dd0f8067). Used to look back over the history of a CPU.
     LoopHelper = "loop_helper", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_loop");
     /// Iterators over tasks: Linux 5.8.

@@ -69,6 +69,8 @@ kernel_fields! {
     task_state: "task_struct", "__state|state", RunQueues;
     /// `int`: EXIT_ZOMBIE or EXIT_DEAD, 0 until the task has exited.
     task_exit_state: "task_struct", "exit_state", RunQueues;
+    /// `bool`; only its existence matters.
+    storage_cache: "bpf_local_storage_map", "bpf_ma|use_kmalloc_nolock", StorageCache;
     /// `int`: below 100 for real-time and deadline tasks, to which CPU quotas do not apply.
     task_prio: "task_struct", "prio", RunQueues;
     /// `unsigned int`: PF_EXITING among others.
@@ -174,6 +176,8 @@ kernel_fields! {
     rq_irq_time: "rq", "prev_irq_time", InterruptTime;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
     rq_clock: "rq", "clock", RunQueues;
+    /// `unsigned int`: tasks that run or wait on the CPU.
+    rq_running: "rq", "nr_running", RunQueues;
     /// `int`: the number of the CPU.
     rq_cpu: "rq", "cpu", RunQueues;
     /// `struct cgroup *` of the default hierarchy (v2).

@@ -10,6 +10,7 @@ pub mod accounts;
 mod booking;
 pub mod bucket;
 pub mod cause;
+pub mod changes;
 pub mod culprits;
 pub mod feature;
 pub mod fields;

@@ -33,3 +33,22 @@ pub fn opaque(mut number: usize) -> usize {
 pub fn opaque(number: usize) -> usize {
     number
 }
+
+/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn exchange(word: &mut u64, value: u64) -> u64 {
+    let mut value = value;
+    // SAFETY: an aligned word.
+    unsafe {
+        core::arch::asm!("{value} = xchg_64({word} + 0, {value})", word = in(reg) word, value = inout(reg) value);
+    };
+    value
+}
+
+/// Swaps a word. Tests have one thread.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub fn exchange(word: &mut u64, value: u64) -> u64 {
+    core::mem::replace(word, value)
+}

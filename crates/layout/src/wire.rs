@@ -148,6 +148,40 @@ impl Totals {
     }
 }
 
+/// What the kernel side keeps about a task that has not run since cgscope follows it. When the task first switches in, the hook
+/// creates its [`TaskStorage`], which begins with these figures. Only where the hook may allocate, see
+/// [`Feature::StorageCache`](crate::Feature::StorageCache).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sleeper {
+    /// See [`serial`].
+    pub serial: u64,
+    /// The serial that was last reported to user space.
+    pub told_serial: u64,
+    /// The cgroup of the task.
+    pub cgroup_id: u64,
+    /// The `sched_info.run_delay` of the task.
+    pub run_delay_ns: u64,
+    /// See [`Waits::flags`].
+    pub flags: u64,
+    /// Number of its migrations: a wakeup on another CPU counts one before the task switches in.
+    pub migrations: u64,
+    /// What the reader last reported.
+    pub face: Face,
+}
+
+/// What shows without a switch that a task is not the same as before: its name and its cgroup can change while it sleeps.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Face {
+    /// NUL-padded name.
+    pub comm: [u64; 2],
+    /// Address of an object that the kernel replaces when it moves the task to another cgroup.
+    pub group: u64,
+    /// See [`TaskRecord::state`]: the kernel freezes a task that sleeps.
+    pub state: u64,
+}
+
 /// The value of the task storage map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +194,8 @@ pub struct TaskStorage {
     pub throttled_waits: u64,
     /// The cgroup for which figures after `told` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
+    /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
+    pub has_changed: u64,
     /// How the current wait segment began.
     pub start: Start,
     /// The earlier segments of the current wait.
@@ -176,12 +212,38 @@ pub struct TaskStorage {
     pub lock: u64,
     /// Not 0: the task has exited, and its unreported figures were added to its cgroup.
     pub is_handed_over: u64,
+    /// What the reader last reported.
+    pub face: Face,
     /// Kept by the hook.
     pub histogram: Histogram,
     /// The figures that were last reported to user space, or handed over since. At an exit and at a move to another cgroup, newer
     /// figures are added to the cgroup's entry.
     pub told: Told,
 }
+
+/// Size of `struct bpf_local_storage`, one per task, rounded up, bytes (Linux 6.18).
+const OF_TASK: usize = 256;
+
+/// Memory of a storage value in the kernel, bytes, rounded up: `bpf_local_storage_elem` before it, the list node of the cache and the
+/// charged cgroup after it (Linux 6.18).
+const fn in_kernel(value: usize) -> usize {
+    (72 + value + 16).next_power_of_two()
+}
+
+/// Memory of a task with a [`TaskStorage`], bytes. User space keeps it in a few samples, and needs more while it compares and encodes
+/// them: 3 KiB in all.
+pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
+
+/// Memory of a [`Sleeper`], bytes. User space keeps one reading of it.
+pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
+
+/// In [`TaskStorage::has_changed`]: nothing happened since the last report.
+pub const UNCHANGED: u64 = 0;
+/// In [`TaskStorage::has_changed`]: the task has switched in since the last report, and the hook has put it on the list of its CPU.
+pub const LISTED: u64 = 1;
+/// In [`TaskStorage::has_changed`]: the task was active at the last report, and the reader has put it on its own list. When the task
+/// goes to sleep, the hook does nothing about it.
+pub const ACTIVE: u64 = 2;
 
 /// Cumulative readings of a task.
 #[repr(C)]
@@ -312,6 +374,45 @@ pub struct TaskRecord {
 /// In [`TaskRecord::owner`]: the effective or saved user id differs from the real one, or the owner is unknown.
 pub const NOBODY: u64 = u64::MAX;
 
+/// A task that did nothing since its last report, as the iterator reports it: in place of a [`TaskRecord`], with the flag [`SAME`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SameRecord {
+    /// Bytes of this record.
+    pub len: u32,
+    /// [`SAME`].
+    pub flags: u32,
+    /// See [`serial`].
+    pub serial: u64,
+    /// See [`Waits::flags`]: user space itself changes [`FOLLOWED`].
+    pub followed: u64,
+}
+
+/// In [`SameRecord::flags`]: nothing changed since the last report of this task.
+pub const SAME: u32 = 128;
+/// In [`SameRecord::flags`]: the task has exited.
+pub const GONE: u32 = 256;
+
+/// The end of a CPU's list of changed tasks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListRecord {
+    /// Bytes of this record.
+    pub len: u32,
+    /// [`LIST`].
+    pub flags: u32,
+    /// The CPU; the number of possible CPUs for the reader's own list.
+    pub cpu: u64,
+    /// Tasks that run or wait on the CPU (`rq->nr_running`).
+    pub running: u64,
+    /// 1: the list has more entries.
+    pub has_more: u64,
+    /// 1: the lists are not complete, so all tasks of the host must be visited.
+    pub is_incomplete: u64,
+}
+
+/// In [`ListRecord::flags`]: the only flag.
+pub const LIST: u32 = 512;
 /// In [`TaskRecord::flags`]: the histogram follows.
 pub const HAS_HISTOGRAM: u32 = 1;
 /// In [`TaskRecord::flags`]: on a CPU at this moment.

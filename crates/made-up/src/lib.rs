@@ -81,12 +81,12 @@ fn node(node: u32) -> NodeReading {
 /// In the coarse mode, the accounts have no blocked time.
 pub fn with_accounts(sample: Sample) -> Sample {
     let Sample { mono_ns, mode, .. } = sample;
-    let of_task = |task: TaskReading| {
+    let of_task = |task: Arc<TaskReading>| {
         let waited_ns = task.totals.wait_ns + task.pending.map_or(0, |pending| pending.ns);
         let off_ns = mono_ns.saturating_sub(task.start_ns).saturating_sub(task.totals.on_cpu_ns + waited_ns);
         let blocked = mode.exact(|| blocked(off_ns));
         let accounts = Some(Arc::new(Accounts { blocked, ..accounts(&task.totals) }));
-        TaskReading { accounts, ..task }
+        Arc::new(TaskReading { accounts, ..Arc::unwrap_or_clone(task) })
     };
     let tasks = sample.tasks.into_iter().map(of_task).collect();
     let mut exited = sample.exited;

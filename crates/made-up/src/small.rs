@@ -67,6 +67,7 @@ pub fn before() -> Sample {
 /// A `Sample` one second after [`before`], with these tasks.
 pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
     tasks.sort_by_key(|task| task.serial);
+    let tasks = tasks.into_iter().map(Arc::new).collect();
     let cgroups = vec![
         (0, "/".into()),
         (1, "/system.slice/web.service".into()),

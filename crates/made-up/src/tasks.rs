@@ -44,8 +44,8 @@ struct TaskOwner {
     comm: Arc<str>,
 }
 
-pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<TaskReading> {
-    (FIRST_TID..).zip(owners(tasks, names)).map(|(tid, owner)| task(tid, owner, round)).collect()
+pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<Arc<TaskReading>> {
+    (FIRST_TID..).zip(owners(tasks, names)).map(|(tid, owner)| Arc::new(task(tid, owner, round))).collect()
 }
 
 /// The cgroup, process and name of each task, kernel threads first.

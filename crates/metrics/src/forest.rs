@@ -44,10 +44,11 @@ pub(crate) struct Now {
     pub is_exported: bool,
 }
 
-/// The forest indexes of an interval's cgroups, tasks and exited tasks, in the interval's order.
+/// The forest indexes of an interval's cgroups, tasks, idle tasks and exited tasks, in the interval's order.
 pub(crate) struct Places {
     cgroups: Vec<usize>,
     pub tasks: Vec<usize>,
+    pub idle: Vec<usize>,
     pub exited: Vec<usize>,
 }
 
@@ -81,12 +82,14 @@ impl Forest {
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
-        let mut places = Places { cgroups, tasks: Vec::new(), exited: Vec::new() };
+        let mut places = Places { cgroups, tasks: Vec::new(), idle: Vec::new(), exited: Vec::new() };
         places.tasks = places_of(interval.tasks.iter().map(|task| task.reading.cgroup_id), interval, &places);
+        places.idle = places_of(interval.idle.iter().map(|idle| idle.cgroup_id), interval, &places);
         places.exited = places_of(interval.exited.iter().map(|exited| exited.cgroup_id), interval, &places);
         let tasks = places.tasks.iter().zip(interval.tasks.iter().map(|task| task.wait.total_ns));
         let exited = places.exited.iter().zip(interval.exited.iter().map(|exited| exited.wait.total_ns));
-        for (at, ns) in tasks.chain(exited) {
+        let idle = places.idle.iter().zip(std::iter::repeat(0));
+        for (at, ns) in tasks.chain(idle).chain(exited) {
             let now = &mut self.nodes[*at].now;
             sum::add(&mut now.waited_ns, ns);
             (now.has_tasks, now.is_there) = (true, true);

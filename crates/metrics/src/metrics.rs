@@ -80,6 +80,7 @@ impl Metrics {
         for (task, at) in interval.tasks.iter().zip(&places.tasks) {
             sums[home(at)].add_task(task);
         }
+        places.idle.iter().for_each(|at| sums[home(at)].add_idle(1));
         for (exited, at) in interval.exited.iter().zip(&places.exited) {
             sums[home(at)].add_exited(exited);
         }

@@ -19,7 +19,7 @@ impl Follower {
 }
 
 /// The owner and the followers of a task, which decide who may see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The task: [`TaskReading::serial`](crate::TaskReading::serial).
     pub serial: u64,

@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::{CgroupReading, Mode, Sample, TaskReading, Totals, Tree};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn task(tid: u32, cgroup_id: u64, wait_ns: u64) -> TaskReading {
         TaskReading {
@@ -125,7 +126,7 @@ mod tests {
         let before = Sample { mode: Mode::Coarse, limits: limits([7; 4]).collect(), ..Sample::default() };
         let after = Sample {
             mono_ns: 1_000,
-            tasks,
+            tasks: tasks.into_iter().map(Arc::new).collect(),
             limits: limits(throttled.map(|ns| ns + 7)).collect(),
             cgroups: (1..).zip(paths.map(Into::into)).collect(),
             ..before.clone()

@@ -151,7 +151,7 @@ impl CommandRun {
 
 /// The cgroups that tasks of an interval were in, as paths relative to the mount.
 pub fn places(interval: &Interval) -> BTreeSet<Arc<str>> {
-    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+    let tasks = interval.readings().map(|task| task.cgroup_id);
     let exited = interval.exited.iter().map(|exited| exited.cgroup_id);
     tasks.chain(exited).filter_map(|id| interval.cgroup_path(id)).cloned().collect()
 }

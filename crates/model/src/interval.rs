@@ -4,6 +4,7 @@ mod appended;
 mod cost;
 mod gone;
 mod group;
+mod idle;
 mod process;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -33,8 +34,11 @@ pub struct Interval {
     pub duration_ns: u64,
     /// Where the readings come from.
     pub mode: Mode,
-    /// Tasks that existed at the end, ascending by serial.
+    /// Tasks that existed at the end and did something, ascending by serial.
     pub tasks: Vec<TaskInterval>,
+    /// The other tasks that existed at the end, ascending by serial: no figure of them increased, and at the end they neither
+    /// ran nor waited. The readings are those of the Sample. See [`Self::readings`].
+    pub idle: Vec<Arc<TaskReading>>,
     /// Exited tasks by cgroup: the part that no earlier reading reported.
     pub exited: Vec<ExitedInterval>,
     /// Wait time by victim and culprit, ns, ascending by key. A wait counts in the interval where it ends.
@@ -87,6 +91,12 @@ impl TaskInterval {
         let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
         let active_ns = self.totals.on_cpu_ns.saturating_add(self.wait.total_ns).saturating_add(pending_ns);
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
+    }
+
+    /// True if the task ran, waited or switched in the interval, or ran or waited at its end.
+    pub fn did_something(&self) -> bool {
+        let (reading, nothing) = (&self.reading, (Totals::default(), Wait::default()));
+        reading.pending.is_some() || reading.on_cpu || self.totals != nothing.0 || self.wait != nothing.1
     }
 
     /// The name of the policy, if it is a real-time one.
@@ -206,18 +216,14 @@ impl Interval {
     /// decreased is left out, too.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
-        let mut earlier = sum::earlier(&a.tasks, |task| task.serial);
-        // Allocated at full size from the start: growing would take up to twice the memory.
-        let mut tasks = Vec::with_capacity(b.tasks.len());
-        tasks.extend(
-            b.tasks.iter().filter_map(|now| task_between(earlier(now.serial), now, a.mono_ns, one_node)),
-        );
+        let (mut tasks, idle) = idle::split(&a.tasks, &b.tasks, a.mono_ns, one_node);
         gone::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
             tasks,
+            idle,
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),
             limits: limits::between(&a.limits, &b.limits, a.mono_ns),
@@ -245,7 +251,7 @@ impl Interval {
     /// The task that names each process, by process id: the main thread, or any other thread if the main thread has exited.
     pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
         let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
-        for task in self.tasks.iter().map(|task| &task.reading) {
+        for task in self.readings() {
             let name = names.entry(task.tgid).or_insert(task);
             if task.tid == task.tgid {
                 *name = task;
@@ -256,7 +262,7 @@ impl Interval {
 
     /// The name of one process; empty if none of its threads is known.
     pub fn process_name(&self, pid: u32) -> &str {
-        let threads = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
+        let threads = || self.readings().filter(|task| task.tgid == pid);
         threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
 }

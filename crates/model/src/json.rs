@@ -8,7 +8,10 @@ mod stat;
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer, ser::Error};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error, SerializeSeq},
+};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
@@ -44,6 +47,7 @@ pub struct IntervalObject<'a> {
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: TaskObjects<'a>,
+    pub idle_tasks: usize,
     pub cgroups: Vec<CgroupObject>,
     pub cpus: Option<Vec<CpuObject>>,
     pub nodes: Option<Vec<NodeObject>>,
@@ -141,9 +145,11 @@ pub enum TaskWait<'a> {
     None(&'a RawValue),
 }
 
-/// The objects of all tasks. Each object is created when it is written, because all objects at once would take megabytes.
+/// The objects of tasks. Each object is created when it is written, because all objects at once would take megabytes.
 pub struct TaskObjects<'a> {
     interval: &'a Interval,
+    /// Also tasks that did nothing.
+    all: bool,
     /// One per task, or empty.
     classes: Vec<ClassObject>,
 }
@@ -154,15 +160,22 @@ impl Serialize for TaskObjects<'_> {
         let none = to_raw_value(&none).map_err(S::Error::custom)?;
         let classes = self.classes.iter().map(Some).chain(std::iter::repeat(None));
         let tasks = self.interval.tasks.iter().zip(classes);
-        serializer.collect_seq(tasks.map(|(task, class)| {
-            let waited = task.wait != Wait::default();
-            let wait = if waited {
-                TaskWait::Some(Box::new(WaitObject::new(&task.wait, self.interval.mode)))
-            } else {
-                TaskWait::None(&none)
-            };
-            TaskObject::new(task, wait, class, self.interval)
-        }))
+        let mut objects = serializer.serialize_seq(None)?;
+        let mut idle = self.interval.idle_figures().filter(|_| self.all).peekable();
+        let mut write = |task: &TaskInterval, class| {
+            let waited =
+                (task.wait != Wait::default()).then(|| WaitObject::new(&task.wait, self.interval.mode));
+            let wait = waited.map_or(TaskWait::None(&none), |wait| TaskWait::Some(Box::new(wait)));
+            objects.serialize_element(&TaskObject::new(task, wait, class, self.interval))
+        };
+        for (task, class) in tasks.filter(|(task, _)| self.all || task.did_something()) {
+            while let Some(idle) = idle.next_if(|idle| idle.reading.serial < task.reading.serial) {
+                write(&idle, None)?;
+            }
+            write(task, class)?;
+        }
+        idle.try_for_each(|idle| write(&idle, None))?;
+        objects.end()
     }
 }
 
@@ -375,6 +388,7 @@ impl<'a> IntervalObject<'a> {
         let total = interval.total();
         let observed = Observed::group(&total, interval.mode);
         let tree = Tree::new(interval);
+        let still = interval.tasks.iter().filter(|task| !task.did_something());
         Self {
             schema: SCHEMA,
             start_unix_ns: interval.start_unix_ns,
@@ -387,7 +401,8 @@ impl<'a> IntervalObject<'a> {
             blocked: total.accounts.and_then(|accounts| accounts.blocked),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),
-            tasks: TaskObjects { interval, classes: Vec::new() },
+            tasks: TaskObjects { interval, all: false, classes: Vec::new() },
+            idle_tasks: interval.idle.len() + still.count(),
             cgroups: CgroupObject::all(interval, &tree),
             cpus: CpuObject::all(interval),
             nodes: NodeObject::all(interval),
@@ -397,5 +412,13 @@ impl<'a> IntervalObject<'a> {
             cost: interval.cost,
             class: None,
         }
+    }
+
+    /// Also lists tasks that did nothing, if `all` is true.
+    pub fn listing(mut self, all: bool) -> Self {
+        if all {
+            (self.tasks.all, self.idle_tasks) = (true, 0);
+        }
+        self
     }
 }

@@ -66,8 +66,8 @@ pub struct Sample {
     pub mono_ns: u64,
     /// Where the readings come from.
     pub mode: Mode,
-    /// One entry per followed task, ascending by `serial`.
-    pub tasks: Vec<TaskReading>,
+    /// One entry per followed task, ascending by `serial`. Shared with the previous Sample if nothing in it changed.
+    pub tasks: Vec<Arc<TaskReading>>,
     /// Readings of exited tasks that no earlier Sample reported, by cgroup, ascending by id.
     pub exited: Vec<ExitedReading>,
     /// Wait time by victim and culprit so far, ascending by key.

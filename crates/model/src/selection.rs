@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CgroupName, Gone, Interval,
+    CgroupName, Gone, Interval, TaskReading,
     placement::{cpu_list, parse_cpu_list},
     printable,
 };
@@ -251,10 +251,11 @@ impl SelectionFilter {
             wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
         });
         let in_cgroup = |id: u64| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
-        interval.tasks.retain(|task| {
-            let task = &task.reading;
+        let is_wanted = |task: &TaskReading| {
             in_cgroup(task.cgroup_id) && self.wants_task(&task.comm, Some(task.cpu), task.node)
-        });
+        };
+        interval.tasks.retain(|task| is_wanted(&task.reading));
+        interval.idle.retain(|task| is_wanted(task));
         let by_task = self.is_by_task();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
         if by_task || !self.selection.tids.is_empty() {

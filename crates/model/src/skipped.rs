@@ -14,18 +14,15 @@ use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval
 /// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
 /// cgroups.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
-    let tasks = missing(&before.tasks, &now.tasks, |task| task.serial);
-    let exited = missing(&before.exited, &now.exited, |exited| exited.cgroup_id);
+    let mut still_there = sum::same_task(&now.tasks);
+    let tasks: Vec<_> = before.tasks.iter().filter(|task| still_there(task).is_none()).cloned().collect();
+    let mut still_there = sum::earlier(&now.exited, |exited| exited.cgroup_id);
+    let exited = before.exited.iter().filter(|exited| still_there(exited.cgroup_id).is_none()).cloned();
+    let exited: Vec<_> = exited.collect();
     let of_tasks = tasks.iter().map(|task| task.cgroup_id);
     let ids: BTreeSet<u64> = of_tasks.chain(exited.iter().map(|exited| exited.cgroup_id)).collect();
     let cgroups = before.cgroups.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
     Sample { tasks, exited, cgroups, ..Sample::default() }
-}
-
-/// The elements of `before` that are not in `now`; both ascend by key.
-fn missing<T: Clone>(before: &[T], now: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut find = sum::earlier(now, &key);
-    before.iter().filter(|row| find(key(row)).is_none()).cloned().collect()
 }
 
 /// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
@@ -108,7 +105,7 @@ impl Skipped {
         for task in &ended.tasks {
             let came = interval::came(before(task.serial), task, since_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
-                let TaskReading { cgroup_id, max_ns, .. } = *task;
+                let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
                 self.take(ExitedReading { cgroup_id, max_ns, totals, hist, ..Default::default() }, ended);
             }

@@ -2,7 +2,9 @@
 //!
 //! A file may contain any number, so sums saturate at the largest 64-bit number.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::TaskReading;
 
 /// Adds to a sum.
 pub fn add(sum: &mut u64, amount: u64) {
@@ -100,6 +102,20 @@ pub(crate) fn earlier<'a, T, K: Ord>(
     move |wanted| {
         while rest.next_if(|before| key(before) < wanted).is_some() {}
         rest.next_if(|before| key(before) == wanted)
+    }
+}
+
+/// Returns a function that finds a task in another Sample. The tasks, and those passed in, must ascend by serial. A reading that
+/// both Samples share is found without access to its memory.
+pub(crate) fn same_task<'a>(
+    tasks: &'a [Arc<TaskReading>],
+) -> impl FnMut(&Arc<TaskReading>) -> Option<&'a Arc<TaskReading>> {
+    let mut rest = tasks.iter().peekable();
+    move |wanted| {
+        rest.next_if(|task| Arc::ptr_eq(task, wanted)).or_else(|| {
+            while rest.next_if(|task| task.serial < wanted.serial).is_some() {}
+            rest.next_if(|task| task.serial == wanted.serial)
+        })
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Tree {
     nodes: Vec<Node>,
     /// The tasks of each node, in the order of the nodes; then the tasks whose cgroup has no known path.
     tasks: Vec<usize>,
+    /// The idle tasks in the same order.
+    idle: Vec<usize>,
     /// (Node of the victim, index of the pair), ascending; only pairs whose victim has a known path.
     pairs: Vec<(usize, usize)>,
     places: Places,
@@ -49,6 +51,8 @@ pub struct Node {
     end: usize,
     /// The range of its own tasks in [`Tree::tasks`].
     tasks: Range<usize>,
+    /// The range of its own idle tasks in [`Tree::idle`].
+    idle: Range<usize>,
     /// The sum over this cgroup and all below it, exited tasks included.
     pub group: Group,
     /// True if this cgroup or one below it has, or had, a task. Other nodes have limits, or other cgroups' pairs name them.
@@ -88,6 +92,11 @@ impl Node {
     /// The last component of the path; `/` for the root.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
+    }
+
+    /// True if tasks are directly in this cgroup.
+    pub fn has_own_tasks(&self) -> bool {
+        !self.tasks.is_empty() || !self.idle.is_empty()
     }
 }
 
@@ -138,6 +147,17 @@ impl Tree {
         &self.tasks[self.nodes[node].tasks.clone()]
     }
 
+    /// The idle tasks directly in a cgroup, as ascending indexes into [`Interval::idle`].
+    pub fn idle_of(&self, node: usize) -> &[usize] {
+        &self.idle[self.nodes[node].idle.clone()]
+    }
+
+    /// The idle tasks of a cgroup and all below it, by cgroup.
+    pub fn idle_below(&self, node: usize) -> &[usize] {
+        let last = &self.nodes[self.nodes[node].end - 1];
+        &self.idle[self.nodes[node].idle.start..last.idle.end]
+    }
+
     /// The tasks of a cgroup and all below it, by cgroup.
     pub fn tasks_below(&self, node: usize) -> &[usize] {
         let last = &self.nodes[self.nodes[node].end - 1];
@@ -168,6 +188,11 @@ impl Tree {
     /// The tasks whose cgroup has no known path.
     pub(crate) fn tasks_unknown(&self) -> &[usize] {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
+    }
+
+    /// The idle tasks whose cgroup has no known path.
+    pub(crate) fn idle_unknown(&self) -> &[usize] {
+        &self.idle[self.nodes.last().map_or(0, |last| last.idle.end)..]
     }
 
     /// All nodes, as [`Self::nodes`].

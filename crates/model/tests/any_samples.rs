@@ -77,7 +77,8 @@ fn sums_that_overflow_stay_at_the_largest_number() {
         hist: Arc::new(Hist::from_cells(BTreeMap::from([(7, u64::MAX)]), []).expect("a cell")),
         ..TaskReading::default()
     };
-    let after = Sample { mono_ns: u64::MAX, tasks: vec![task(1), task(2)], ..Sample::default() };
+    let after =
+        Sample { mono_ns: u64::MAX, tasks: [task(1), task(2)].map(Arc::new).to_vec(), ..Sample::default() };
     let interval = Interval::between(&Sample::default(), &after);
     let mut whole = interval.clone();
     whole.append(interval.clone());

@@ -115,12 +115,12 @@ impl Host {
         let tasks = self.alive.values_mut().map(|task| {
             task.told = task.waits.len();
             let hist = Arc::new(Hist::from_waits_ns(task.waits.iter().copied()));
-            TaskReading {
+            Arc::new(TaskReading {
                 totals: totals(&task.waits),
                 max_ns: max(&task.waits),
                 hist,
                 ..task.reading.clone().unwrap()
-            }
+            })
         });
         let tasks = tasks.collect();
         let exited = self.exited.iter().map(|(cgroup_id, (tasks, waits))| ExitedReading {
@@ -253,7 +253,7 @@ fn a_task_that_exits_while_it_waits_does_not_wait_at_the_end() {
     let empty = host.read();
     host.apply(&Event::Birth { cgroup: 1 });
     let mut waiting = host.read();
-    waiting.tasks[0].pending = Some(Pending { ns: 5, ..Pending::default() });
+    Arc::make_mut(&mut waiting.tasks[0]).pending = Some(Pending { ns: 5, ..Pending::default() });
     let mut whole = Interval::between(&empty, &waiting);
     assert_eq!(whole.total().pending, 1);
     host.apply(&Event::Exit { task: 0 });
@@ -270,7 +270,7 @@ fn a_task_has_its_last_state_and_an_exited_task_has_none() {
     let reading = |host: &mut Host, states: &[TaskState]| {
         let mut sample = host.read();
         for (task, state) in sample.tasks.iter_mut().zip(states) {
-            task.state = Some(*state);
+            Arc::make_mut(task).state = Some(*state);
         }
         sample
     };

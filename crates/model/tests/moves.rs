@@ -72,7 +72,7 @@ impl Kernel {
             accounts: None,
             hist: Arc::default(),
         });
-        Sample { mono_ns, tasks: vec![task], exited: exited.collect(), ..Sample::default() }
+        Sample { mono_ns, tasks: vec![Arc::new(task)], exited: exited.collect(), ..Sample::default() }
     }
 }
 

@@ -93,12 +93,6 @@ impl Cells {
         self.ends.clear();
     }
 
-    pub(crate) fn reserve_as(&mut self, other: &Self) {
-        self.numbers.reserve(other.numbers.len());
-        self.cells.reserve(other.cells.len());
-        self.ends.reserve(other.ends.len());
-    }
-
     pub(crate) fn memory_bytes(&self) -> usize {
         self.numbers.capacity() * size_of::<u64>()
             + self.cells.capacity() * size_of::<Cell>()

@@ -3,15 +3,14 @@
 use std::{any::Any, io, sync::Arc};
 
 use cgscope_model::{
-    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
-    printable,
+    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, printable,
 };
 
 use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{NamedCgroup, Skipped, Whole, broken_rule, tables},
+    rows::{NamedCgroup, Skipped, TaskRow, Whole, tables},
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
@@ -108,10 +107,7 @@ impl SampleEncoder {
 
     /// Appends the frame of a sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let done = match broken_rule(sample) {
-            Some(rule) => Err(WriteError::Invalid(rule)),
-            None => frame::append(out, |out| self.encode(sample, out)),
-        };
+        let done = frame::append(out, |out| self.encode(sample, out));
         if done.is_err() {
             self.start_anew();
         }
@@ -132,7 +128,8 @@ impl SampleEncoder {
         self.encoded.clear();
         let mut rows = RowCount::default();
         for table in &mut self.tables {
-            rows.new += table.encode(sample, &mut self.texts, &mut self.encoded);
+            let new = table.encode(sample, &mut self.texts, &mut self.encoded);
+            rows.new += new.map_err(WriteError::Invalid)?;
             rows.all += table.rows();
         }
         self.raw.clear();
@@ -270,7 +267,7 @@ impl SampleDecoder {
     }
 
     /// Starts a key frame. Returns the previous tasks, if changes are kept.
-    fn begin(&mut self) -> Option<Vec<TaskReading>> {
+    fn begin(&mut self) -> Option<Vec<TaskRow>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
         self.other_tables().for_each(|table| table.clear());
         self.texts = vec!["".into()];
@@ -278,13 +275,13 @@ impl SampleDecoder {
     }
 
     /// The table of tasks, and the texts.
-    pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
+    pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskRow>, &[Arc<str>])> {
         let tasks = self.tables.iter_mut().find_map(|table| (&mut **table as &mut dyn Any).downcast_mut());
         Some((tasks?, &self.texts))
     }
 
     fn other_tables(&mut self) -> impl Iterator<Item = &mut Box<dyn TableDecoder>> {
-        self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskReading>>())
+        self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskRow>>())
     }
 
     /// The sample of the last frame; `None` if no writer can have written it.
@@ -304,7 +301,7 @@ impl SampleDecoder {
         Some(sample)
     }
 
-    pub(crate) fn tasks(&mut self) -> Option<Vec<TaskReading>> {
+    pub(crate) fn tasks(&mut self) -> Option<Vec<TaskRow>> {
         match self.tasks_table() {
             Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
             None => Some(Vec::new()),

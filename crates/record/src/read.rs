@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::PathBuf,
+    sync::Arc,
 };
 
 use cgscope_layout::Loss;
@@ -161,7 +162,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// The tasks of the last sample. `None` if they are damaged; then the next sample is one after the damage.
-    pub fn tasks(&mut self) -> Result<Option<Vec<TaskReading>>, ReadError> {
+    pub fn tasks(&mut self) -> Result<Option<Vec<Arc<TaskReading>>>, ReadError> {
         let tasks = self.decoder.tasks();
         let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
         if is_right {
@@ -179,12 +180,12 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// The tasks that appeared since the last call, as in their first sample, in order.
-    pub fn take_new_tasks(&mut self) -> Vec<TaskReading> {
+    pub fn take_new_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
     }
 
     /// The tasks that disappeared since the last call, as in their last sample, in order.
-    pub fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
+    pub fn take_gone_tasks(&mut self) -> Vec<Arc<TaskReading>> {
         self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.gone)).unwrap_or_default()
     }
 

@@ -13,12 +13,22 @@ use cgscope_model::{
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
 /// A type of row in a table of samples. Rows ascend by key.
-pub(crate) trait Keyed: Field + Send + 'static {
+pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     type Key: Ord + Send;
+    /// The rule that unordered rows break, in words.
+    const ORDER: &'static str = "";
     fn key(&self) -> Self::Key;
+    /// True if both are the same memory. False does not mean that they differ.
+    fn is_shared(&self, _: &Self) -> bool {
+        false
+    }
     /// The histogram of the row, which is reused as long as it does not change.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
+    }
+    /// All histograms of the row.
+    fn hists(&self) -> impl Iterator<Item = &Hist> {
+        self.hist().map(AsRef::as_ref).into_iter()
     }
     /// The rows of a sample.
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>>;
@@ -81,7 +91,7 @@ macro_rules! totals {
 cgscope_layout::totals!(totals);
 
 /// The members that a sample has only once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Whole {
     pub(crate) mode: Mode,
     pub(crate) losses: Losses,
@@ -90,6 +100,9 @@ pub(crate) struct Whole {
 
 /// The id and the path of a cgroup.
 pub(crate) type NamedCgroup = (u64, Arc<str>);
+
+/// A task, shared with the earlier samples in which it is the same.
+pub(crate) type TaskRow = Arc<TaskReading>;
 
 impl Field for NamedCgroup {
     fn columns(columns: &mut Columns) {
@@ -106,16 +119,15 @@ impl Field for NamedCgroup {
 }
 
 macro_rules! keyed {
-    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal $(; $hist:ident)?)*) => {
+    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal { $($more:tt)* })*) => {
         $(impl Keyed for $type {
             type Key = $key;
             fn key(&self) -> $key {
                 let $row = self;
                 $value
             }
-            $(fn hist(&self) -> Option<&Arc<Hist>> {
-                Some(&self.$hist)
-            })?
+            const ORDER: &'static str = $rule;
+            $($more)*
             fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
                 sample.$member.iter()
             }
@@ -135,26 +147,37 @@ macro_rules! keyed {
 }
 
 keyed! {
-    TaskReading in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials"; hist
-    ExitedReading in exited by u64 { exited => exited.cgroup_id } or "its exited tasks are not in the order of their cgroups"; hist
+    TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials" {
+        fn is_shared(&self, other: &Self) -> bool {
+            Arc::ptr_eq(self, other)
+        }
+        fn hist(&self) -> Option<&Arc<Hist>> {
+            Some(&self.hist)
+        }
+    }
+    ExitedReading in exited by u64 { exited => exited.cgroup_id }
+        or "its exited tasks are not in the order of their cgroups" {
+            fn hist(&self) -> Option<&Arc<Hist>> {
+                Some(&self.hist)
+            }
+        }
     PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
-        or "its pairs of victim and culprit are not in the order of their ids"
-    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups"
-    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids"
-    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers"
-    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers"
+        or "its pairs of victim and culprit are not in the order of their ids" {}
+    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups" {}
+    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids" {}
+    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers" {
+        fn hists(&self) -> impl Iterator<Item = &Hist> {
+            self.waits.iter().map(|waits| &*waits.hist)
+        }
+    }
+    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers" {}
     ProcessMemory in memory by u32 { memory => memory.tgid }
-        or "the memory of its processes is not in the order of their ids"
+        or "the memory of its processes is not in the order of their ids" {}
 }
 
-/// The rule that `sample` breaks, in words. The model relies on these rules, so a sample that breaks a rule is neither written
-/// nor read.
-pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
-    let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
-    let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
-    let is_odd = !hists.all(|hist| hist.is_valid());
-    out_of_order(sample).or_else(|| is_odd.then_some("a histogram in it has unknown or unordered buckets"))
-}
+/// The rule that a sample with an invalid histogram breaks, in words. The model relies on these rules, so a sample that breaks a
+/// rule is neither written nor read.
+pub(crate) const BAD_HISTOGRAM: &str = "a histogram in it has unknown or unordered buckets";
 
 impl Keyed for Whole {
     type Key = ();
@@ -170,7 +193,7 @@ impl Keyed for Whole {
 }
 
 /// A row of a table that this version does not know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Skipped;
 
 impl Field for Skipped {
@@ -297,7 +320,7 @@ macro_rules! tables {
     ($with:ident) => {
         $with! {
             whole: Whole,
-            tasks: TaskReading,
+            tasks: TaskRow,
             exited: ExitedReading,
             pairs: PairReading,
             limits: CgroupReading,

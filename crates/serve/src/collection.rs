@@ -293,7 +293,7 @@ mod tests_of_ended {
     use cgscope_model::{Losses, TaskReading};
 
     fn reading(serials: &[u64], losses: &Losses) -> Reading {
-        let task = |serial: &u64| TaskReading { serial: *serial, ..TaskReading::default() };
+        let task = |serial: &u64| Arc::new(TaskReading { serial: *serial, ..TaskReading::default() });
         let tasks = serials.iter().map(task).collect();
         Reading { sample: Sample { tasks, losses: losses.clone(), ..Sample::default() }, access: Vec::new() }
     }

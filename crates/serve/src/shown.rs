@@ -213,7 +213,7 @@ pub(crate) fn seen(reading: &Reading, view: &View) -> HashSet<u32> {
         .collect()
 }
 
-fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<TaskReading> {
+fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<Arc<TaskReading>> {
     let shown = |access: Option<&Access>| access.is_some_and(|access| view.shows(access));
     let tasks = with_access(sample, access).filter(|(_, access)| shown(*access));
     tasks.map(|(task, _)| task.clone()).collect()
@@ -223,7 +223,7 @@ fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<TaskReading> {
 fn with_access<'a>(
     sample: &'a Sample,
     access: &'a [Access],
-) -> impl Iterator<Item = (&'a TaskReading, Option<&'a Access>)> {
+) -> impl Iterator<Item = (&'a Arc<TaskReading>, Option<&'a Access>)> {
     let mut access = access.iter().peekable();
     sample.tasks.iter().map(move |task| {
         while access.next_if(|access| access.serial < task.serial).is_some() {}

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Hist, Sample, Skipped, Totals};
+use cgscope_model::{Hist, Sample, Skipped, TaskReading, Totals};
 use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
@@ -74,22 +74,21 @@ enum Sent {
     Part(Reported),
 }
 
-/// Totals of tasks in ascending order of serial, at a moment of CLOCK_MONOTONIC.
+/// Tasks in ascending order of serial, at a moment of CLOCK_MONOTONIC. Shared with the collection.
 #[derive(Debug)]
 struct Reported {
     mono_ns: u64,
-    tasks: Box<[(u64, Totals, Arc<Hist>)]>,
+    tasks: Box<[Arc<TaskReading>]>,
 }
 
 impl Reported {
     fn of(sample: &Sample) -> Self {
-        let tasks = sample.tasks.iter().map(|task| (task.serial, task.totals, task.hist.clone()));
-        Self { mono_ns: sample.mono_ns, tasks: tasks.collect() }
+        Self { mono_ns: sample.mono_ns, tasks: sample.tasks.as_slice().into() }
     }
 
     fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
-        let at = self.tasks.binary_search_by_key(&serial, |(serial, ..)| *serial).ok()?;
-        Some((&self.tasks[at].1, &self.tasks[at].2))
+        let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
+        Some((&self.tasks[at].totals, &self.tasks[at].hist))
     }
 }
 

@@ -103,6 +103,7 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         sort: asked.sort,
         reversed: asked.reversed,
         tree: false,
+        idle: asked.idle,
         filter: &asked.filter,
         folded: &BTreeSet::new(),
         command_line: &|_| None,

@@ -24,6 +24,7 @@ pub struct Data {
     /// The findings, worst first. A cgroup that waits behind one that uses less CPU time comes after the others.
     pub findings: Vec<Finding>,
     processes: OnceCell<Vec<Process>>,
+    idle: OnceCell<Vec<TaskInterval>>,
     nodes: OnceCell<Vec<NodeGroup>>,
 }
 
@@ -34,7 +35,8 @@ impl Data {
         let total = interval.total();
         let mut findings = findings_in(&interval, &tree, host);
         findings.sort_by_key(|finding| (finding.rule == Rule::Unattributed, finding.is_heavier));
-        Self { tree, total, findings, interval, processes: OnceCell::new(), nodes: OnceCell::new() }
+        let (processes, idle, nodes) = Default::default();
+        Self { tree, total, findings, interval, processes, idle, nodes }
     }
 
     /// See [`Interval::processes`].
@@ -56,13 +58,26 @@ impl Data {
 
     /// The name of a process.
     pub fn process_name(&self, pid: u32) -> Option<&Arc<str>> {
-        self.process(pid).map(|process| &self.interval.tasks[process.named_by].reading.comm)
+        self.process(pid).map(|process| &self.interval.reading(process.named_by).comm)
+    }
+
+    /// The task at a [place](Interval::places).
+    pub fn task_at(&self, place: usize) -> Option<&TaskInterval> {
+        let tasks = &self.interval.tasks;
+        // The figures of idle tasks take much memory. Most views do not show them.
+        let idle = || self.idle.get_or_init(|| self.interval.idle_figures().collect());
+        tasks.get(place).or_else(|| idle().get(place - tasks.len()))
     }
 
     /// The task with this serial number.
     pub fn task(&self, serial: u64) -> Option<&TaskInterval> {
-        let tasks = &self.interval.tasks;
-        tasks.binary_search_by_key(&serial, |task| task.reading.serial).ok().map(|at| &tasks[at])
+        self.task_at(self.interval.place_of(serial)?)
+    }
+
+    /// The places of the tasks of a cgroup and all below it.
+    pub fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
+        let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
+        self.tree.tasks_below(node).iter().copied().chain(idle)
     }
 
     /// The subject of a key in this interval; `None` if it is not there any more.
@@ -71,15 +86,15 @@ impl Data {
             Key::All => Some(Subject::All(&self.total)),
             Key::Cgroup(path) => self.tree.find(path).map(|at| Subject::Cgroup(&self.tree.nodes()[at])),
             Key::Unknown => self.tree.unknown.as_ref().map(Subject::Unknown),
-            Key::Process(pid) => self.process(*pid).map(|process| self.of_process(process)),
+            Key::Process(pid) => self.process(*pid).and_then(|process| self.of_process(process)),
             Key::Task(serial) => self.task(*serial).map(Subject::Task),
             Key::State(..) => None,
         }
     }
 
     /// The subject of a process.
-    pub fn of_process<'a>(&'a self, process: &'a Process) -> Subject<'a> {
-        Subject::Process(process, &self.interval.tasks[process.named_by])
+    pub fn of_process<'a>(&'a self, process: &'a Process) -> Option<Subject<'a>> {
+        Some(Subject::Process(process, self.task_at(process.named_by)?))
     }
 
     /// CPU time that a subject used, ns. In coarse mode, or if only a selection of tasks is measured, it comes from the cgroup's

@@ -241,7 +241,7 @@ mod tests {
     fn a_wait_that_has_just_begun_is_not_reported() {
         let line = |pending_ns: [u64; 2]| {
             let mut sample = cgscope_made_up::host(2, 1, 3);
-            for (task, ns) in sample.tasks.iter_mut().zip(pending_ns) {
+            for (task, ns) in sample.tasks.iter_mut().map(std::sync::Arc::make_mut).zip(pending_ns) {
                 task.pending = Some(Pending { ns, ..Pending::default() });
             }
             pending_line(&Interval::between(&sample, &sample))

@@ -47,6 +47,23 @@ impl EntryContext {
     }
 }
 
+impl EntryContext {
+    /// Returns the file to write to and the index of an entry of an array; at the end there is no entry.
+    ///
+    /// # Safety
+    /// `this` must be the context of an iterator over an array.
+    #[inline(always)]
+    pub unsafe fn place(this: *const Self) -> (SeqFile, Option<u32>) {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            let meta = read_volatile(&raw const (*this).meta);
+            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
+            let key = read_volatile(&raw const (*this).key).cast::<u32>();
+            (seq, if key.is_null() { None } else { Some(read_volatile(key)) })
+        }
+    }
+}
+
 impl TaskContext {
     /// Returns the file to write to, the task, and the task's number. At the end there is no task, and the number is that of the
     /// last task.

@@ -10,7 +10,7 @@ use core::{
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
 use cgscope_layout::{
     ABSENT, BIT_SHIFT, Offsets,
-    wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
+    wire::{Accounts, Config, Face, Gone, TaskStorage, Totals, Waits},
 };
 
 /// Offsets that user space sets before loading. Reads are volatile: the compiler would otherwise use the values given here.
@@ -32,6 +32,7 @@ static CONFIG: Config = Config {
     accounts: 0,
     stack_every_ns: 0,
     shared: 0,
+    cpus: 0,
 };
 
 /// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
@@ -80,6 +81,8 @@ settings! {
     keeps_accounts() -> bool { setting!(accounts) != 0 }
     /// The readings serve viewers of several users.
     is_shared() -> bool { setting!(shared) != 0 }
+    /// The hook may create storages: the kernel takes them from caches, and no figure of a sleeping task changes.
+    hook_allocates() -> bool { offset!(storage_cache) != ABSENT && !keeps_accounts() }
     /// A stack is taken each time a task has been blocked for this long, ns; 0: never.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
     /// This kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
@@ -91,6 +94,8 @@ settings! {
     /// The id of the root cgroup, in the hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
+    /// The place of the reader's own list of changed tasks: the one after those of all possible CPUs.
+    readers_list() -> u32 { setting!(cpus) as u32 }
 }
 
 #[inline(always)]
@@ -194,6 +199,13 @@ impl Task {
     #[inline(always)]
     pub fn on_rq(self) -> bool {
         load::<u8>(self.0, offset!(task_on_rq)) != 0
+    }
+
+    /// Whether it runs, or waits to run, or is about to stop. A task that sleeps can be on a queue, too: see
+    /// [`Self::sleeps_on_queue`].
+    #[inline(always)]
+    pub fn is_active(self) -> bool {
+        self.on_cpu() || self.on_rq()
     }
 
     /// Whether it is being moved from one run queue to another (TASK_ON_RQ_MIGRATING, 2 in all versions).
@@ -302,6 +314,18 @@ impl Task {
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
         if offset!(task_preferred_node) == ABSENT { -1 } else { load(self.0, offset!(task_preferred_node)) }
+    }
+
+    /// What shows that it is not the same as before, although it slept.
+    #[inline(always)]
+    pub fn face(self) -> Face {
+        let at = offset!(task_comm);
+        let group = if setting!(cgroup_v2) != 0 { offset!(task_cgroups) } else { offset!(task_sched_group) };
+        Face {
+            comm: [load(self.0, at), load(self.0, at + 8)],
+            group: load(self.0, group),
+            state: u64::from(self.state()),
+        }
     }
 
     /// Address of its task group, only to compare with others, never to read from.

@@ -171,6 +171,17 @@ impl RunQueue {
         load(self.0, offset!(rq_cpu))
     }
 
+    #[inline(always)]
+    pub fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// Number of tasks that run or wait on the queue at this address; 0 for address 0.
+    #[inline(always)]
+    pub fn running_at(queue: u64) -> u64 {
+        if queue == 0 { 0 } else { peek(queue, offset!(rq_running)) & u64::from(u32::MAX) }
+    }
+
     /// When the CPU last went idle; 0 if the kernel has no such field.
     #[inline(always)]
     pub fn idle_since_ns(self) -> u64 {

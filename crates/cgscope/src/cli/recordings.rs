@@ -136,6 +136,10 @@ pub struct Report {
     #[arg(long)]
     pub json: bool,
 
+    /// With --json: include tasks that did nothing
+    #[arg(short, long, hide_short_help = true, requires = "json")]
+    pub all: bool,
+
     /// Write an HTML page; - is standard output
     ///
     /// The page needs no network and no other file. An earlier report of cgscope is replaced; any other existing file is an error.

@@ -75,7 +75,7 @@ fn recording(path: &Path, does: &[Does]) -> Recording {
     };
     let mut writer = FileWriter::create(path, &header).expect("a file of ours");
     for second in 0..=30 {
-        let tasks = does.iter().zip(1..).map(|(does, serial)| does.reading(serial, second));
+        let tasks = does.iter().zip(1..).map(|(does, serial)| Arc::new(does.reading(serial, second)));
         let sample = Sample {
             unix_ns: (1_700_000_000 + second) * S,
             mono_ns: (10 + second) * S,

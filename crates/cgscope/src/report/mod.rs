@@ -78,7 +78,7 @@ pub fn run(options: &Report) -> Result {
     let mut recording = Recording::open(&options.file)?;
     match &options.html {
         Some(path) => page(&mut recording, path)?,
-        None if options.json => objects(&mut recording)?,
+        None if options.json => objects(&mut recording, options.all)?,
         None => {
             let whole = Whole::read(&mut recording)?;
             print(&words::report(&About::new(&recording, &whole.interval), &whole))?;
@@ -104,10 +104,10 @@ fn print(text: &str) -> Result<()> {
     done.map_err(|error| Error::output(&error))
 }
 
-fn objects(recording: &mut Recording) -> Result<()> {
+fn objects(recording: &mut Recording, all: bool) -> Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     while let Some(interval) = recording.next_interval()? {
-        let object = IntervalObject::new(&interval, &recording.host);
+        let object = IntervalObject::new(&interval, &recording.host).listing(all);
         json_line(&mut out, &object).map_err(|error| Error::output(&error))?;
     }
     out.flush().map_err(|error| Error::output(&error))

@@ -54,7 +54,7 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
 /// Processes, and one row with the sum of exited tasks.
 pub fn processes(whole: &Interval) -> Vec<Row> {
     let rows = whole.processes().into_iter().map(|process| {
-        let task = &whole.tasks[process.named_by].reading;
+        let task = whole.reading(process.named_by);
         let cgroup = whole.cgroup_path(task.cgroup_id).cloned();
         Row { id: Some(process.pid), cgroup, ..Row::of_group(task.comm.to_string(), process.group) }
     });

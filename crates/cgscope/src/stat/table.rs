@@ -92,6 +92,8 @@ impl<'a> Printer<'a> {
     }
 
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+        // Idle tasks count in the classes, too: what they were blocked on is unknown.
+        let interval = &*interval.with_idle();
         if let Some(offcpu) = &mut self.offcpu {
             offcpu.push(interval);
         }
@@ -99,7 +101,7 @@ impl<'a> Printer<'a> {
             let tree = Tree::new(interval);
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
-            let object = IntervalObject::new(interval, host).with_classes(&classes);
+            let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
             serde_json::to_writer(&mut self.out, &object)?;
             writeln!(self.out)?;
             return self.out.flush();
@@ -272,15 +274,15 @@ mod tests {
     #[test]
     fn the_user_of_a_task_is_read_once_and_again_after_a_while() {
         let sample = cgscope_made_up::host(2, 1, 3);
-        let (first, mut second) = (sample.tasks[0].clone(), sample.tasks[1].clone());
-        second.tid = first.tid;
+        let first = &sample.tasks[0];
+        let second = TaskReading { tid: first.tid, ..(*sample.tasks[1]).clone() };
         let (mut uids, start) = (Uids::default(), Instant::now());
         let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
-        assert_eq!(uids.of_at(&first, start, |_| Some(7)), Some(7));
-        assert_eq!(uids.of_at(&first, start + UID_STANDS / 2, never), Some(7));
+        assert_eq!(uids.of_at(first, start, |_| Some(7)), Some(7));
+        assert_eq!(uids.of_at(first, start + UID_STANDS / 2, never), Some(7));
         assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "another task has the id now");
-        assert_eq!(uids.of_at(&first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
-        assert_eq!(uids.of_at(&first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
+        assert_eq!(uids.of_at(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
+        assert_eq!(uids.of_at(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
     }
 
     #[test]
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(began_later("", 0, ticks), None);
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         assert_eq!(began_later(&own, 0, Ticks::new(10_000_000, 0)), Some(true), "the clock is read");
-        let mut me = cgscope_made_up::host(1, 1, 3).tasks.remove(0);
+        let mut me = (*cgscope_made_up::host(1, 1, 3).tasks[0]).clone();
         (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
         // SAFETY: getuid has no preconditions.
         assert_eq!(read_uid(&me), Some(unsafe { libc::getuid() }));

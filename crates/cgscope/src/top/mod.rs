@@ -98,7 +98,7 @@ impl<'a> Printer<'a> {
             out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
             options,
             about: About { title: target.words(), ..session::about() },
-            asked: Asked { kind, sort, reversed: false, filter, idle: false },
+            asked: Asked { kind, sort, reversed: false, filter, idle: options.all },
             whole: options
                 .iterations
                 .filter(|count| *count > 1 && !options.json)
@@ -109,7 +109,10 @@ impl<'a> Printer<'a> {
 
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            serde_json::to_writer(&mut self.out, &IntervalObject::new(interval, host))?;
+            serde_json::to_writer(
+                &mut self.out,
+                &IntervalObject::new(interval, host).listing(self.options.all),
+            )?;
             writeln!(self.out)?;
             return self.out.flush();
         }

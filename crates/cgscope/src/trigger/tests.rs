@@ -20,7 +20,7 @@ fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
             ..Totals::default()
         };
         after.cgroups.push((id, Arc::from(*path)));
-        after.tasks.push(TaskReading {
+        after.tasks.push(Arc::new(TaskReading {
             serial: id,
             tid: id as u32,
             tgid: id as u32,
@@ -31,7 +31,7 @@ fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
             totals,
             hist: Arc::new(hist),
             ..TaskReading::default()
-        });
+        }));
     }
     Interval::between(&Sample::default(), &after)
 }

@@ -28,19 +28,30 @@ const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
 /// A task flag since 3.10: the affinity cannot be set.
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
+/// A task that ran, waited or changed since the last sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Active {
+    /// See [`TaskReading::serial`].
+    pub(crate) serial: u64,
+    /// Run and wait time since then, without the current wait, ns.
+    pub(crate) since_ns: u64,
+}
+
+impl Active {
+    /// Compares two readings of a task.
+    pub(crate) fn between(before: Option<&TaskReading>, now: &TaskReading) -> Self {
+        let active_ns = |task: &TaskReading| task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
+        let since_ns = active_ns(now).saturating_sub(before.map_or(0, active_ns));
+        Self { serial: now.serial, since_ns }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Affinities {
     sample: u64,
     before_ns: u64,
-    tasks: HashMap<u64, Task>,
-}
-
-#[derive(Debug, Default)]
-struct Task {
-    active_ns: u64,
-    seen: u64,
-    /// The number of the sample that last read the task, and the result.
-    look: Option<(u64, Look)>,
+    /// The tasks that were read lately, with the number of the sample.
+    looks: HashMap<u64, (u64, Look)>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,47 +63,63 @@ struct Look {
 }
 
 impl Affinities {
-    pub(super) fn look_at(&mut self, tasks: &mut [TaskReading], mono_ns: u64, mut cpusets: CpusetFiles<'_>) {
+    /// Returns the places of the tasks that it changed. `tasks`: ascending by serial.
+    pub(super) fn look_at(
+        &mut self,
+        tasks: &mut [Arc<TaskReading>],
+        active: &[Active],
+        mono_ns: u64,
+        mut cpusets: CpusetFiles<'_>,
+    ) -> Vec<usize> {
         self.sample += 1;
         let busy_ns = mono_ns.saturating_sub(self.before_ns) / 100 * BUSY_PERCENT;
         self.before_ns = mono_ns;
         let mut busy: Vec<(u64, usize)> = Vec::new();
-        for (i, task) in tasks.iter().enumerate() {
-            let since_ns = self.active_since(task);
+        for Active { serial, since_ns } in active {
+            let Some(at) = place_of(tasks, *serial) else { continue };
+            let since_ns = since_ns.saturating_add(tasks[at].pending.map_or(0, |pending| pending.ns));
             if since_ns >= busy_ns.max(1) {
-                busy.push((since_ns, i));
+                busy.push((since_ns, at));
             }
         }
         busy.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, i) in busy.into_iter().take(TASKS) {
-            let (serial, tid) = (tasks[i].serial, tasks[i].tid);
-            let Some(known) = self.tasks.get_mut(&serial) else { continue };
-            if known.look.as_ref().is_none_or(|(at, _)| self.sample - at >= GOOD_FOR) {
-                known.look = Some((self.sample, cpusets.look(tid)));
+        for (_, at) in busy.into_iter().take(TASKS) {
+            let (serial, tid) = (tasks[at].serial, tasks[at].tid);
+            if self.looks.get(&serial).is_none_or(|(at, _)| self.sample - at >= GOOD_FOR) {
+                self.looks.insert(serial, (self.sample, cpusets.look(tid)));
             }
         }
-        let sample = self.sample;
-        self.tasks.retain(|_, task| task.seen == sample);
-        for task in tasks {
-            let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
-            // A policy is valid for longer than a mask: policies rarely change, and earlier waits are judged by them.
-            task.scheduling = look.scheduling;
-            if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
-                let placement = Arc::make_mut(task.placement.get_or_insert_default());
-                placement.cpus_allowed = look.cpus_allowed.clone();
-                placement.cpuset = look.cpuset.clone();
-            }
-        }
+        self.apply(tasks)
     }
 
-    /// Returns run and wait time since the last sample, ns, including the current wait.
-    fn active_since(&mut self, task: &TaskReading) -> u64 {
-        let known = self.tasks.entry(task.serial).or_default();
-        let active_ns = task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
-        let since_ns = active_ns.saturating_sub(known.active_ns);
-        (known.active_ns, known.seen) = (active_ns, self.sample);
-        since_ns.saturating_add(task.pending.map_or(0, |pending| pending.ns))
+    fn apply(&mut self, tasks: &mut [Arc<TaskReading>]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        let sample = self.sample;
+        self.looks.retain(|serial, (at, look)| {
+            let Some(place) = place_of(tasks, *serial) else { return false };
+            let is_valid = sample - *at < GOOD_FOR;
+            let task = &mut tasks[place];
+            // A policy is valid for longer than a mask: policies rarely change, and earlier waits are judged by them.
+            let cpus_allowed = look.cpus_allowed.clone().filter(|_| is_valid);
+            let has = task.placement.as_ref().and_then(|placement| placement.cpus_allowed.as_ref());
+            if task.scheduling != look.scheduling || has != cpus_allowed.as_ref() {
+                let task = Arc::make_mut(task);
+                task.scheduling = look.scheduling;
+                if cpus_allowed.is_some() || task.placement.is_some() {
+                    let placement = Arc::make_mut(task.placement.get_or_insert_default());
+                    placement.cpus_allowed = cpus_allowed;
+                    placement.cpuset = look.cpuset.clone().filter(|_| is_valid);
+                }
+                changed.push(place);
+            }
+            is_valid
+        });
+        changed
     }
+}
+
+fn place_of(tasks: &[Arc<TaskReading>], serial: u64) -> Option<usize> {
+    tasks.binary_search_by_key(&serial, |task| task.serial).ok()
 }
 
 pub(super) struct CpusetFiles<'a> {

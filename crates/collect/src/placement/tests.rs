@@ -66,8 +66,9 @@ fn nodes_of(cpus: &[CpuReading]) -> Vec<(u32, Option<u32>)> {
     cpus.iter().map(|cpu| (cpu.cpu, cpu.node)).collect()
 }
 
-fn task(tid: u32, cpu: u32) -> TaskReading {
-    TaskReading { serial: tid.into(), tid, tgid: tid, comm: "a".into(), cpu, ..TaskReading::default() }
+fn task(tid: u32, cpu: u32) -> Arc<TaskReading> {
+    let comm = "a".into();
+    Arc::new(TaskReading { serial: tid.into(), tid, tgid: tid, comm, cpu, ..TaskReading::default() })
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn only_busy_threads_are_checked() {
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     let mut look = |s: u64, ran_ns: u64| {
         let mut tasks = [task(tid, 0)];
-        tasks[0].totals.on_cpu_ns = ran_ns;
+        Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
         files.place(&mut tasks, s * 1_000_000_000);
         tasks[0].placement.as_ref().and_then(|placement| placement.cpus_allowed.clone())
     };
@@ -250,7 +251,7 @@ fn the_policy_of_a_busy_thread_is_read_even_with_one_node() {
     files.cpus();
     let mut look = |s: u64, ran_ns: u64| {
         let mut tasks = [task(tid, 0)];
-        tasks[0].totals.on_cpu_ns = ran_ns;
+        Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
         files.place(&mut tasks, s * 1_000_000_000);
         assert!(tasks[0].placement.is_none());
         tasks[0].scheduling

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::Path,
+    sync::Arc,
     time::Instant,
 };
 
 use cgscope_layout::{
     Feature, Loss,
-    wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
+    wire::{Config, EXITED_CGROUPS, Exited},
 };
 use cgscope_model::{
     CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading, access::Access,
@@ -23,18 +24,25 @@ use crate::{
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
+    known::{Around, KnownTasks},
     ledger::Ledger,
     offsets::{self, Resolved},
     own_memory::OwnMemory,
-    readings::{KnownTask, exited_reading, pending, reading, waits_since_ns},
-    shared::{Changes, access},
+    placement::Active,
+    readings::exited_reading,
+    shared::Changes,
     stacks::{self, UnderWay},
-    stream::{self, Buffer, StreamEnd, read_records},
+    stream::{self, Buffer, StreamEnd, Told, read_records},
 };
 
 const HOST: &str = "/";
 /// Longer than the start of a measurement takes, and shorter than the time until an id is reused, ns.
 const STARTING_NS: u64 = 2_000_000_000;
+
+/// Each reading of this number visits all tasks, as a safeguard.
+const VISIT_ALL: u64 = 64;
+/// How often the changed tasks are read before a reading visits all tasks: during a pass, others are woken.
+const CHANGE_PASSES: usize = 2;
 
 /// The BPF side and the data kept between readings. Dropping it detaches and unloads the BPF side.
 pub(crate) struct BpfSource {
@@ -44,8 +52,11 @@ pub(crate) struct BpfSource {
     node_places: NodePlaces,
     /// `None` if waits are not counted by CPU.
     cpu_counts: Option<CpuCounts>,
-    known: HashMap<u64, KnownTask>,
-    turn: u64,
+    known: KnownTasks,
+    /// Number of the latest reading of changed tasks.
+    list_turn: u64,
+    /// Whether the next reading must visit all tasks, because user space itself changes them.
+    all_next: bool,
     ledger: Ledger,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
@@ -94,7 +105,7 @@ impl Source for BpfSource {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
-        self.changes.tell(&mut self.side)?;
+        self.all_next |= self.changes.tell(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
         self.changes.were_read(&mut self.side)?;
         let counted = if self.config.stack_every_ns != 0 { self.read_stacks()? } else { Vec::new() };
@@ -133,6 +144,7 @@ impl Source for BpfSource {
     /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
     /// removed.
     fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+        let living = self.known.cgroups();
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -140,12 +152,10 @@ impl Source for BpfSource {
             let sum = figures.entry(id).or_default();
             *sum = sum.wrapping_add(figure);
         }
-        for task in &found.tasks {
-            figures.remove(&task.cgroup_id);
-        }
-        self.make_missing(found)?;
+        figures.retain(|id, _| !living.contains(id));
+        self.make_missing(&living)?;
         let settled = self.remains.settled(figures);
-        let surplus = surplus(&self.places, &found.tasks, self.config.root_cgroup_id);
+        let surplus = surplus(&self.places, &living, self.config.root_cgroup_id);
         self.has_given_back = !surplus.is_empty();
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
@@ -164,6 +174,18 @@ impl Source for BpfSource {
         self.node_places.learn(nodes);
         let places = &self.node_places;
         self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
+    fn active(&self) -> &[Active] {
+        &self.known.active
+    }
+
+    fn cgroups_of_tasks(&self) -> HashSet<u64> {
+        self.known.cgroups()
+    }
+
+    fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
+        self.known.keep(tasks, places);
     }
 
     fn hook(&self) -> Option<&KernelSide> {
@@ -205,6 +227,13 @@ impl BpfSource {
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,
+            // A throttled task that was woken is on no list before Linux 6.18.
+            task_by_id: resolved.task_by_id.filter(|_| {
+                options.selection.follows_all()
+                    && options.accounts.is_none()
+                    && resolved.has(Feature::StorageCache)
+                    && resolved.has(Feature::TaskThrottling)
+            }),
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
             selection: &options.selection,
@@ -216,8 +245,9 @@ impl BpfSource {
             nodes,
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
-            known: HashMap::new(),
-            turn: 0,
+            known: KnownTasks::default(),
+            list_turn: 0,
+            all_next: false,
             ledger: Ledger::default(),
             clock_ns: 0,
             remains: Remains::default(),
@@ -240,59 +270,71 @@ impl BpfSource {
         Ok(source)
     }
 
-    fn make_missing(&mut self, found: &Sample) -> Result<(), Failure> {
+    fn make_missing(&mut self, living: &HashSet<u64>) -> Result<(), Failure> {
         if !std::mem::take(&mut self.has_given_back) {
             return Ok(());
         }
-        let ids = found.tasks.iter().map(|task| task.cgroup_id);
-        let missing: HashSet<u64> = ids.filter(|id| !self.places.contains_key(id)).collect();
+        let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
         self.side.make_places(missing)
     }
 
     /// Reads tasks, ascending by serial, and the stacks of blocked ones.
-    fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
+    fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
-        let mut stream = self.side.read_tasks()?;
-        let read_ns = monotonic_ns();
-        self.turn += 1;
-        let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
-        let mut waiting: Vec<(usize, TaskRecord)> = Vec::new();
-        // The clock of an idle CPU stands still, so the latest clock is the best "now".
-        let mut now_ns = 0;
+        let is_first = self.known.turn == 0;
         let mut stacks = Vec::new();
-        let (owners, is_shared) = (&mut self.access, self.config.shared != 0);
-        owners.clear();
-        let end = read_records(&mut stream, &mut self.buffer, |told| {
-            let record = told.record;
-            now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = self.known.entry(record.serial).or_insert_with(|| KnownTask::new(record));
-            kept.update(told, self.turn, read_ns);
-            let placement = kept.placement(told);
-            let placement = placement.map(|(raw, ran_ns)| self.node_places.placement(&raw, ran_ns));
-            stacks.extend(stacks::under_way(told, kept));
-            if is_shared {
-                owners.push(access(record));
+        if is_first || self.all_next || self.known.turn.is_multiple_of(VISIT_ALL) || !self.read_changes()? {
+            self.all_next = false;
+            let mut stream = self.side.read_tasks()?;
+            let mut reading = self.known.begin(around(&self.nodes, &self.node_places, true));
+            let end = read_records(&mut stream, &mut self.buffer, |told| {
+                if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
+                    stacks.extend(stacks::under_way(task, kept));
+                }
+            })
+            .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+            self.clock_ns = reading.end();
+            if end == StreamEnd::CutShort {
+                self.own_losses.add(Loss::ReadingCutShort, 1);
             }
-            if waits_since_ns(record).is_some() {
-                waiting.push((tasks.len(), *record));
+        }
+        self.access.clear();
+        if self.config.shared != 0 {
+            self.access.extend(self.known.access());
+        }
+        Ok((self.known.readings(), stacks))
+    }
+
+    /// Reads the tasks that changed. Returns false if there may be others: then all must be visited.
+    fn read_changes(&mut self) -> Result<bool, Failure> {
+        let mut reading = self.known.begin(around(&self.nodes, &self.node_places, false));
+        let mut is_complete = false;
+        for _ in 0..CHANGE_PASSES {
+            self.list_turn += 1;
+            if !self.side.begin_changes(self.list_turn)? {
+                break;
             }
-            tasks.push(reading(record, placement, kept, &self.nodes));
-        })
-        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        if end == StreamEnd::CutShort {
-            self.own_losses.add(Loss::ReadingCutShort, 1);
+            loop {
+                let Some(mut stream) = self.side.read_changes()? else { break };
+                let end = read_records(&mut stream, &mut self.buffer, |told| {
+                    let _ = reading.take(&told);
+                })
+                .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+                if end == StreamEnd::CutShort {
+                    self.own_losses.add(Loss::ReadingCutShort, 1);
+                    break;
+                }
+                if !reading.has_more() {
+                    break;
+                }
+            }
+            is_complete = !reading.misses_tasks();
+            if is_complete {
+                break;
+            }
         }
-        if self.known.len() != tasks.len() {
-            self.known.retain(|_, known| known.told_in == self.turn);
-        }
-        self.clock_ns = now_ns;
-        for (at, record) in &waiting {
-            tasks[*at].pending = pending(record, now_ns);
-        }
-        // The kernel shows a task again if its record did not fit; the later record is complete.
-        keep_last(&mut tasks, |task| task.serial);
-        keep_last(&mut self.access, |access| access.serial);
-        Ok((tasks, stacks))
+        self.clock_ns = self.clock_ns.max(reading.end());
+        Ok(is_complete)
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -313,7 +355,7 @@ impl BpfSource {
         let (known, before) = (&self.known, &self.gone);
         self.side.stacks(|key, count| {
             counted.extend(stacks::counted(key, count));
-            if known.contains_key(&count.serial) {
+            if known.contains(count.serial) {
                 return;
             }
             gone.insert(count.serial);
@@ -328,7 +370,7 @@ impl BpfSource {
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut stream = self.side.read_exited()?;
-        let (turn, accounts, places) = (self.turn, self.config.accounts != 0, &mut self.places);
+        let (turn, accounts, places) = (self.known.turn, self.config.accounts != 0, &mut self.places);
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
             let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
             (place.told_in, place.is_quiet) = (turn, told.is_none());
@@ -347,6 +389,10 @@ impl BpfSource {
         self.given_back.add_to(&mut exited);
         Ok(exited)
     }
+}
+
+fn around<'a>(nodes: &'a BTreeMap<u32, u32>, places: &'a NodePlaces, is_whole: bool) -> Around<'a> {
+    Around { nodes, places, read_ns: monotonic_ns(), is_whole }
 }
 
 fn resolved(options: &Options) -> Result<Resolved, Failure> {
@@ -394,6 +440,7 @@ fn config(
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
         shared: options.shared.into(),
+        cpus: facts::possible_cpus(Path::new(HOST)).into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
 }
@@ -407,25 +454,11 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
-/// Sorts by key and keeps the last item of each key.
-fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
-    // A stable sort, because items are mostly in order already, and may be large.
-    all.sort_by_key(&key);
-    all.dedup_by(|later, kept| {
-        let is_same = key(later) == key(kept);
-        if is_same {
-            std::mem::swap(later, kept);
-        }
-        is_same
-    });
-}
-
 /// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
-fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
+fn surplus(places: &HashMap<u64, ExitedPlace>, living: &HashSet<u64>, root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
     }
-    let living: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).collect();
     let is_idle = |id: &u64, place: &ExitedPlace| place.is_quiet && *id != root_id && !living.contains(id);
     let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
     idle.take(places.len() - EXITED_CGROUPS / 2).collect()
@@ -451,23 +484,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_a_task_is_reported_twice_the_later_record_is_used() {
-        let mut all = vec![(7, 'a'), (5, 'a'), (7, 'b'), (6, 'a'), (7, 'c')];
-        keep_last(&mut all, |(serial, _)| *serial);
-        assert_eq!(all, [(5, 'a'), (6, 'a'), (7, 'c')]);
-    }
-
-    #[test]
     fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
-        let task = |cgroup_id| TaskReading { cgroup_id, ..TaskReading::default() };
-        let tasks: Vec<TaskReading> = (100..200).map(task).collect();
+        let living: HashSet<u64> = (100..200).collect();
         let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
         let mut places: HashMap<u64, ExitedPlace> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
-        let given_back = surplus(&places, &tasks, 1);
+        let given_back = surplus(&places, &living, 1);
         assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
         assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
         given_back.iter().for_each(|id| drop(places.remove(id)));
-        assert!(surplus(&places, &tasks, 1).is_empty(), "entries are free");
+        assert!(surplus(&places, &living, 1).is_empty(), "entries are free");
     }
 
     #[test]

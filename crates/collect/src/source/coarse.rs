@@ -11,7 +11,7 @@ mod tests;
 pub mod text;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     os::fd::{AsFd, BorrowedFd},
     path::Path,
     sync::Arc,
@@ -31,6 +31,7 @@ use crate::{
     clock::{Ticks, monotonic_ns},
     collector::process_of,
     facts::{self, CgroupMounts},
+    placement::{Active, NodesOfCpus},
 };
 use cgroup_ids::CgroupIds;
 use files::ProcFiles;
@@ -46,7 +47,8 @@ struct KnownThread {
     is_dead: bool,
     seen: u64,
     changed: u64,
-    reading: TaskReading,
+    /// Shared with the Samples since the last change.
+    reading: Arc<TaskReading>,
 }
 
 pub(crate) struct CoarseSource {
@@ -56,6 +58,8 @@ pub(crate) struct CoarseSource {
     nodes: BTreeMap<u32, u32>,
     ticks: Ticks,
     known: HashMap<u32, KnownThread>,
+    /// The tasks that ran or waited since the reading before the latest one.
+    active: Vec<Active>,
     no_waits: Arc<Hist>,
     accounts: bool,
     number: u64,
@@ -76,6 +80,7 @@ impl Source for CoarseSource {
     fn read(&mut self) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
+        self.active.clear();
         if let Some(cgroups) = &mut self.cgroups {
             cgroups.begin();
         }
@@ -97,9 +102,32 @@ impl Source for CoarseSource {
         let number = self.number;
         // A task that has ended is shown once more, with its last figures.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
-        let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
+        let mut tasks: Vec<Arc<TaskReading>> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
         Ok(Sample { tasks, ..Sample::default() })
+    }
+
+    fn active(&self) -> &[Active] {
+        &self.active
+    }
+
+    fn cgroups_of_tasks(&self) -> HashSet<u64> {
+        self.known.values().map(|known| known.reading.cgroup_id).collect()
+    }
+
+    fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
+        for task in places.iter().map(|place| &tasks[*place]) {
+            if let Some(known) =
+                self.known.get_mut(&task.tid).filter(|known| known.reading.serial == task.serial)
+            {
+                known.reading = task.clone();
+            }
+        }
+    }
+
+    fn learn_nodes(&mut self, nodes: &NodesOfCpus) -> Result<(), Failure> {
+        self.nodes = nodes.clone();
+        Ok(())
     }
 
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
@@ -136,6 +164,7 @@ impl CoarseSource {
             nodes,
             ticks,
             known: HashMap::new(),
+            active: Vec::new(),
             no_waits: Arc::default(),
             accounts: options.accounts.is_some(),
             number: 0,
@@ -168,7 +197,9 @@ impl CoarseSource {
         known.seen = self.number;
         if (self.number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
             let id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
-            known.reading.cgroup_id = id.unwrap_or(known.reading.cgroup_id);
+            if let Some(cgroup_id) = id.filter(|id| *id != known.reading.cgroup_id) {
+                Arc::make_mut(&mut known.reading).cgroup_id = cgroup_id;
+            }
         }
         true
     }
@@ -187,7 +218,7 @@ impl CoarseSource {
         let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
         let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
-        let reading = TaskReading {
+        let reading = Arc::new(TaskReading {
             accounts,
             serial: before.map_or_else(|| serial(tid, start_ns), |known| known.reading.serial),
             tid,
@@ -199,11 +230,13 @@ impl CoarseSource {
             cpu,
             node: self.nodes.get(&cpu).copied(),
             state,
+            scheduling: before.and_then(|known| known.reading.scheduling),
             totals: totals(schedstat, switches),
             hist: self.no_waits.clone(),
             ..TaskReading::default()
-        };
+        });
         self.births.born += u64::from(before.is_none());
+        self.active.push(Active::between(before.map(|known| &*known.reading), &reading));
         let (seen, changed) = (self.number, self.number);
         self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
         Some(())

@@ -133,8 +133,8 @@ impl Sink for Perfetto {
         self.processes(interval)?;
         self.findings(interval)?;
         let present = Present {
-            processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
-            threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
+            processes: interval.readings().map(|task| task.tgid).collect(),
+            threads: interval.readings().map(|task| task.serial).collect(),
             cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
         };
         self.tracks.end_interval(&present)?;

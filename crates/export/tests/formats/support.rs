@@ -85,12 +85,14 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
         unix_ns: START_NS + n * SECOND,
         mono_ns: 10 + n * SECOND,
         mode,
-        tasks: vec![
+        tasks: [
             task(10, 10, "web, \"main\"", 7, Cause::Throttled, 100 * n),
             task(11, 10, "worker", 7, Cause::Throttled, 40 * n),
             task(12, 12, "", 1, Cause::OtherCgroup, 7 * n),
             task(13, 13, "idle", 9, Cause::Wakeup, 0),
-        ],
+        ]
+        .map(Arc::new)
+        .to_vec(),
         exited: vec![ExitedReading {
             accounts: None,
             cgroup_id: 7,
@@ -125,7 +127,7 @@ pub(crate) fn intervals(count: u64, mode: Mode) -> Vec<Interval> {
     let samples = (0..=count).map(|n| {
         let mut sample = sample(n, mode);
         if mode == Mode::Coarse {
-            for task in &mut sample.tasks {
+            for task in sample.tasks.iter_mut().map(Arc::make_mut) {
                 task.hist = Arc::default();
                 task.totals.by_cause = ByCause::only(Cause::Unattributed, task.totals.wait_ns);
             }

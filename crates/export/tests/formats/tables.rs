@@ -1,5 +1,7 @@
 //! CSV and Parquet contain the same rows.
 
+use std::sync::Arc;
+
 use cgscope_export::{Format, table};
 use cgscope_model::{Cause, Interval, Mode, TaskReading};
 
@@ -60,10 +62,11 @@ fn csv_escapes_formulas_and_parquet_keeps_names_unchanged() {
         ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\u{ff1d}1", "'quoted", "plain=1", "日本", ""];
     let tasks = |n| {
         let mut sample = sample(n, Mode::Bpf);
-        let like = sample.tasks[0].clone();
+        let like = (*sample.tasks[0]).clone();
         sample.tasks = (0_u32..)
             .zip(names)
             .map(|(n, name)| TaskReading { serial: 100 + u64::from(n), comm: name.into(), ..like.clone() })
+            .map(Arc::new)
             .collect();
         sample
     };

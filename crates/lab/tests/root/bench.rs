@@ -53,6 +53,12 @@ pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("one JSON object per line")).collect()
 }
 
+/// Returns the number of tasks in an interval object, including those that are only counted.
+pub(crate) fn all_tasks(interval: &Value) -> usize {
+    let listed = interval["tasks"].as_array().expect("tasks").len();
+    listed + interval["idle_tasks"].as_u64().expect("a number") as usize
+}
+
 /// Returns `count`, or a tenth of it on a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set).
 pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }

@@ -147,7 +147,7 @@ impl MadeUp {
         Sample {
             unix_ns: 1_700_000_000 * SECOND + now * SECOND,
             mono_ns: now * SECOND,
-            tasks: self.tasks.iter().map(|task| task.reading.clone()).collect(),
+            tasks: self.tasks.iter().map(|task| Arc::new(task.reading.clone())).collect(),
             exited: self.exited.clone(),
             limits: limits.collect(),
             cgroups: (1..=CGROUPS).map(|id| (id, format!("/made-up.slice/service-{id}").into())).collect(),

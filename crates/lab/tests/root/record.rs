@@ -11,11 +11,12 @@ use crate::{
 };
 
 /// Field names that the documented format promises.
-const INTERVAL: [&str; 10] = [
+const INTERVAL: [&str; 11] = [
     "schema",
     "start_unix_ns",
     "duration_ns",
     "tasks",
+    "idle_tasks",
     "cgroups",
     "cpus",
     "nodes",

@@ -174,7 +174,7 @@ fn a_recording_keeps_what_tasks_did() {
     let pids: Vec<String> = scene.pids().iter().map(u32::to_string).collect();
     let output = run(&["record", "-o", &file, "-i", "0.5", "-d", "1.5", "-p", &pids.join(",")]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let intervals = json_lines(&run(&["report", "--json", &file]));
+    let intervals = json_lines(&run(&["report", "--json", "--all", &file]));
     assert!(!intervals.is_empty());
     for interval in &intervals {
         for (load, letter) in &scene.loads {

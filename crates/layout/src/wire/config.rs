@@ -33,4 +33,6 @@ pub struct Config {
     pub stack_every_ns: u64,
     /// 1: the readings serve viewers of several users. The owner of each task is reported, and processes are followed per viewer.
     pub shared: u64,
+    /// Number of possible CPUs.
+    pub cpus: u64,
 }

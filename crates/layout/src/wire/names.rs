@@ -26,7 +26,15 @@ pub const CPUS: &str = "CPUS";
 pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
 /// Hash, [`super::StackKey`]: [`super::StackCount`].
 pub const STACKS: &str = "STACKS";
-/// Array of one word: how many more values [`TASKS`] may get, signed.
+/// Array, CPU, and one more for the reader: [`crate::changes::Changes`].
+pub const CHANGES: &str = "CHANGES";
+/// Array of one word: the number of the current reading of changes.
+pub const TURN: &str = "TURN";
+/// The iterator over the lists of changed tasks.
+pub const READ_CHANGES: &str = "read_changes";
+/// The program that runs when a task gets another name.
+pub const ON_RENAME: &str = "on_rename";
+/// Array of one word: how many more bytes of memory tasks may take, signed.
 pub const ROOM: &str = "ROOM";
 /// Per-CPU array of loss counters.
 pub const LOSSES: &str = "LOSSES";

@@ -11,7 +11,7 @@ use super::{
     names::program,
 };
 use crate::{
-    Blame, Hist, Interval, Mode, Observed, TaskInterval, Totals, Wait,
+    Blame, Hist, Interval, Mode, Observed, TaskInterval, TaskReading, Totals, Wait,
     hist::HistSum,
     interval::{Appended, ExitedInterval},
     nodes::{ByNode, remote_share, sum_by_node, total},
@@ -87,6 +87,9 @@ impl Side {
         for task in &mut interval.tasks {
             self.add_task(task, &interval.cgroups);
         }
+        for idle in &interval.idle {
+            self.place(idle, &interval.cgroups);
+        }
         // No figure here needs the histograms by CPU, and adding them is expensive.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
@@ -125,16 +128,22 @@ impl Side {
         at
     }
 
-    fn add_task(&mut self, task: &mut TaskInterval, names: &[(u64, Arc<str>)]) {
-        let leaf = self.leaf(task.reading.cgroup_id, names);
-        let program = match self.programs.get(&task.reading.comm) {
+    /// The indexes of a task's cgroup and program, which are added if they are new.
+    fn place(&mut self, task: &TaskReading, names: &[(u64, Arc<str>)]) -> (usize, usize) {
+        let leaf = self.leaf(task.cgroup_id, names);
+        let program = match self.programs.get(&task.comm) {
             Some(at) => *at,
             None => {
-                let at = self.subject(DiffSubject::Program { comm: program(&task.reading.comm).into() });
-                self.programs.insert(task.reading.comm.clone(), at);
+                let at = self.subject(DiffSubject::Program { comm: program(&task.comm).into() });
+                self.programs.insert(task.comm.clone(), at);
                 at
             }
         };
+        (leaf, program)
+    }
+
+    fn add_task(&mut self, task: &mut TaskInterval, names: &[(u64, Arc<str>)]) {
+        let (leaf, program) = self.place(&task.reading, names);
         task.reading.hist = self.no_hist.clone();
         if task.wait.count == 0 && task.totals == Totals::default() {
             return;

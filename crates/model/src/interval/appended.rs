@@ -1,8 +1,10 @@
 //! Builds longer intervals from shorter ones.
 
+use std::sync::Arc;
+
 use crate::{
     Accounts, CgroupReading, Gone, Interval, PairReading, StackReading, TaskInterval, TaskReading,
-    interval::{ExitedInterval, task_between},
+    interval::{ExitedInterval, idle},
     nodes::CpuInterval,
     stacks, sum,
 };
@@ -19,26 +21,25 @@ impl Interval {
     pub fn with_tasks(
         mut self,
         since_ns: u64,
-        mut before: Vec<TaskReading>,
-        late: Vec<TaskReading>,
-        now: &[TaskReading],
-        mut gone: Vec<TaskReading>,
+        mut before: Vec<Arc<TaskReading>>,
+        late: Vec<Arc<TaskReading>>,
+        now: &[Arc<TaskReading>],
+        mut gone: Vec<Arc<TaskReading>>,
     ) -> Self {
         // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
         gone.reverse();
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
-        for task in &mut gone {
+        for task in gone.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
         // If a task was there at the start, or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
-        let mut earlier = sum::earlier(&before, |task| task.serial);
         let mut went = gone.iter().peekable();
         let mut later = now.iter().peekable();
-        self.tasks = std::iter::from_fn(|| {
+        let last = std::iter::from_fn(|| {
             let is_gone = match (went.peek(), later.peek()) {
                 (Some(went), Some(later)) => went.serial < later.serial,
                 (went, None) => went.is_some(),
@@ -50,25 +51,27 @@ impl Interval {
             let now = later.next()?;
             while went.next_if(|went| went.serial <= now.serial).is_some() {}
             Some(now)
-        })
-        .filter_map(|now| task_between(earlier(now.serial), now, since_ns, self.one_node))
-        .collect();
+        });
+        (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
         self
     }
 
     /// Adds the interval that follows this one. Tasks that exited in between stay, with their last readings.
-    pub fn append(&mut self, next: Self) {
+    pub fn append(&mut self, mut next: Self) {
         if self.duration_ns == 0 {
             *self = next;
             return;
         }
         sum::add(&mut self.duration_ns, next.duration_ns);
+        self.wake(&next.tasks);
+        next.wake(&self.tasks);
         for task in &mut self.tasks {
             // A task that still exists gets its later reading. An exited task does not wait and has no state.
             let reading = &mut task.reading;
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
+        self.append_idle(next.idle);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
         merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
         merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
@@ -106,7 +109,7 @@ impl Appended {
 
     /// Number of tasks held. Exited tasks stay: a caller that runs without end must [`Self::bury`] them.
     pub fn held(&self) -> usize {
-        self.sums.iter().map(|(_, sum)| sum.tasks.len()).sum()
+        self.sums.iter().map(|(_, sum)| sum.tasks.len() + sum.idle.len()).sum()
     }
 
     /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup is known from then
@@ -117,6 +120,7 @@ impl Appended {
                 bury(&mut sum.exited, task);
             }
             sum.tasks.shrink_to_fit();
+            sum.idle.retain(|task| is_there(task));
             stacks::bury(&mut sum.stacks, |serial| {
                 sum.tasks.binary_search_by_key(&serial, |task| task.reading.serial).is_ok()
             });

@@ -57,7 +57,7 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     // The same thread with another serial.
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
-    let has_gone = |task: &&TaskReading| now(task.serial).is_none();
+    let has_gone = |task: &&Arc<TaskReading>| now(task.serial).is_none();
     let went = a.tasks.iter().filter(has_gone).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
     for task in went {
         let Some(gone) = all_of(task) else { continue };
@@ -112,8 +112,9 @@ mod tests {
     fn gone_between(a: Vec<TaskReading>, b: Vec<TaskReading>) -> Gone {
         let cpu = |cpu| CpuReading { cpu, ..CpuReading::default() };
         let cpus = vec![cpu(0), cpu(1)];
-        let a = Sample { mono_ns: 1_000, tasks: a, cpus: cpus.clone(), ..Sample::default() };
-        let b = Sample { mono_ns: 2_000, tasks: b, cpus, ..Sample::default() };
+        let shared = |tasks: Vec<TaskReading>| tasks.into_iter().map(Arc::new).collect();
+        let a = Sample { mono_ns: 1_000, tasks: shared(a), cpus: cpus.clone(), ..Sample::default() };
+        let b = Sample { mono_ns: 2_000, tasks: shared(b), cpus, ..Sample::default() };
         let interval = Interval::between(&a, &b);
         interval.tasks[0].accounts.as_ref().unwrap().gone
     }

@@ -50,6 +50,11 @@ impl GroupSum {
         }
     }
 
+    /// Adds tasks that did nothing.
+    pub fn add_idle(&mut self, threads: u64) {
+        self.group.threads += threads;
+    }
+
     /// Adds tasks that exited.
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
         self.add(&exited.totals, exited.accounts.as_ref(), &exited.wait);
@@ -88,8 +93,9 @@ impl Interval {
     pub fn total(&self) -> Group {
         let mut total = GroupSum::default();
         self.tasks.iter().for_each(|task| total.add_task(task));
+        total.add_idle(self.idle.len() as u64);
         self.exited.iter().for_each(|exited| total.add_exited(exited));
-        total.take(processes(&self.tasks))
+        total.take(processes((0..self.tasks.len() + self.idle.len()).map(|place| self.reading(place).tgid)))
     }
 
     /// All exited tasks.
@@ -105,9 +111,9 @@ impl Interval {
     }
 }
 
-/// Number of processes that own these threads.
-pub(crate) fn processes<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>) -> u64 {
-    let mut processes: Vec<u32> = tasks.into_iter().map(|task| task.reading.tgid).collect();
+/// The number of processes, from the process id of each thread.
+pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
+    let mut processes: Vec<u32> = of_threads.collect();
     processes.sort_unstable();
     processes.dedup();
     processes.len() as u64

@@ -9,10 +9,10 @@ use super::{Group, GroupSum, Interval};
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it one after the other.
     pub pid: u32,
-    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or another thread if the
-    /// main thread has exited.
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main
+    /// thread has exited.
     pub named_by: usize,
-    /// The threads, as indexes into [`Interval::tasks`].
+    /// The [places](Interval::places) of the threads.
     pub threads: Vec<usize>,
     /// The sum over the threads.
     pub group: Group,
@@ -23,16 +23,21 @@ impl Interval {
     /// are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (at, task) in self.tasks.iter().enumerate() {
-            same_id.entry(task.reading.tgid).or_default().push(at);
+        for place in self.places() {
+            same_id.entry(self.reading(place).tgid).or_default().push(place);
         }
         let mut sum = GroupSum::default();
         let lives = same_id.into_iter().flat_map(|(pid, threads)| {
             self.lives(pid, threads).into_values().map(move |threads| (pid, threads))
         });
         let process = |(pid, threads): (u32, Vec<usize>)| {
-            threads.iter().for_each(|at| sum.add_task(&self.tasks[*at]));
-            let main = threads.iter().find(|at| self.tasks[**at].reading.tid == pid);
+            for place in &threads {
+                match self.tasks.get(*place) {
+                    Some(task) => sum.add_task(task),
+                    None => sum.add_idle(1),
+                }
+            }
+            let main = threads.iter().find(|place| self.reading(**place).tid == pid);
             let named_by = *main.unwrap_or(&threads[0]);
             Process { pid, named_by, threads, group: sum.take(1) }
         };
@@ -44,7 +49,7 @@ impl Interval {
     /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main thread
     /// belongs to an earlier process.
     fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
-        let reading = |at: &usize| &self.tasks[*at].reading;
+        let reading = |place: &usize| self.reading(*place);
         let mains = threads.iter().map(reading).filter(|task| task.tid == pid);
         let mut begun: Vec<u64> = mains.map(|task| task.start_ns).collect();
         begun.sort_unstable();

@@ -40,6 +40,7 @@ fn sample(mono_ns: u64, cpus: Vec<CpuReading>, tasks: Vec<TaskReading>) -> Sampl
     let node = |node| NodeReading { node, memory_bytes: Some(100), free_bytes: Some(60) };
     let nodes =
         if cpus.iter().any(|cpu| cpu.node == Some(8)) { vec![node(0), node(8)] } else { vec![node(0)] };
+    let tasks = tasks.into_iter().map(Arc::new).collect();
     Sample { mono_ns, cpus, tasks, nodes, cgroups: vec![(1, "/".into())], ..Sample::default() }
 }
 

@@ -165,7 +165,9 @@ impl Kernel {
             let Did { totals, hist } = task.did.since(&task.base);
             let Task { serial, cgroup_id, start_ns, moved_ns, .. } = *task;
             let hist = Arc::new(hist);
-            TaskReading { serial, cgroup_id, start_ns, moved_ns, totals, hist, ..TaskReading::default() }
+            let reading =
+                TaskReading { serial, cgroup_id, start_ns, moved_ns, totals, hist, ..TaskReading::default() };
+            Arc::new(reading)
         });
         let exited = self.places.iter().map(|(id, place)| ExitedReading {
             cgroup_id: *id,
@@ -266,7 +268,7 @@ fn task(serial: u64, cgroup_id: u64, ran_ns: u64) -> TaskReading {
 
 fn sample(mono_ns: u64, tasks: &[TaskReading]) -> Sample {
     let cgroups = tasks.iter().map(|task| (task.cgroup_id, format!("/{}", task.cgroup_id).into())).collect();
-    Sample { mono_ns, tasks: tasks.to_vec(), cgroups, ..Sample::default() }
+    Sample { mono_ns, tasks: tasks.iter().cloned().map(Arc::new).collect(), cgroups, ..Sample::default() }
 }
 
 #[test]

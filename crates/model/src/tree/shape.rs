@@ -48,8 +48,8 @@ fn named(interval: &Interval) -> Vec<bool> {
         }
     };
     let mut last = None;
-    for task in &interval.tasks {
-        let id = task.reading.cgroup_id;
+    let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
+    for id in tasks.chain(interval.idle.iter().map(|idle| idle.cgroup_id)) {
         // The threads of a process follow each other.
         if last.replace(id) != Some(id) {
             name(id);

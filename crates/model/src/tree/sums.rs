@@ -69,7 +69,8 @@ impl Tree {
                 node.own.add(task.totals.on_cpu_ns, &task.wait);
                 task.ran_on().for_each(|(on, ns)| add_by_node(&mut node.ran, on, ns));
             }
-            node.has_tasks |= !tasks.is_empty();
+            sum.add_idle(node.idle.len() as u64);
+            node.has_tasks |= !tasks.is_empty() || !node.idle.is_empty();
             while let Some((_, exited)) = exited.next_if(|(node, _)| *node == at) {
                 let exited = &interval.exited[exited];
                 sum.add_exited(exited);
@@ -89,30 +90,38 @@ impl Tree {
 
     /// Sorts tasks by node; tasks without a node come last.
     fn order_tasks(&mut self, interval: &Interval) {
+        let tasks = self.ordered(interval, interval.tasks.iter().map(|task| task.reading.cgroup_id));
+        let idle = self.ordered(interval, interval.idle.iter().map(|idle| idle.cgroup_id));
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            (node.tasks, node.idle) = (tasks.1[at]..tasks.1[at + 1], idle.1[at]..idle.1[at + 1]);
+        }
+        (self.tasks, self.idle) = (tasks.0, idle.0);
+    }
+
+    /// Sorts tasks by node, from the cgroup of each. Returns their indexes, and where the tasks of each node start.
+    fn ordered(
+        &self,
+        interval: &Interval,
+        cgroups: impl ExactSizeIterator<Item = u64>,
+    ) -> (Vec<usize>, Vec<usize>) {
         let unknown = self.nodes.len();
         let mut last = (0, self.find_id(interval, 0));
-        let nodes: Vec<usize> = interval
-            .tasks
-            .iter()
-            .map(|task| {
-                let id = task.reading.cgroup_id;
-                if id != last.0 {
-                    last = (id, self.find_id(interval, id));
-                }
-                last.1.unwrap_or(unknown)
-            })
-            .collect();
+        let mut node_of = |id: u64| {
+            if id != last.0 {
+                last = (id, self.find_id(interval, id));
+            }
+            last.1.unwrap_or(unknown)
+        };
+        let nodes: Vec<usize> = cgroups.map(&mut node_of).collect();
         let mut starts = vec![0; unknown + 2];
         nodes.iter().for_each(|node| starts[node + 1] += 1);
         (1..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
-        for (at, node) in self.nodes.iter_mut().enumerate() {
-            node.tasks = starts[at]..starts[at + 1];
-        }
-        self.tasks = vec![0; nodes.len()];
+        let (mut order, mut next) = (vec![0; nodes.len()], starts.clone());
         for (task, node) in nodes.into_iter().enumerate() {
-            self.tasks[starts[node]] = task;
-            starts[node] += 1;
+            order[next[node]] = task;
+            next[node] += 1;
         }
+        (order, starts)
     }
 
     fn add_unknown(
@@ -122,22 +131,32 @@ impl Tree {
         exited: impl Iterator<Item = (usize, usize)>,
     ) {
         let tasks = || self.tasks_unknown().iter().map(|task| &interval.tasks[*task]);
-        let mut is_any = !self.tasks_unknown().is_empty();
+        let idle = self.idle_unknown();
+        let mut is_any = !self.tasks_unknown().is_empty() || !idle.is_empty();
         tasks().for_each(|task| sum.add_task(task));
+        sum.add_idle(idle.len() as u64);
         for (_, exited) in exited {
             is_any = true;
             sum.add_exited(&interval.exited[exited]);
         }
-        let group = sum.take(processes(tasks()));
+        let idle = idle.iter().map(|idle| interval.idle[*idle].tgid);
+        let group = sum.take(processes(tasks().map(|task| task.reading.tgid).chain(idle)));
         self.unknown = is_any.then_some(group);
     }
 
     /// Number of processes with a thread in each node or below it. A process with threads in several nodes counts in each of
     /// them, but only once in their common ancestors.
     fn processes(&self, interval: &Interval) -> Vec<u64> {
-        let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len());
+        let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len() + self.idle.len());
         for (at, _) in self.nodes.iter().enumerate() {
             threads.extend(self.tasks_of(at).iter().map(|task| (interval.tasks[*task].reading.tgid, at)));
+            let mut last = None;
+            for tgid in self.idle_of(at).iter().map(|idle| interval.idle[*idle].tgid) {
+                // The threads of a process mostly follow each other.
+                if last.replace(tgid) != Some(tgid) {
+                    threads.push((tgid, at));
+                }
+            }
         }
         threads.sort_unstable();
         threads.dedup();

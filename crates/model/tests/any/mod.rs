@@ -176,7 +176,10 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                 unix_ns,
                 mono_ns,
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },
-                tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
+                tasks: tasks
+                    .into_iter()
+                    .map(|(serial, task)| Arc::new(TaskReading { serial, ..task }))
+                    .collect(),
                 exited: exited.into_iter().map(|(id, one)| ExitedReading { cgroup_id: id, ..one }).collect(),
                 pairs,
                 limits: limits.into_iter().map(|(id, one)| CgroupReading { id, ..one }).collect(),

@@ -78,6 +78,8 @@ impl RowChanges {
 pub(crate) struct Decoder<T> {
     layout: Layout,
     entries: Vec<RowState<T>>,
+    /// The rows before the last key frame: equal rows after it are the same.
+    earlier: Vec<T>,
     places: RowChanges,
     touched: Vec<usize>,
     /// Whether to collect rows: in `gone` those that disappear (last values), in `came` those that appear (first values), in
@@ -103,6 +105,7 @@ impl<T: Keyed> Decoder<T> {
         Self {
             layout: Layout::new::<T>(table),
             entries: Vec::new(),
+            earlier: Vec::new(),
             places: RowChanges::default(),
             touched: Vec::new(),
             keeps_changes: false,
@@ -113,16 +116,17 @@ impl<T: Keyed> Decoder<T> {
 
     /// Starts a key frame: all rows will be new. Returns the previous rows, if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
-        let mut before = std::mem::take(&mut self.entries);
-        before.retain(|_| self.keeps_changes);
-        before.into_iter().map(|entry| entry.into_row(texts)).collect()
+        let before = std::mem::take(&mut self.entries).into_iter();
+        if !self.keeps_changes {
+            self.earlier = before.filter_map(|entry| entry.row).collect();
+            return Some(Vec::new());
+        }
+        self.earlier = before.map(|entry| entry.into_row(texts)).collect::<Option<_>>()?;
+        Some(self.earlier.clone())
     }
 
     /// Ends a frame, and collects its changes. `before` is the rows before a key frame.
-    pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()>
-    where
-        T: Clone,
-    {
+    pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()> {
         if !self.keeps_changes {
             return Some(());
         }
@@ -153,7 +157,19 @@ impl<T: Keyed> Decoder<T> {
         for entry in &mut self.entries {
             entry.refresh(texts)?;
         }
+        self.share_earlier();
         Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
+    }
+
+    /// Replaces rows that are equal to a row from before the key frame by that row.
+    fn share_earlier(&mut self) {
+        let mut earlier = std::mem::take(&mut self.earlier).into_iter().peekable();
+        for now in self.entries.iter_mut().filter_map(|entry| entry.row.as_mut()) {
+            while earlier.next_if(|earlier| earlier.key() < now.key()).is_some() {}
+            if let Some(same) = earlier.next_if(|earlier| earlier == now) {
+                *now = same;
+            }
+        }
     }
 
     fn insert_and_remove(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
@@ -217,6 +233,7 @@ impl<T: Keyed> Decoder<T> {
 impl<T: Keyed> TableDecoder for Decoder<T> {
     fn clear(&mut self) {
         self.entries.clear();
+        self.earlier.clear();
         self.gone.clear();
         self.came.clear();
     }

@@ -1,6 +1,6 @@
 //! Encodes rows as bytes.
 
-use std::{borrow::Borrow, cmp::Ordering};
+use std::borrow::Borrow;
 
 use cgscope_model::Sample;
 use integer_encoding::VarInt;
@@ -8,7 +8,7 @@ use integer_encoding::VarInt;
 use super::{CHANGED, SAME, TableEncoder};
 use crate::{
     cells::{Cell, Cells, ColumnKind, Columns, NONE, Texts},
-    rows::Keyed,
+    rows::{BAD_HISTOGRAM, Keyed},
 };
 
 pub(crate) struct Encoder<T: Keyed> {
@@ -16,34 +16,16 @@ pub(crate) struct Encoder<T: Keyed> {
     /// The number of columns with numbers, and with lists.
     numbers: usize,
     lists: usize,
-    before: TableRows<T>,
-    now: TableRows<T>,
+    /// The rows of the last sample.
+    rows: Vec<T>,
     /// Removed rows, by their places in the previous sample.
     removed: Vec<usize>,
-    /// New or changed rows: the place now, and the previous place if the row is not new.
+    /// New or changed rows: the place now, and the index in `before` if the row is not new.
     touched: Vec<(usize, Option<usize>)>,
-}
-
-struct TableRows<T: Keyed> {
-    keys: Vec<T::Key>,
-    cells: Cells,
-}
-
-impl<T: Keyed> Default for TableRows<T> {
-    fn default() -> Self {
-        Self { keys: Vec::new(), cells: Cells::default() }
-    }
-}
-
-impl<T: Keyed> TableRows<T> {
-    fn clear(&mut self) {
-        self.keys.clear();
-        self.cells.clear();
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.keys.capacity() * size_of::<T::Key>() + self.cells.memory_bytes()
-    }
+    /// The cells of the changed rows in the previous sample.
+    before: Cells,
+    /// The cells of the new and changed rows, in the order of `touched`.
+    now: Cells,
 }
 
 impl<T: Keyed> Default for Encoder<T> {
@@ -56,29 +38,27 @@ impl<T: Keyed> Default for Encoder<T> {
             numbers: kinds.len() - lists,
             lists,
             kinds,
-            before: TableRows::default(),
-            now: TableRows::default(),
+            rows: Vec::new(),
             removed: Vec::new(),
             touched: Vec::new(),
+            before: Cells::default(),
+            now: Cells::default(),
         }
     }
 }
 
 impl<T: Keyed> TableEncoder for Encoder<T> {
     fn clear(&mut self) {
-        self.before.clear();
+        self.rows.clear();
     }
 
-    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize {
-        self.now.clear();
-        self.now.keys.reserve(self.before.keys.len());
-        self.now.cells.reserve_as(&self.before.cells);
-        for row in T::of(sample) {
-            let row = row.borrow();
-            self.now.keys.push(row.key());
-            row.put(&mut self.now.cells, texts);
-        }
-        self.compare();
+    fn encode(
+        &mut self,
+        sample: &Sample,
+        texts: &mut Texts,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, &'static str> {
+        self.take(sample, texts)?;
         let new = self.touched.iter().filter(|(_, old)| old.is_none()).map(|(new, _)| *new);
         let changed = self.touched.iter().filter(|(_, old)| old.is_some()).map(|(new, _)| *new);
         put_places(self.removed.iter().copied(), out);
@@ -88,53 +68,66 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
         if !self.touched.is_empty() {
             self.columns(out);
         }
-        std::mem::swap(&mut self.before, &mut self.now);
-        new
+        Ok(new)
     }
 
     fn release(&mut self) {
-        self.now = TableRows::default();
-        (self.removed, self.touched) = (Vec::new(), Vec::new());
+        (self.before, self.now) = Default::default();
+        (self.removed, self.touched) = Default::default();
     }
 
     fn memory_bytes(&self) -> usize {
-        self.before.memory_bytes() + self.now.memory_bytes()
+        self.rows.capacity() * size_of::<T>() + self.before.memory_bytes() + self.now.memory_bytes()
     }
 
     fn rows(&self) -> usize {
-        self.before.keys.len()
+        self.rows.len()
     }
 }
 
 impl<T: Keyed> Encoder<T> {
-    /// Finds the removed, new and changed rows. Rows ascend by key.
-    fn compare(&mut self) {
+    /// Takes the rows of a sample, and finds the removed, new and changed ones. Rows must ascend by key. A row that is shared
+    /// with the previous sample costs next to nothing.
+    fn take(&mut self, sample: &Sample, texts: &mut Texts) -> Result<(), &'static str> {
         self.removed.clear();
         self.touched.clear();
-        let (before, now) = (&self.before.keys, &self.now.keys);
-        let (mut old, mut new) = (0, 0);
-        while old < before.len() || new < now.len() {
-            let order = match (before.get(old), now.get(new)) {
-                (Some(before), Some(now)) => before.cmp(now),
-                (Some(_), None) => Ordering::Less,
-                (None, _) => Ordering::Greater,
-            };
-            match order {
-                Ordering::Less => self.removed.push(old),
-                Ordering::Greater => self.touched.push((new, None)),
-                Ordering::Equal if !self.is_same(old, new) => self.touched.push((new, Some(old))),
-                Ordering::Equal => {}
+        self.before.clear();
+        self.now.clear();
+        let mut changed = 0;
+        let mut old = std::mem::take(&mut self.rows).into_iter().enumerate().peekable();
+        self.rows.reserve(old.len());
+        let mut is_after_shared = true;
+        for row in T::of(sample) {
+            let row = row.borrow();
+            let shared = old.next_if(|(_, old)| old.is_shared(row));
+            let is_shared = shared.is_some();
+            let is_sorted = is_shared && is_after_shared
+                || self.rows.last().is_none_or(|before| before.key() < row.key());
+            if !is_sorted {
+                return Err(T::ORDER);
             }
-            old += usize::from(order.is_le());
-            new += usize::from(order.is_ge());
+            is_after_shared = is_shared;
+            if let Some((_, same)) = shared {
+                self.rows.push(same);
+                continue;
+            }
+            while let Some((place, _)) = old.next_if(|(_, old)| old.key() < row.key()) {
+                self.removed.push(place);
+            }
+            let before = old.next_if(|(_, old)| old.key() == row.key()).map(|(_, old)| old);
+            if before.as_ref() != Some(row) {
+                if row.hists().any(|hist| !hist.is_valid()) {
+                    return Err(BAD_HISTOGRAM);
+                }
+                row.put(&mut self.now, texts);
+                let before = before.map(|before| before.put(&mut self.before, texts));
+                self.touched.push((self.rows.len(), before.map(|()| changed)));
+                changed += usize::from(before.is_some());
+            }
+            self.rows.push(row.clone());
         }
-    }
-
-    fn is_same(&self, old: usize, new: usize) -> bool {
-        let (numbers, lists) = (self.numbers, self.lists);
-        let (before, now) = (&self.before.cells, &self.now.cells);
-        before.numbers[old * numbers..][..numbers] == now.numbers[new * numbers..][..numbers]
-            && (0..lists).all(|list| before.list_at(old * lists + list) == now.list_at(new * lists + list))
+        self.removed.extend(old.map(|(place, _)| place));
+        Ok(())
     }
 
     fn columns(&self, out: &mut Vec<u8>) {
@@ -158,9 +151,9 @@ impl<T: Keyed> Encoder<T> {
 
     fn number_column(&self, column: usize, base: u64, out: &mut Vec<u8>) -> bool {
         let mut has_any = false;
-        for (new, old) in &self.touched {
-            let now = self.now.cells.numbers[new * self.numbers + column];
-            let before = old.map_or(base, |old| self.before.cells.numbers[old * self.numbers + column]);
+        for (new, (_, old)) in self.touched.iter().enumerate() {
+            let now = self.now.numbers[new * self.numbers + column];
+            let before = old.map_or(base, |old| self.before.numbers[old * self.numbers + column]);
             has_any |= now != before;
             put(now.wrapping_sub(before) as i64, out);
         }
@@ -169,9 +162,9 @@ impl<T: Keyed> Encoder<T> {
 
     fn list_column(&self, column: usize, out: &mut Vec<u8>) -> bool {
         let mut has_any = false;
-        for (new, old) in &self.touched {
-            let now = self.now.cells.list_at(new * self.lists + column);
-            let before = old.map_or(&[][..], |old| self.before.cells.list_at(old * self.lists + column));
+        for (new, (_, old)) in self.touched.iter().enumerate() {
+            let now = self.now.list_at(new * self.lists + column);
+            let before = old.map_or(&[][..], |old| self.before.list_at(old * self.lists + column));
             has_any |= put_list(before, now, out);
         }
         has_any

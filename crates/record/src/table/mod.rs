@@ -38,8 +38,14 @@ impl Table {
 pub(crate) trait TableEncoder: Send {
     /// Makes all rows of the next sample new.
     fn clear(&mut self);
-    /// Appends the changes since the last call to `out`, and returns how many rows are new.
-    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize;
+    /// Appends the changes since the last call to `out`, and returns how many rows are new. The error is the rule that the
+    /// sample breaks, in words; the next sample must then be a whole one.
+    fn encode(
+        &mut self,
+        sample: &Sample,
+        texts: &mut Texts,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, &'static str>;
     fn rows(&self) -> usize;
     /// Frees the memory that only encoding needs. Keeps the last written rows.
     fn release(&mut self);

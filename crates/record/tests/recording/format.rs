@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use cgscope_model::{Sample, TaskState};
 use cgscope_record::{Header, VERSION, open};
@@ -67,7 +67,9 @@ fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_js
 #[test]
 fn unknown_columns_and_tables_are_skipped() {
     let mut samples = samples(5);
-    samples.iter_mut().for_each(|sample| sample.tasks[0].state = Some(TaskState::DiskSleep));
+    samples
+        .iter_mut()
+        .for_each(|sample| Arc::make_mut(&mut sample.tasks[0]).state = Some(TaskState::DiskSleep));
     let (file, ends) = file(&samples);
     let later = with_header(&file, ends[0], |first| {
         let tasks = first["tables"]
@@ -96,7 +98,7 @@ fn unknown_columns_and_tables_are_skipped() {
     assert!(matches!(ending, cgscope_record::Ending::Clean(_)), "{ending}");
     let expected = samples.into_iter().map(|mut sample| {
         sample.nodes.clear();
-        for task in &mut sample.tasks {
+        for task in sample.tasks.iter_mut().map(Arc::make_mut) {
             (task.start_ns, task.node, task.pending, task.state) = (0, None, None, None);
             task.comm = "".into();
             if let Some(placement) = &mut task.placement {
@@ -115,7 +117,7 @@ fn every_state_of_a_task_is_read_as_it_was_written() {
     let written: Vec<Sample> = states()
         .map(|state| {
             let mut sample = crate::support::sample(3);
-            sample.tasks[0].state = state;
+            Arc::make_mut(&mut sample.tasks[0]).state = state;
             sample
         })
         .collect();
@@ -135,7 +137,7 @@ fn only_what_changed_is_written() {
 #[test]
 fn terminal_control_characters_are_replaced() {
     let mut sample = crate::support::sample(1);
-    sample.tasks[0].comm = "\x1b[2J".into();
+    Arc::make_mut(&mut sample.tasks[0]).comm = "\x1b[2J".into();
     let header = Header { hostname: "\x1b]0;you\x07".into(), ..header() };
     let mut writer = cgscope_record::Writer::create(Vec::new(), &header).unwrap();
     writer.sample(&sample).unwrap();
@@ -150,7 +152,7 @@ fn terminal_control_characters_are_replaced() {
 /// Identical tasks compress better than a reader accepts, so the writer pads the frame.
 #[test]
 fn well_compressed_frames_can_be_read_and_stay_small() {
-    let tasks: Vec<_> = (1..20_000).map(|serial| crate::support::task(serial, &[1_000])).collect();
+    let tasks: Vec<_> = (1..20_000).map(|serial| Arc::new(crate::support::task(serial, &[1_000]))).collect();
     let samples = vec![Sample { tasks, ..Sample::default() }; 2];
     let (file, ends) = file(&samples);
     assert_eq!(read(&file).unwrap().0, samples);

@@ -64,3 +64,15 @@ fn unchanged_parts_are_shared_by_all_samples() {
     assert!(Arc::ptr_eq(&back[0].cgroups[1].1, &back[2].cgroups[1].1));
     assert_ne!(back[0].tasks[1].hist, back[2].tasks[1].hist);
 }
+
+#[test]
+fn an_unchanged_task_is_shared_by_all_samples_even_across_key_frames() {
+    let samples = samples(300);
+    let (back, _) = read(&file(&samples).0).unwrap();
+    for (pair, written) in back.windows(2).zip(samples.windows(2)) {
+        for task in 0..2 {
+            let is_same = written[0].tasks[task] == written[1].tasks[task];
+            assert_eq!(Arc::ptr_eq(&pair[0].tasks[task], &pair[1].tasks[task]), is_same);
+        }
+    }
+}

@@ -83,7 +83,7 @@ pub(crate) fn sample(n: u64) -> Sample {
         unix_ns: 1_700_000_000_000_000_000 + n,
         mono_ns: 1_000_000_000 * n,
         mode: Mode::Bpf,
-        tasks: vec![task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])],
+        tasks: [task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])].map(Arc::new).to_vec(),
         exited: vec![ExitedReading {
             accounts: None,
             cgroup_id: 42,
@@ -299,7 +299,10 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                     .collect(),
                 unix_ns,
                 mono_ns,
-                tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
+                tasks: tasks
+                    .into_iter()
+                    .map(|(serial, task)| Arc::new(TaskReading { serial, ..task }))
+                    .collect(),
                 exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
                 cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
                 losses,

@@ -6,8 +6,9 @@ use super::*;
 const ALICE: u32 = 1_000;
 const BOB: u32 = 1_001;
 
-fn task(serial: u64, cgroup_id: u64) -> TaskReading {
-    TaskReading { serial, tid: serial as u32, tgid: serial as u32, cgroup_id, ..TaskReading::default() }
+fn task(serial: u64, cgroup_id: u64) -> Arc<TaskReading> {
+    let tid = serial as u32;
+    Arc::new(TaskReading { serial, tid, tgid: tid, cgroup_id, ..TaskReading::default() })
 }
 
 fn access(serial: u64, owner: Option<u32>) -> Access {

@@ -163,7 +163,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
     let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
         let mut sample = cgscope_made_up::host(1, 1, 1);
-        let mut task = sample.tasks[0].clone();
+        let mut task = (*sample.tasks[0]).clone();
         (task.cgroup_id, task.moved_ns) = (7, None);
         let totals = |on_cpu_ns| Totals { on_cpu_ns, ..Totals::default() };
         let read = |(serial, _, ns): &(u64, u32, u64)| TaskReading {
@@ -172,7 +172,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
             totals: totals(*ns),
             ..task.clone()
         };
-        sample.tasks = tasks.iter().map(read).collect();
+        sample.tasks = tasks.iter().map(read).map(Arc::new).collect();
         let read =
             |id: &u64| ExitedReading { cgroup_id: *id, totals: totals(50), ..sample.exited[0].clone() };
         sample.exited = exited.iter().map(read).collect();

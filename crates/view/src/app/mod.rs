@@ -152,7 +152,7 @@ impl App {
         if self.data.is_none() {
             let cgroups = 0..data.tree.nodes().len();
             // A tree is of no use if all tasks are in one cgroup.
-            self.tree &= cgroups.filter(|at| !data.tree.tasks_of(*at).is_empty()).count() > 1;
+            self.tree &= cgroups.filter(|at| data.tree.nodes()[*at].has_own_tasks()).count() > 1;
         }
         self.newest = None;
         self.data = Some(data);
@@ -311,6 +311,7 @@ impl App {
             sort,
             reversed,
             tree: self.is_tree(),
+            idle: true,
             filter: &self.filter,
             folded: &self.folded,
             command_line: &|pid| self.command_line(pid),

@@ -58,7 +58,7 @@ fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     // Number of living tasks by the node on which they were last seen.
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
-    for node in interval.tasks.iter().filter_map(|task| task.reading.node.or(interval.one_node)) {
+    for node in interval.readings().filter_map(|task| task.node.or(interval.one_node)) {
         *seen.entry(node).or_insert(0) += 1;
     }
     let nodes = data.nodes().iter().map(|node| (node, seen.get(&node.node).copied().unwrap_or(0)));

@@ -5,7 +5,7 @@ mod limits;
 mod spent;
 mod who;
 
-use cgscope_model::TaskInterval;
+use cgscope_model::{TaskInterval, TaskReading};
 
 use super::{histogram, prelude::*};
 
@@ -71,21 +71,19 @@ impl<'a> TaskView<'a> {
 
     /// The subject's threads that existed at the end of the interval.
     fn members(&self) -> Vec<&'a TaskInterval> {
-        let tasks = &self.interval.tasks;
+        let those = |is_it: &dyn Fn(&TaskReading) -> bool| {
+            let places = self.interval.places().filter(|place| is_it(self.interval.reading(*place)));
+            places.filter_map(|place| self.data.task_at(place)).collect()
+        };
         match self.subject {
             Subject::Task(task) => vec![task],
-            Subject::All(_) => tasks.iter().collect(),
-            Subject::Process(process, _) => {
-                tasks.iter().filter(|task| task.reading.tgid == process.pid).collect()
-            }
+            Subject::All(_) => those(&|_| true),
+            Subject::Process(process, _) => those(&|task| task.tgid == process.pid),
             Subject::Cgroup(node) => {
                 let Some(at) = self.data.tree.find(&node.path) else { return Vec::new() };
-                self.data.tree.tasks_below(at).iter().map(|at| &tasks[*at]).collect()
+                self.data.places_below(at).filter_map(|place| self.data.task_at(place)).collect()
             }
-            Subject::Unknown(_) => {
-                let is_unknown = |id| self.interval.cgroup_path(id).is_none();
-                tasks.iter().filter(|task| is_unknown(task.reading.cgroup_id)).collect()
-            }
+            Subject::Unknown(_) => those(&|task| self.interval.cgroup_path(task.cgroup_id).is_none()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use cgscope_made_up::small;
-use cgscope_model::{Hist, Interval, Mode, Sample};
+use cgscope_model::{Interval, Mode, Sample};
 use ratatui::layout::Rect;
 
 use super::{heatmap, histogram, task};
@@ -35,7 +35,7 @@ fn states() -> Vec<Vec<Arc<Interval>>> {
     };
     let mut coarse = small::after(vec![small::task(4, &[5_000_000]), small::task(5, &[])]);
     coarse.mode = Mode::Coarse;
-    coarse.tasks.iter_mut().for_each(|task| task.hist = Arc::new(Hist::default()));
+    coarse.tasks.iter_mut().for_each(|task| Arc::make_mut(task).hist = Arc::default());
     let coarse = Arc::new(Interval::between(&small::before(), &coarse));
     let nothing = Arc::new(Interval::between(&Sample::default(), &Sample::default()));
     vec![

@@ -103,14 +103,10 @@ impl History {
     /// Keeps the waits of tasks that have exited.
     fn bury(&mut self, data: &Data, before: Option<&Data>) {
         let interval = &data.interval;
-        let mut now = interval.tasks.iter().map(|task| task.reading.serial).peekable();
-        for task in before.iter().flat_map(|before| &before.interval.tasks) {
-            while now.next_if(|serial| *serial < task.reading.serial).is_some() {}
-            if now.peek() != Some(&task.reading.serial) {
-                let mut sum = Sum::default();
-                sum.add_reading(&task.reading);
-                self.add_ended(data, task.reading.cgroup_id, &sum.into_wait());
-            }
+        for task in before.iter().flat_map(|before| interval.gone_since(&before.interval)) {
+            let mut sum = Sum::default();
+            sum.add_reading(task);
+            self.add_ended(data, task.cgroup_id, &sum.into_wait());
         }
         for exited in &interval.exited {
             self.add_ended(data, exited.cgroup_id, &exited.wait);
@@ -166,19 +162,18 @@ impl History {
     /// measurement began, so this adds up the latest readings and the waits of exited tasks.
     pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
         let mut sum = Sum::default();
-        let tasks = &data.interval.tasks;
+        let interval = &data.interval;
         match key {
             Key::All => sum.add(&self.total),
             Key::Cgroup(root) => {
                 if let Some(node) = data.tree.find(root) {
-                    data.tree.tasks_below(node).iter().for_each(|at| sum.add_reading(&tasks[*at].reading));
+                    data.places_below(node).for_each(|place| sum.add_reading(interval.reading(place)));
                 }
                 let below = self.ended.iter().filter(|(path, _)| is_at_or_below(path, root));
                 below.for_each(|(_, wait)| sum.add(wait));
             }
             Key::Process(pid) => {
-                let threads = tasks.iter().filter(|task| task.reading.tgid == *pid);
-                threads.for_each(|task| sum.add_reading(&task.reading));
+                interval.readings().filter(|task| task.tgid == *pid).for_each(|task| sum.add_reading(task));
             }
             Key::Task(serial) => {
                 data.task(*serial).into_iter().for_each(|task| sum.add_reading(&task.reading))

@@ -40,7 +40,7 @@ fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Opt
         // Do not look up by pid or tid: within an average, several processes or threads may have had the same id.
         Rows::Processes | Rows::Threads | Rows::ThreadsOfProcesses => match row.process {
             Some(process) => {
-                let threads = process.threads.iter().map(|at| &data.interval.tasks[*at]);
+                let threads = process.threads.iter().filter_map(|place| data.task_at(*place));
                 Some(classes.threads(&threads.collect::<Vec<_>>()))
             }
             None => Some(classes.thread(data.task(row.task?.serial)?)),

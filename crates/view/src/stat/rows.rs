@@ -72,7 +72,7 @@ pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
 }
 
 fn of_process<'a>(data: &'a Data, process: &'a Process) -> Row<'a> {
-    let task = &data.interval.tasks[process.named_by].reading;
+    let task = data.interval.reading(process.named_by);
     let row = Row::new(data, Figures::of_process(&process.group, data.interval.mode));
     let (tgid, process) = (Some(process.pid), Some(process));
     Row { task: Some(task), process, tgid, name: task.comm.to_string(), ..row }
@@ -87,7 +87,8 @@ fn of_thread<'a>(data: &'a Data, task: &'a TaskInterval) -> Row<'a> {
 
 /// Threads, sorted by thread id.
 fn threads(data: &Data) -> Vec<Row<'_>> {
-    let mut rows: Vec<Row<'_>> = data.interval.tasks.iter().map(|task| of_thread(data, task)).collect();
+    let tasks = data.interval.places().filter_map(|place| data.task_at(place));
+    let mut rows: Vec<Row<'_>> = tasks.map(|task| of_thread(data, task)).collect();
     rows.sort_by_key(|row| row.tid);
     rows
 }
@@ -98,7 +99,7 @@ fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
     for process in data.processes() {
         rows.push(of_process(data, process));
         let mut threads: Vec<&TaskInterval> =
-            process.threads.iter().map(|at| &data.interval.tasks[*at]).collect();
+            process.threads.iter().filter_map(|place| data.task_at(*place)).collect();
         threads.sort_by_key(|task| task.reading.tid);
         rows.extend(threads.into_iter().map(|task| {
             let thread = of_thread(data, task);

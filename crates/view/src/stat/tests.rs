@@ -113,7 +113,7 @@ fn unread_figures_are_a_dash_and_never_0() {
 fn exited_threads_count_once_with_their_process() {
     let (before, mut after) = (with_accounts(host(40, 8, 3)), with_accounts(host(40, 8, 4)));
     let gone = Gone { user_ns: 300_000, on_cpu_ns: 300_000, voluntary: 7, ..Gone::default() };
-    let main = after.tasks.iter_mut().rfind(|task| task.tid == task.tgid).unwrap();
+    let main = after.tasks.iter_mut().rfind(|task| task.tid == task.tgid).map(Arc::make_mut).unwrap();
     main.accounts = main.accounts.as_deref().map(|accounts| Arc::new(Accounts { gone, ..*accounts }));
     let pid = main.tid;
     let (without, with) = (data(3), data_of(&before, &after));
@@ -163,7 +163,8 @@ fn a_blank_in_a_path_does_not_add_a_word() {
 fn two_processes_with_one_id_have_separate_lines_and_sentences() {
     let sample = |on_cpu_ns: [u64; 2]| {
         let mut sample = with_accounts(host(2, 1, 3));
-        for (start_ns, (task, on_cpu_ns)) in (1..).zip(sample.tasks.iter_mut().zip(on_cpu_ns)) {
+        let tasks = sample.tasks.iter_mut().map(Arc::make_mut);
+        for (start_ns, (task, on_cpu_ns)) in (1..).zip(tasks.zip(on_cpu_ns)) {
             (task.tgid, task.tid, task.start_ns) = (4_711, 4_711, start_ns);
             task.pending = None;
             task.totals = Totals { on_cpu_ns, ..Totals::default() };
@@ -206,7 +207,7 @@ fn a_quota_is_printed_with_its_cgroup() {
             ..CgroupReading::default()
         };
         let mut sample = with_accounts(host(8, 1, round));
-        sample.tasks.iter_mut().for_each(|task| task.cgroup_id = 3);
+        sample.tasks.iter_mut().for_each(|task| Arc::make_mut(task).cgroup_id = 3);
         Sample { cgroups: cgroups(), limits: vec![quota], pairs: Vec::new(), exited: Vec::new(), ..sample }
     };
     let text = interval(&data_of(&sample(3), &sample(4)), &asked(Rows::Cgroups));

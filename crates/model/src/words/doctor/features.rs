@@ -11,6 +11,8 @@ const fn what(feature: Feature) -> &'static str {
         Feature::RunQueues => "the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
         Feature::SchedInfo => "the kernel's timestamps of waits (CONFIG_SCHED_INFO)",
         Feature::TaskStorage => "storage for each task (Linux 5.11; for tracing programs: 5.13)",
+        Feature::StorageCache => "task storage from caches that work in every context (Linux 6.4)",
+        Feature::TaskById => "functions that find a task by its id (Linux 6.2)",
         Feature::LoopHelper => "a helper that repeats a step (Linux 5.17)",
         Feature::TaskIterator => "iterators over tasks (Linux 5.8)",
         Feature::PrevStateArgument => {
@@ -42,6 +44,10 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::RunQueues => (Level::Missing, "waits cannot be measured exactly"),
         Feature::SchedInfo => (Level::Missing, "waits cannot be measured"),
         Feature::TaskStorage => (Level::Missing, "the hook has no place for its counters"),
+        Feature::StorageCache => {
+            (Level::Ok, "every task gets its 4 KiB of storage at the start, also one that sleeps")
+        }
+        Feature::TaskById => (Level::Ok, "each reading visits all tasks of the host"),
         Feature::LoopHelper => (Level::Missing, "the hook cannot look back over a wait to find its causes"),
         Feature::TaskIterator => (Level::Missing, "the counters of tasks cannot be read"),
         Feature::PrevStateArgument => (Level::Ok, "the hook reads the same state from the task itself"),

@@ -4,7 +4,7 @@ mod kind;
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
-use cgscope_model::{Blame, TaskInterval, selection::is_at_or_below};
+use cgscope_model::{Blame, Interval, TaskReading, selection::is_at_or_below};
 
 pub use kind::ListKind;
 
@@ -56,6 +56,8 @@ pub(crate) struct Question<'a> {
     pub(crate) reversed: bool,
     /// Show cgroups as a tree.
     pub(crate) tree: bool,
+    /// Also threads that did nothing.
+    pub(crate) idle: bool,
     /// Only rows that contain this text.
     pub(crate) filter: &'a str,
     /// Paths of cgroups whose branch is closed.
@@ -70,8 +72,8 @@ impl At {
         Some(match self {
             Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
             Self::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
-            Self::Process(at) => data.of_process(data.processes().get(*at)?),
-            Self::Task(at) => Subject::Task(data.interval.tasks.get(*at)?),
+            Self::Process(at) => data.of_process(data.processes().get(*at)?)?,
+            Self::Task(at) => Subject::Task(data.task_at(*at)?),
             Self::State(_) => return None,
         })
     }
@@ -95,13 +97,15 @@ impl Question<'_> {
             ListKind::Processes => {
                 // The threads of a process may be in different cgroups.
                 let tasks = tasks_in(self.scope, data);
-                let pids: BTreeSet<u32> = tasks.map(|at| data.interval.tasks[at].reading.tgid).collect();
+                let pids: BTreeSet<u32> = tasks.map(|at| data.interval.reading(at).tgid).collect();
                 let all = data.processes().iter().enumerate();
                 let rows = all.filter(|(_, process)| pids.contains(&process.pid));
                 self.flat(data, rows.map(|(at, _)| At::Process(at)).collect())
             }
             ListKind::Threads | ListKind::Placed => {
-                self.flat(data, tasks_in(self.scope, data).map(At::Task).collect())
+                let busy = data.interval.tasks.len();
+                let tasks = tasks_in(self.scope, data).filter(|place| self.idle || *place < busy);
+                self.flat(data, tasks.map(At::Task).collect())
             }
             ListKind::States => self.by_state(data),
         }
@@ -157,18 +161,21 @@ impl Question<'_> {
         if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
             return true;
         }
-        let is_task = |task: &TaskInterval| {
-            let ids = [task.reading.tid, task.reading.tgid];
-            has(&task.reading.comm)
+        let is_task = |task: &TaskReading| {
+            let ids = [task.tid, task.tgid];
+            has(&task.comm)
                 || ids.iter().any(|id| id.to_string() == filter)
-                || (self.command_line)(task.reading.tgid).is_some_and(|line| has(&line))
+                || (self.command_line)(task.tgid).is_some_and(|line| has(&line))
         };
         match (subject, subject.task()) {
-            (_, Some(task)) => is_task(task),
+            (_, Some(task)) => is_task(&task.reading),
             // The filter also finds a cgroup by the tasks directly in it.
             (Subject::Cgroup(node), None) => {
-                let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
-                own.iter().any(|at| is_task(&data.interval.tasks[*at]))
+                let Interval { tasks, idle, .. } = &*data.interval;
+                data.tree.find(&node.path).is_some_and(|at| {
+                    data.tree.tasks_of(at).iter().any(|at| is_task(&tasks[*at].reading))
+                        || data.tree.idle_of(at).iter().any(|at| is_task(&idle[*at]))
+                })
             }
             _ => has(&subject.title()),
         }
@@ -211,7 +218,7 @@ impl Question<'_> {
     }
 
     fn by_state(&self, data: &Data) -> Vec<ListRow> {
-        let tasks = tasks_in(self.scope, data).map(|at| &data.interval.tasks[at]);
+        let tasks = tasks_in(self.scope, data).filter_map(|at| data.task_at(at));
         let filter = self.filter.to_lowercase();
         let mut states = states::rows(&data.interval, tasks);
         states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
@@ -224,7 +231,7 @@ impl Question<'_> {
     }
 }
 
-/// Indexes of the tasks within a scope.
+/// The [places](Interval::places) of the tasks within a scope.
 fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> + 'a {
     let interval = &*data.interval;
     // Compare ids: paths are then compared once per cgroup, not once per task.
@@ -235,14 +242,14 @@ fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> +
         }
         _ => BTreeSet::new(),
     };
-    let is_in = move |task: &TaskInterval| match scope {
+    let is_in = move |task: &TaskReading| match scope {
         Key::All | Key::State(..) => true,
-        Key::Cgroup(_) => ids.contains(&task.reading.cgroup_id),
-        Key::Unknown => interval.cgroup_path(task.reading.cgroup_id).is_none(),
-        Key::Process(pid) => task.reading.tgid == *pid,
-        Key::Task(serial) => task.reading.serial == *serial,
+        Key::Cgroup(_) => ids.contains(&task.cgroup_id),
+        Key::Unknown => interval.cgroup_path(task.cgroup_id).is_none(),
+        Key::Process(pid) => task.tgid == *pid,
+        Key::Task(serial) => task.serial == *serial,
     };
-    interval.tasks.iter().enumerate().filter(move |(_, task)| is_in(task)).map(|(at, _)| at)
+    interval.places().filter(move |place| is_in(interval.reading(*place)))
 }
 
 /// Indexes of cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.

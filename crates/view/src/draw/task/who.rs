@@ -37,7 +37,7 @@ impl TaskView<'_> {
             Subject::Task(task) => {
                 let pid = task.reading.tgid;
                 let process = self.data.process(pid)?;
-                let name = &self.interval.tasks[process.named_by].reading.comm;
+                let name = &self.interval.reading(process.named_by).comm;
                 let age = self.age(task.reading.start_ns).map_or(String::new(), |age| format!(", {age} old"));
                 format!("of process {pid} {name}, {}{age}", threads(process.group.threads))
             }

@@ -134,7 +134,7 @@ fn after_a_reconnection_figures_start_from_zero() {
 
 #[test]
 fn only_chosen_threads_are_emitted_without_figures_unknown_per_thread() {
-    let task = |tid| TaskReading { tid, ..TaskReading::default() };
+    let task = |tid| std::sync::Arc::new(TaskReading { tid, ..TaskReading::default() });
     let first = Sample {
         tasks: vec![task(1), task(2)],
         exited: vec![ExitedReading {

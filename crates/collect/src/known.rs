@@ -1,0 +1,365 @@
+//! The followed tasks as last reported. The BPF side reports each change once, so this is the only place that has the rest.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    sync::Arc,
+};
+
+use cgscope_layout::{
+    Cause,
+    wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
+};
+use cgscope_model::{Placement, TaskReading, Totals, access::Access, comm};
+
+use crate::{
+    by_cpu::NodePlaces,
+    placement::Active,
+    readings::{accounts, make_whole, pending, state, waits_since_ns},
+    shared,
+    stacks::frames,
+    stream::{TaskTold, Told},
+};
+
+/// The tasks of the latest reading, ascending by serial: the order in which the kernel shows them.
+#[derive(Default)]
+pub(crate) struct KnownTasks {
+    tasks: Vec<KnownTask>,
+    /// Number of the latest reading.
+    pub(crate) turn: u64,
+    /// The tasks that the latest reading reported in full.
+    pub(crate) active: Vec<Active>,
+    /// Number of tasks by cgroup.
+    cgroups: HashMap<u64, usize>,
+}
+
+/// What a reading of tasks needs besides the records.
+pub(crate) struct Around<'a> {
+    pub(crate) nodes: &'a BTreeMap<u32, u32>,
+    pub(crate) places: &'a NodePlaces,
+    /// CLOCK_MONOTONIC, ns.
+    pub(crate) read_ns: u64,
+    /// True if the reading visits all tasks: those without a record have exited.
+    pub(crate) is_whole: bool,
+}
+
+/// In [`KnownTask::told_in`]: it has exited.
+const EXITED: u64 = 0;
+
+/// One reading, while records come in.
+pub(crate) struct Reading<'a> {
+    known: &'a mut KnownTasks,
+    around: Around<'a>,
+    /// The place of the next known task. Most records belong to the one at this place.
+    next: usize,
+    added: Vec<KnownTask>,
+    waiting: Vec<TaskRecord>,
+    /// The CPUs of tasks that run or wait there, by serial, without throttled ones.
+    active: HashMap<u64, u32>,
+    lists: Lists,
+    /// The latest clock of a run queue, ns. The clock of an idle CPU stands still, so the latest one is the best "now".
+    clock_ns: u64,
+}
+
+/// How the lists of changed tasks ended.
+#[derive(Default)]
+struct Lists {
+    has_more: bool,
+    is_incomplete: bool,
+    /// Tasks that run or wait on each CPU.
+    running: HashMap<u64, u64>,
+}
+
+impl KnownTasks {
+    pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
+        self.turn += 1;
+        self.active.clear();
+        Reading {
+            known: self,
+            around,
+            next: 0,
+            added: Vec::new(),
+            waiting: Vec::new(),
+            active: HashMap::new(),
+            lists: Lists::default(),
+            clock_ns: 0,
+        }
+    }
+
+    pub(crate) fn contains(&self, serial: u64) -> bool {
+        self.find(serial).is_ok()
+    }
+
+    fn find(&self, serial: u64) -> Result<usize, usize> {
+        self.tasks.binary_search_by_key(&serial, |task| task.reading.serial)
+    }
+
+    pub(crate) fn readings(&self) -> Vec<Arc<TaskReading>> {
+        self.tasks.iter().map(|task| task.reading.clone()).collect()
+    }
+
+    pub(crate) fn cgroups(&self) -> HashSet<u64> {
+        self.cgroups.keys().copied().collect()
+    }
+
+    /// Replaces the readings at these places.
+    pub(crate) fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]) {
+        for place in places {
+            self.tasks[*place].reading = tasks[*place].clone();
+        }
+    }
+
+    pub(crate) fn access(&self) -> impl Iterator<Item = Access> + '_ {
+        self.tasks.iter().map(|task| Access { serial: task.reading.serial, ..task.access })
+    }
+}
+
+impl Reading<'_> {
+    /// Takes a record. Returns the task, if it was reported in full.
+    pub(crate) fn take(&mut self, told: &Told<'_>) -> Option<&KnownTask> {
+        match told {
+            Told::Same(record) => {
+                self.take_same(record);
+                None
+            }
+            Told::Task(task) => Some(self.take_task(task)),
+            Told::Gone(serial) => {
+                if let Some(at) = self.seek(*serial) {
+                    self.known.tasks[at].told_in = EXITED;
+                }
+                self.added.retain(|task| task.reading.serial != *serial);
+                self.active.remove(serial);
+                None
+            }
+            Told::List(list) => {
+                self.lists.has_more |= list.has_more != 0;
+                self.lists.is_incomplete |= list.is_incomplete != 0;
+                self.lists.running.insert(list.cpu, list.running);
+                None
+            }
+        }
+    }
+
+    /// Returns whether a list has more entries, and resets this.
+    pub(crate) fn has_more(&mut self) -> bool {
+        std::mem::take(&mut self.lists.has_more)
+    }
+
+    /// Returns whether there may be changes that are on no list: a list overflowed, or more tasks run or wait on a CPU than were
+    /// reported. A task that was woken and has not run yet is on no list.
+    pub(crate) fn misses_tasks(&self) -> bool {
+        let mut reported: HashMap<u64, u64> = HashMap::new();
+        for cpu in self.active.values() {
+            *reported.entry(u64::from(*cpu)).or_default() += 1;
+        }
+        let is_reported = |(cpu, running): (&u64, &u64)| reported.get(cpu).copied().unwrap_or(0) >= *running;
+        self.lists.is_incomplete || !self.lists.running.iter().all(is_reported)
+    }
+
+    fn take_same(&mut self, record: &SameRecord) {
+        if let Some(at) = self.seek(record.serial) {
+            let task = &mut self.known.tasks[at];
+            task.told_in = self.known.turn;
+            task.access.followers = shared::followers(record.followed);
+        }
+    }
+
+    fn take_task(&mut self, told: &TaskTold<'_>) -> &KnownTask {
+        let record = told.record;
+        self.clock_ns = self.clock_ns.max(record.rq_clock_ns);
+        if waits_since_ns(record).is_some() {
+            self.waiting.push(*record);
+        }
+        if record.flags & (ON_CPU | ON_RQ) != 0 && record.pending_cause != Cause::Throttled as u64 {
+            self.active.insert(record.serial, record.cpu);
+        } else {
+            self.active.remove(&record.serial);
+        }
+        let task = match self.seek(record.serial) {
+            Some(at) => {
+                let task = &mut self.known.tasks[at];
+                if task.reading.cgroup_id != record.cgroup_id {
+                    leave(&mut self.known.cgroups, task.reading.cgroup_id);
+                    enter(&mut self.known.cgroups, record.cgroup_id);
+                }
+                task
+            }
+            None => {
+                // The kernel shows a task again if its record did not fit; the later record is complete.
+                let at = self.added.iter().rposition(|task| task.reading.serial == record.serial);
+                let at = at.unwrap_or_else(|| {
+                    self.added.push(KnownTask::default());
+                    self.added.len() - 1
+                });
+                &mut self.added[at]
+            }
+        };
+        let active = task.update(told, self.known.turn, &self.around);
+        self.known.active.push(active);
+        task
+    }
+
+    /// Finds a known task. Records come in ascending order, with rare exceptions: a thread that calls `execve` gets the id of its
+    /// process.
+    fn seek(&mut self, serial: u64) -> Option<usize> {
+        let tasks = &self.known.tasks;
+        let at = |place: usize| tasks.get(place).map(|task| task.reading.serial);
+        if at(self.next) != Some(serial) {
+            self.next = match self.known.find(serial) {
+                Ok(place) => place,
+                Err(place) => {
+                    self.next = place;
+                    return None;
+                }
+            };
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// Ends the reading. Returns the clock of the run queues, ns.
+    pub(crate) fn end(self) -> u64 {
+        let Self { known, mut added, waiting, clock_ns, around, .. } = self;
+        let turn = known.turn;
+        let cgroups = &mut known.cgroups;
+        known.tasks.retain(|task| {
+            let is_there = task.told_in == turn || !around.is_whole && task.told_in != EXITED;
+            if !is_there {
+                leave(cgroups, task.reading.cgroup_id);
+            }
+            is_there
+        });
+        if !added.is_empty() {
+            added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
+            known.tasks.append(&mut added);
+            known.tasks.sort_by_key(|task| task.reading.serial);
+            // Only one living task has an id: the others have moved to another cgroup, or exited.
+            known.tasks.dedup_by(|later, earlier| {
+                let is_same = later.reading.tid == earlier.reading.tid;
+                if is_same {
+                    if later.told_in >= earlier.told_in {
+                        std::mem::swap(later, earlier);
+                    }
+                    leave(cgroups, later.reading.cgroup_id);
+                }
+                is_same
+            });
+        }
+        for record in &waiting {
+            if let Ok(at) = known.find(record.serial) {
+                Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns);
+            }
+        }
+        clock_ns
+    }
+}
+
+fn enter(cgroups: &mut HashMap<u64, usize>, id: u64) {
+    *cgroups.entry(id).or_default() += 1;
+}
+
+fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
+    if let Entry::Occupied(mut tasks) = cgroups.entry(id) {
+        *tasks.get_mut() -= 1;
+        if *tasks.get() == 0 {
+            tasks.remove();
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct KnownTask {
+    comm_bytes: [u8; 16],
+    pub(crate) reading: Arc<TaskReading>,
+    /// The task's figures when it moved to its cgroup from another one.
+    base: Option<Box<Base>>,
+    pub(crate) stack: Option<Arc<[u64]>>,
+    access: Access,
+    told_in: u64,
+}
+
+impl KnownTask {
+    fn totals(&self, record: &TaskRecord) -> wire::Totals {
+        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
+    }
+
+    fn placement(&self, told: &TaskTold<'_>, ran_ns: u64, places: &NodePlaces) -> Option<Arc<Placement>> {
+        let raw = told.placement?;
+        let raw =
+            self.base.as_ref().map_or(*raw, |base| raw.since(&base.placement, base.told.totals.on_cpu_ns));
+        Some(Arc::new(places.placement(&raw, ran_ns)))
+    }
+
+    /// Replaces the reading. Unchanged parts keep their allocation.
+    fn update(&mut self, told: &TaskTold<'_>, turn: u64, around: &Around<'_>) -> Active {
+        let record = told.record;
+        self.told_in = turn;
+        self.access = shared::access(record);
+        if let Some(base) = told.base {
+            self.base = Some(Box::new(Base::new(told, *base, around.read_ns)));
+        }
+        if let Some(stack) = told.stack {
+            self.stack = Some(frames(stack));
+        }
+        let before = &self.reading;
+        let is_renamed = before.serial == 0 || self.comm_bytes != record.comm;
+        let comm = if is_renamed { comm(&record.comm) } else { before.comm.clone() };
+        let hist = match told.histogram {
+            None => before.hist.clone(),
+            Some(now) => {
+                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.told.histogram));
+                Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
+            }
+        };
+        let raw = self.totals(record);
+        let mut totals = Totals::from(raw);
+        make_whole(&mut totals, &hist);
+        let own = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
+        self.comm_bytes = record.comm;
+        let reading = TaskReading {
+            scheduling: before.scheduling,
+            moved_ns: self.base.as_ref().map(|base| base.found_ns),
+            accounts: own,
+            serial: record.serial,
+            tid: record.tid,
+            tgid: record.tgid,
+            comm,
+            start_ns: record.start_ns,
+            cgroup_id: record.cgroup_id,
+            cpu: record.cpu,
+            node: around.nodes.get(&record.cpu).copied(),
+            on_cpu: record.flags & ON_CPU != 0,
+            state: Some(state(record)),
+            placement: self.placement(told, raw.on_cpu_ns, around.places),
+            max_ns: record.waits.max_ns,
+            totals,
+            hist,
+            ..TaskReading::default()
+        };
+        let is_known = before.serial != 0;
+        let active = Active::between(is_known.then_some(&**before), &reading);
+        self.reading = Arc::new(reading);
+        active
+    }
+}
+
+/// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
+struct Base {
+    found_ns: u64,
+    told: wire::Told,
+    placement: wire::Placement,
+    gone: wire::Gone,
+}
+
+impl Base {
+    fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
+        let placement = told.placement.copied().unwrap_or_default();
+        // Exited threads are not counted by cgroup.
+        let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
+        Self { found_ns, told: base, placement, gone }
+    }
+
+    fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {
+        AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
+    }
+}

@@ -1,0 +1,158 @@
+//! The tasks that changed on a CPU since they were last reported, so that a reading takes time for those alone.
+//!
+//! Only the hook of that CPU appends, and only the reader takes, so no lock is needed. If a list is full, the reader visits all tasks
+//! of the host once.
+
+use crate::verifier::{exchange, get, opaque, set};
+
+/// Entries in a list. A power of two.
+pub const CHANGES: usize = 2048;
+const MASK: u64 = CHANGES as u64 - 1;
+
+/// A task that changed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// See [`serial`](crate::wire::serial).
+    pub serial: u64,
+    /// Thread id.
+    pub tid: u32,
+    /// 1: the task has exited.
+    pub has_exited: u32,
+}
+
+/// A list of changed tasks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// Number of entries ever appended.
+    appended: u64,
+    /// Number of entries ever taken.
+    taken: u64,
+    /// Entries before this number belong to the current reading.
+    until: u64,
+    /// Number of the current reading.
+    turn: u64,
+    /// 1: an entry did not fit.
+    overflowed: u64,
+    /// Address of the `struct rq` of the CPU; 0: not known yet.
+    pub queue: u64,
+    entries: [Change; CHANGES],
+}
+
+impl Changes {
+    /// An empty list.
+    pub const NONE: Self = Self {
+        appended: 0,
+        taken: 0,
+        until: 0,
+        turn: 0,
+        overflowed: 0,
+        queue: 0,
+        entries: [Change { serial: 0, tid: 0, has_exited: 0 }; CHANGES],
+    };
+
+    /// Appends an entry, or records that it did not fit.
+    #[inline(always)]
+    pub fn append(&mut self, change: Change) {
+        let (appended, taken) = (get(&mut self.appended), get(&mut self.taken));
+        if appended.wrapping_sub(taken) >= CHANGES as u64 {
+            set(&mut self.overflowed, 1);
+            return;
+        }
+        *self.at(appended) = change;
+        release(&mut self.appended, appended.wrapping_add(1));
+    }
+
+    /// Begins reading number `turn`, if it has not begun yet: it covers the entries that are there now.
+    #[inline(always)]
+    pub fn begin(&mut self, turn: u64) {
+        if get(&mut self.turn) != turn {
+            set(&mut self.turn, turn);
+            let appended = get(&mut self.appended);
+            set(&mut self.until, appended);
+        }
+    }
+
+    /// Returns whether the current reading has no more entries in this list.
+    #[inline(always)]
+    pub fn is_done(&mut self) -> bool {
+        get(&mut self.taken) == get(&mut self.until)
+    }
+
+    /// Takes the next entry. Call it only if the reading is not [done](Self::is_done).
+    #[inline(always)]
+    pub fn take(&mut self) -> Change {
+        let taken = get(&mut self.taken);
+        let change = *self.at(taken);
+        release(&mut self.taken, taken.wrapping_add(1));
+        change
+    }
+
+    /// Returns whether an entry did not fit since the last call.
+    #[inline(always)]
+    pub fn take_overflow(&mut self) -> bool {
+        exchange(&mut self.overflowed, 0) != 0
+    }
+
+    #[inline(always)]
+    fn at(&mut self, number: u64) -> &mut Change {
+        let index = opaque((number & MASK) as usize) & MASK as usize;
+        // SAFETY: the mask keeps it within the array.
+        unsafe { self.entries.as_mut_ptr().add(index).as_mut_unchecked() }
+    }
+}
+
+/// Writes a word after all earlier writes. (On x86 any write does; elsewhere the exchange is a full barrier.)
+#[inline(always)]
+fn release(word: &mut u64, value: u64) {
+    exchange(word, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn change(number: u64) -> Change {
+        Change { serial: number, tid: number as u32, has_exited: 0 }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_holds_what_was_appended_and_not_yet_taken(steps in prop::collection::vec((0..2 * CHANGES, 0..2 * CHANGES), 1..12)) {
+            let mut list = Box::new(Changes::NONE);
+            let mut expected = VecDeque::new();
+            let (mut number, mut turn) = (0, 0);
+            for (appended, taken) in steps {
+                let mut fits = true;
+                for _ in 0..appended {
+                    number += 1;
+                    list.append(change(number));
+                    if expected.len() < CHANGES {
+                        expected.push_back(change(number));
+                    } else {
+                        fits = false;
+                    }
+                }
+                prop_assert_eq!(list.take_overflow(), !fits);
+                turn += 1;
+                list.begin(turn);
+                // Appended during the reading: belongs to the next one.
+                let until = expected.len();
+                if expected.len() < CHANGES {
+                    number += 1;
+                    list.append(change(number));
+                    expected.push_back(change(number));
+                }
+                list.begin(turn);
+                for _ in 0..taken.min(until) {
+                    prop_assert!(!list.is_done());
+                    prop_assert_eq!(Some(list.take()), expected.pop_front());
+                }
+                prop_assert_eq!(list.is_done(), taken >= until);
+            }
+        }
+    }
+}

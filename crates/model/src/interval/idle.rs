@@ -1,0 +1,152 @@
+//! Tasks that did nothing in an interval. Most tasks of a large host sleep, so they must cost next to nothing.
+
+use std::{borrow::Cow, sync::Arc};
+
+use super::{Interval, TaskInterval, task_between};
+use crate::{TaskReading, sum};
+
+/// The changes of all tasks of the later Sample: tasks that did something, and the others. Both ascend by serial.
+pub(super) fn split<'a>(
+    before: &'a [Arc<TaskReading>],
+    now: impl IntoIterator<Item = &'a Arc<TaskReading>>,
+    since_ns: u64,
+    one_node: Option<u32>,
+) -> (Vec<TaskInterval>, Vec<Arc<TaskReading>>) {
+    let now = now.into_iter();
+    let (mut tasks, mut idle) = (Vec::new(), Vec::with_capacity(now.size_hint().0));
+    let mut earlier = sum::same_task(before);
+    for now in now {
+        let before = earlier(now);
+        match before {
+            Some(before) if did_nothing(before, now) => idle.push(now.clone()),
+            _ => tasks.extend(task_between(before.map(AsRef::as_ref), now, since_ns, one_node)),
+        }
+    }
+    (tasks, idle)
+}
+
+/// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts always does something,
+/// because the account of its sleep grows.
+fn did_nothing(before: &Arc<TaskReading>, now: &Arc<TaskReading>) -> bool {
+    let is_still = now.pending.is_none() && !now.on_cpu && now.accounts.is_none();
+    is_still && (Arc::ptr_eq(before, now) || has_same_figures(before, now))
+}
+
+fn has_same_figures(a: &TaskReading, b: &TaskReading) -> bool {
+    let placed = |task: &TaskReading| {
+        let placement = task.placement.as_deref()?;
+        Some((placement.node_migrations, placement.ran_ns.clone()))
+    };
+    a.totals == b.totals
+        && (Arc::ptr_eq(&a.hist, &b.hist) || a.hist == b.hist)
+        && (a.placement == b.placement || placed(a) == placed(b))
+}
+
+/// The figures of an idle task: all are zero.
+fn figures(idle: &TaskReading, one_node: Option<u32>) -> Option<TaskInterval> {
+    task_between(Some(idle), idle, 0, one_node)
+}
+
+impl Interval {
+    /// The place of each task that existed at the end, ascending by serial: its index in [`Self::tasks`], or for an idle task
+    /// the number of these tasks plus its index in [`Self::idle`].
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        let mut tasks = (0..).zip(self.tasks.iter().map(|task| task.reading.serial)).peekable();
+        let mut idle = (self.tasks.len()..).zip(self.idle.iter().map(|idle| idle.serial)).peekable();
+        std::iter::from_fn(move || {
+            let next = idle.peek().map(|(_, serial)| *serial);
+            let task = tasks.next_if(|(_, serial)| next.is_none_or(|next| *serial < next));
+            task.or_else(|| idle.next()).map(|(place, _)| place)
+        })
+    }
+
+    /// The last reading of the task at a [place](Self::places).
+    pub fn reading(&self, place: usize) -> &TaskReading {
+        match self.tasks.get(place) {
+            Some(task) => &task.reading,
+            None => &self.idle[place - self.tasks.len()],
+        }
+    }
+
+    /// The last readings of all tasks that existed at the end, ascending by serial.
+    pub fn readings(&self) -> impl Iterator<Item = &TaskReading> {
+        self.places().map(|place| self.reading(place))
+    }
+
+    /// The [place](Self::places) of a task.
+    pub fn place_of(&self, serial: u64) -> Option<usize> {
+        let task = self.tasks.binary_search_by_key(&serial, |task| task.reading.serial);
+        task.ok().or_else(|| {
+            let idle = self.idle.binary_search_by_key(&serial, |idle| idle.serial).ok()?;
+            Some(self.tasks.len() + idle)
+        })
+    }
+
+    /// The last readings in the earlier interval of tasks that do not exist at the end of this one.
+    pub fn gone_since<'a>(&self, before: &'a Self) -> impl Iterator<Item = &'a TaskReading> {
+        let mut still_idle = sum::same_task(&self.idle);
+        let idle = before.idle.iter().filter(move |task| still_idle(task).is_none()).map(AsRef::as_ref);
+        let all = before.tasks.iter().map(|task| &task.reading).chain(idle);
+        all.filter(|task| self.place_of(task.serial).is_none())
+    }
+
+    /// The figures of the idle tasks, which are all zero. Large: only for tasks that are shown.
+    pub fn idle_figures(&self) -> impl Iterator<Item = TaskInterval> {
+        self.idle.iter().filter_map(|idle| figures(idle, self.one_node))
+    }
+
+    /// The same interval with all tasks in [`Self::tasks`], if only some are there.
+    pub fn with_idle(&self) -> Cow<'_, Self> {
+        if self.idle.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut all = Self { idle: Vec::new(), ..self.clone() };
+        all.tasks.extend(self.idle_figures());
+        all.tasks.sort_by_key(|task| task.reading.serial);
+        Cow::Owned(all)
+    }
+
+    /// Moves the idle tasks that are also in `busy` to the tasks.
+    pub(super) fn wake(&mut self, busy: &[TaskInterval]) {
+        let place = |task: &TaskInterval| {
+            self.idle.binary_search_by_key(&task.reading.serial, |idle| idle.serial).ok()
+        };
+        let places: Vec<usize> = busy.iter().filter_map(place).collect();
+        if places.is_empty() {
+            return;
+        }
+        let mut at = 0;
+        let mut next = places.into_iter().peekable();
+        let woken = self.idle.extract_if(.., |_| {
+            at += 1;
+            next.next_if_eq(&(at - 1)).is_some()
+        });
+        self.tasks.extend(woken.filter_map(|idle| figures(&idle, self.one_node)));
+        self.tasks.sort_by_key(|task| task.reading.serial);
+    }
+
+    /// Appends the idle tasks of the next interval. Idle tasks that are in neither list of it have exited, and have no state.
+    pub(super) fn append_idle(&mut self, next: Vec<Arc<TaskReading>>) {
+        let mut later = next.into_iter().peekable();
+        let mut all = Vec::with_capacity(self.idle.len().max(later.len()));
+        for mut old in self.idle.drain(..) {
+            if let Some(same) = later.next_if(|new| Arc::ptr_eq(new, &old)) {
+                all.push(same);
+                continue;
+            }
+            while let Some(new) = later.next_if(|new| new.serial < old.serial) {
+                all.push(new);
+            }
+            if let Some(new) = later.next_if(|new| new.serial == old.serial) {
+                all.push(new);
+                continue;
+            }
+            if old.state.is_some() {
+                Arc::make_mut(&mut old).state = None;
+            }
+            all.push(old);
+        }
+        all.extend(later);
+        self.idle = all;
+    }
+}
