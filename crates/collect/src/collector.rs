@@ -25,7 +25,7 @@ use crate::{
     source::{BpfSource, CoarseSource, Source, coarse::text},
 };
 
-/// Maximum number of cgroups whose settings are read per sample (about 20 ms). With 10,000 cgroups, a changed quota is seen
+/// Maximum number of cgroups whose settings are re-read per sample (about 20 ms). With 10,000 cgroups, a changed quota is seen
 /// within 20 samples. The effects of quotas are read with every sample, and the hook always sees throttling.
 const SETTINGS_AT_ONCE: u64 = 500;
 /// Maximum number of cgroups that have a quota but appear in no figure, and are still read with each sample. Takes a few
@@ -173,6 +173,12 @@ impl Collector {
         self.source.keep(tasks, &changed);
     }
 
+    /// Reads files of cgroups ahead for the next samples. Without this, `sample` reads them. A caller that calls this must call
+    /// it after each sample.
+    pub fn read_ahead(&mut self) {
+        self.limits.read_deferred();
+    }
+
     /// Returns the optional parts that the kernel refused, as sentences.
     pub fn refused(&self) -> &[String] {
         self.source.hook().map_or(&[], |hook| &hook.refused)
@@ -230,7 +236,16 @@ impl Collector {
     /// cgroups with a quota: if a task moves to one, the earlier counters are then known.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
-        let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
+        let mut ancestors = Vec::new();
+        let mut parent = None;
+        for (id, path) in named.iter() {
+            // Siblings have the same ancestors. They are often adjacent, because ids rise with the time of creation.
+            let above = path.rsplit_once('/').map(|(above, _)| above);
+            if above != parent || parent.is_none() {
+                ancestors.extend(tree.ancestors(*id));
+                parent = above;
+            }
+        }
         named.extend(ancestors.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))));
         named.sort_unstable_by_key(|(id, _)| *id);
         named.dedup_by_key(|(id, _)| *id);

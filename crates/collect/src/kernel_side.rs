@@ -5,12 +5,14 @@ use std::{
     fs::File,
     io::Read,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, PoisonError},
+    thread,
 };
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{BtfTracePoint, FEntry, Iter, Program, ProgramError},
+    programs::{BtfTracePoint, Iter, Program, ProgramError},
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
@@ -62,12 +64,15 @@ impl KernelSide {
     /// Loads and attaches the BPF side. On return, every switch runs the hook; [`read_tasks`](Self::read_tasks) starts to follow
     /// tasks.
     pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
+        let mut loader = EbpfLoader::new();
+        // The loader has parsed the kernel's types already, but does not share them. Free its copy first: then the second one
+        // takes the same memory.
+        loader.btf(None);
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let Plan { config, cpus, .. } = plan;
         let globals = (Raw(plan.offsets), Raw(*config));
         // Size an unused map to 1 entry, so that it takes no memory.
         let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
-        let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global(names::OFFSETS, &globals.0, true)
@@ -84,27 +89,38 @@ impl KernelSide {
         let object = with_kernel_calls(OBJECT, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
-        let exited = load_reading(&mut bpf, &btf, names::READ_EXITED, names::EXITED)
-            .map_err(failed("load the reading of the exited tasks"))?;
+        let has_room = plan.room.is_some();
+        let mut unloaded = load(&mut bpf, &btf, |name| match name {
+            _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
+            names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
+            names::ON_TASK_FREED => has_room,
+            names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
+            _ => true,
+        });
+        let exited = unloaded.check(names::READ_EXITED).and_then(|()| table_reading(&mut bpf, names::READ_EXITED, names::EXITED));
+        let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
-        side.attach_helpful(config, &btf);
-        if plan.room.is_some() {
-            let freed = [(names::ON_TASK_FREED, "sched_process_free")];
-            side.attach_to(&freed, &btf).map_err(failed("load and attach the BPF programs"))?;
-        }
-        side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
+        side.attach_helpful(config, &mut unloaded);
+        let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
+        // Attach forks before switches: a task forked in between gets its storage at its first switch.
+        let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
+        let required = [freed, rename, &[names::ON_NEW_TASK, names::ON_MOVE, names::ON_SWITCH]].concat();
+        let attached = side.attach(&required, &mut unloaded).and_then(|()| unloaded.check(names::READ_TASKS));
+        attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
-            side.attach_changes(&btf).map_err(failed("load the reading of changed tasks"))?;
+            let reading = unloaded.check(names::READ_CHANGES);
+            let reading = reading.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, names::CHANGES));
+            side.changes = Some(reading.map_err(failed("load the reading of changed tasks"))?);
         }
         Ok(side)
     }
 
-    fn attach_helpful(&mut self, config: &Config, btf: &Btf) {
+    fn attach_helpful(&mut self, config: &Config, unloaded: &mut Unloaded) {
         if config.cgroup_hierarchy != u64::MAX
-            && let Err(error) = self.attach_to(&CGROUP_TRACEPOINTS, btf)
+            && let Err(error) = self.attach(&CGROUP_PROGRAMS, unloaded)
         {
             self.refused.push(format!(
                 "created and removed cgroups are not reported ({}): a cgroup that exists only between two readings has no name",
@@ -112,25 +128,14 @@ impl KernelSide {
             ));
         }
         if config.keep_throttle_clock != 0
-            && let Err(error) = self.attach_throttle_clock(btf)
+            // Attach the end first: a clock that starts and never stops would attribute every wait to throttling.
+            && let Err(error) = self.attach(&[names::ON_UNTHROTTLE, names::ON_THROTTLE], unloaded)
         {
             self.refused.push(format!(
                 "throttled time cannot be measured ({}): `throttled` is 0, and this time counts under other causes",
                 reasons(&*error)
             ));
         }
-    }
-
-    fn attach_throttle_clock(&mut self, btf: &Btf) -> AyaResult<()> {
-        // Attach the end first: a clock that starts and never stops would attribute every wait to throttling.
-        let functions =
-            [(names::ON_UNTHROTTLE, "tg_unthrottle_up"), (names::ON_THROTTLE, "tg_throttle_down")];
-        for (name, function) in functions {
-            let program: &mut FEntry = program(&mut self.bpf, name)?;
-            program.load(function, btf)?;
-            program.attach()?;
-        }
-        Ok(())
     }
 
     fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
@@ -146,30 +151,14 @@ impl KernelSide {
         Ok(())
     }
 
-    fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
-        // Attach forks before switches: a task forked in between gets its storage at its first switch.
-        let tracepoints = [
-            (names::ON_NEW_TASK, "task_newtask"),
-            (names::ON_MOVE, "sched_migrate_task"),
-            (names::ON_SWITCH, "sched_switch"),
-        ];
-        self.attach_to(&tracepoints, btf)?;
-        let reading: &mut Iter = program(&mut self.bpf, names::READ_TASKS)?;
-        reading.load("task", btf)?;
-        Ok(())
-    }
-
-    fn attach_changes(&mut self, btf: &Btf) -> AyaResult<()> {
-        self.attach_to(&[(names::ON_RENAME, "task_rename")], btf)?;
-        self.changes = Some(load_reading(&mut self.bpf, btf, names::READ_CHANGES, names::CHANGES)?);
-        Ok(())
-    }
-
-    fn attach_to(&mut self, tracepoints: &[(&'static str, &str)], btf: &Btf) -> AyaResult<()> {
-        for (name, tracepoint) in tracepoints {
-            let program: &mut BtfTracePoint = program(&mut self.bpf, name)?;
-            program.load(tracepoint, btf)?;
-            program.attach()?;
+    fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
+        for name in programs {
+            unloaded.check(name)?;
+            match program_of(&mut self.bpf, name)? {
+                Program::BtfTracePoint(program) => _ = program.attach()?,
+                Program::FEntry(program) => _ = program.attach()?,
+                _ => return Err(format!("{name} is attached nowhere").into()),
+            }
         }
         Ok(())
     }
@@ -178,12 +167,14 @@ impl KernelSide {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
     }
 
-    /// Begins reading number `turn` of the changed tasks; returns false if the kernel does not support this.
-    pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<bool, Failure> {
-        if self.changes.is_some() {
-            step("begin to read the changed tasks", || self.set_first(names::TURN, turn))?;
-        }
-        Ok(self.changes.is_some())
+    /// Whether the changed tasks can be read.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Begins reading number `turn` of the changed tasks.
+    pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<(), Failure> {
+        step("begin to read the changed tasks", || self.set_first(names::TURN, turn))
     }
 
     /// Opens a stream of tasks that changed. Call it again for the same turn while a list has more.
@@ -368,8 +359,11 @@ pub fn program<'b, P>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut P>
 where
     &'b mut P: TryFrom<&'b mut Program, Error = ProgramError>,
 {
-    let program = bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
-    Ok(program.try_into()?)
+    Ok(program_of(bpf, name)?.try_into()?)
+}
+
+fn program_of<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Program> {
+    Ok(bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?)
 }
 
 /// Opens a stream of what a loaded task iterator writes now.
@@ -390,16 +384,73 @@ fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) -> Result<T
     step().map_err(failed(doing))
 }
 
-const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
+const CGROUP_PROGRAMS: [&str; 4] =
+    [names::ON_CGROUP_MADE, names::ON_CGROUP_REMOVED, names::ON_CGROUP_RENAMED, names::ON_CGROUP_ATTACH];
+
+/// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
+const PROGRAMS: [(&str, &str); 14] = [
+    (names::ON_SWITCH, "sched_switch"),
+    (names::READ_TASKS, "task"),
+    (names::READ_CHANGES, "bpf_map_elem"),
+    (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
+    (names::ON_MOVE, "sched_migrate_task"),
     (names::ON_CGROUP_MADE, "cgroup_mkdir"),
     (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
     (names::ON_CGROUP_RENAMED, "cgroup_rename"),
-    (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
+    (names::ON_NEW_TASK, "task_newtask"),
+    (names::ON_TASK_FREED, "sched_process_free"),
+    (names::ON_RENAME, "task_rename"),
+    (names::READ_EXITED, "bpf_map_elem"),
+    (names::ON_THROTTLE, "tg_throttle_down"),
+    (names::ON_UNTHROTTLE, "tg_unthrottle_up"),
 ];
+/// Maximum number of threads that load programs: two programs take most of the time.
+const LOADERS: usize = 4;
 
-fn load_reading(bpf: &mut Ebpf, btf: &Btf, reading: &str, of: &str) -> AyaResult<TableReading> {
+/// The errors of the programs that could not be loaded, by name.
+struct Unloaded(BTreeMap<&'static str, ProgramError>);
+
+impl Unloaded {
+    fn check(&mut self, name: &str) -> AyaResult<()> {
+        self.0.remove(name).map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Loads the wanted programs on all CPUs, because the verifier takes up to 50 ms for one.
+fn load(bpf: &mut Ebpf, btf: &Btf, is_wanted: impl Fn(&str) -> bool) -> Unloaded {
+    let mut of_object: BTreeMap<_, _> = bpf.programs_mut().collect();
+    let wanted = PROGRAMS.into_iter().filter(|(name, _)| is_wanted(name));
+    let programs: Vec<_> =
+        wanted.filter_map(|(name, of)| Some((name, of, of_object.remove(name)?))).collect();
+    let loaders = thread::available_parallelism().map_or(1, usize::from).min(LOADERS);
+    let (queue, unloaded) = (Mutex::new(programs.into_iter()), Mutex::new(BTreeMap::new()));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((name, of, program)) = next() {
+            if let Err(error) = load_one(program, of, btf) {
+                unloaded.lock().unwrap_or_else(PoisonError::into_inner).insert(name, error);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        // If there can be no more threads, this one loads all programs.
+        (1..loaders).for_each(|_| drop(thread::Builder::new().spawn_scoped(scope, work)));
+        work();
+    });
+    Unloaded(unloaded.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramError> {
+    match program {
+        Program::BtfTracePoint(program) => program.load(of, btf),
+        Program::FEntry(program) => program.load(of, btf),
+        Program::Iter(program) => program.load(of, btf),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
+}
+
+fn table_reading(bpf: &mut Ebpf, reading: &str, of: &str) -> AyaResult<TableReading> {
     let reading: &mut Iter = program(bpf, reading)?;
-    reading.load("bpf_map_elem", btf)?;
     let reading = reading.fd()?.try_clone()?;
     Ok(TableReading::new(reading.as_fd(), table(bpf, of)?)?)
 }

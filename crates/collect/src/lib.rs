@@ -5,6 +5,7 @@
 //! cgscope's own cost.
 
 mod bpf_calls;
+mod btf;
 mod by_cpu;
 pub mod cgroups;
 pub mod clock;

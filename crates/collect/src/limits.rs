@@ -100,6 +100,10 @@ pub struct LimitFiles {
     pub(crate) settings_at_once: u64,
     known: HashMap<u64, KnownCgroup>,
     turn: u64,
+    /// Whether settings are re-read by [`LimitFiles::read_deferred`] instead of [`LimitFiles::read`].
+    is_deferring: bool,
+    /// Ids and paths of the cgroups whose settings [`LimitFiles::read_deferred`] reads next.
+    deferred: Vec<(u64, Box<str>)>,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +159,7 @@ impl LimitFiles {
     /// to be read. A cgroup removed during the read lacks the remaining figures.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
-        let kept = self.kept(id);
+        let kept = self.kept(id, path);
         if kept.as_ref().is_some_and(|kept| !has_effects(kept)) {
             return kept;
         }
@@ -201,15 +205,40 @@ impl LimitFiles {
         self.known.retain(|_, known| std::mem::take(&mut known.is_read));
     }
 
-    fn kept(&mut self, id: u64) -> Option<CgroupReading> {
+    fn kept(&mut self, id: u64, path: &str) -> Option<CgroupReading> {
         let every = SETTINGS_EVERY.max((self.known.len() as u64).div_ceil(self.settings_at_once));
+        // Deferred settings show one read later.
+        let every = every - u64::from(self.is_deferring);
         let known = self.known.get_mut(&id)?;
         known.reads += 1;
         known.is_read = true;
         if std::mem::take(&mut known.is_due) {
             return None;
         }
-        ((known.reads + known.turn) % every != 0).then(|| known.settings.clone())
+        if (known.reads + known.turn) % every == 0 {
+            if !self.is_deferring {
+                return None;
+            }
+            self.deferred.push((id, path.into()));
+        }
+        Some(known.settings.clone())
+    }
+
+    /// Re-reads the settings whose turn came in the reads since the last call. From the first call on, [`read`](Self::read)
+    /// leaves this to the next call, so that a sample does not wait for it. New cgroups, and quotas that contradict the counters,
+    /// are still read at once.
+    pub(crate) fn read_deferred(&mut self) {
+        self.is_deferring = true;
+        for (id, path) in std::mem::take(&mut self.deferred) {
+            let path = below_the_mount(&path).filter(|path| self.mounts.inode(path) == Some(id));
+            let settings = path.map(|path| self.read_settings(id, path));
+            match (settings, self.known.get_mut(&id)) {
+                (Some(settings), Some(known)) => known.settings = settings,
+                // The next read finds that the cgroup was removed.
+                (None, _) => drop(self.known.remove(&id)),
+                (Some(_), None) => {}
+            }
+        }
     }
 
     fn settings(&mut self, id: u64, path: &str) -> CgroupReading {

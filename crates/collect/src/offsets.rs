@@ -1,14 +1,19 @@
 //! Offsets of the kernel's fields, and the kernel's features, from the running kernel's BTF.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
-use btf_rs::{Backend, Btf, BtfType, Type};
 use cgscope_layout::{
     ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID,
 };
 use cgscope_model::doctor::FeatureOff;
 
-use crate::Failure;
+use crate::{
+    Failure,
+    btf::{Btf, Type, kind},
+};
 
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -39,17 +44,18 @@ impl Resolved {
 
 /// Looks up every field and every feature in the BTF file at `path`.
 pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
-    let btf = read(path).map_err(|error| {
+    let btf = Btf::read(path).map_err(|error| {
         Failure::of_host(
             format!("the kernel's type information at {} cannot be read ({error})", path.display()),
             "cgscope cannot read the scheduler's figures",
             "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, such as your distribution's",
         )
     })?;
+    let types = Named(btf.find(&wanted_names()));
     let mut offsets = [ABSENT; FIELD_COUNT];
     let mut missing: BTreeMap<Feature, Vec<String>> = BTreeMap::new();
     for (offset, field) in offsets.iter_mut().zip(KERNEL_FIELDS) {
-        match find(&btf, field) {
+        match find(&types, field) {
             Some(found) => *offset = found,
             None => {
                 missing.entry(field.feature).or_default().push(format!("{}.{}", field.structure, field.path));
@@ -57,12 +63,12 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
         }
     }
     for feature in Feature::ALL {
-        if let Some(absent) = probe(&btf, feature.probe()) {
+        if let Some(absent) = probe(&types, feature.probe()) {
             missing.entry(feature).or_default().push(absent);
         }
     }
     let off = missing.into_iter().map(|(feature, missing)| FeatureOff { feature, missing });
-    let [find, release] = TASK_BY_ID.map(|name| function(&btf, name));
+    let [find, release] = TASK_BY_ID.map(|name| types.of_kind(name, kind::FUNC).map(Type::id));
     Ok(Resolved {
         offsets: Offsets::from_array(offsets),
         off: off.collect(),
@@ -70,111 +76,102 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     })
 }
 
-fn probe(btf: &Btf, probe: Probe) -> Option<String> {
+/// The types that fields and features need, by name.
+struct Named<'b>(HashMap<String, Vec<Type<'b>>>);
+
+impl<'b> Named<'b> {
+    fn all(&self, name: &str) -> &[Type<'b>] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn of_kind(&self, name: &str, kind: u32) -> Option<Type<'b>> {
+        self.all(name).iter().find(|ty| ty.kind() == kind).copied()
+    }
+}
+
+/// Returns the names of the types that [`resolve`] needs, sorted.
+fn wanted_names() -> Vec<String> {
+    let mut names: Vec<String> = KERNEL_FIELDS.iter().map(|field| field.structure.into()).collect();
+    for feature in Feature::ALL {
+        match feature.probe() {
+            Probe::Fields => {}
+            Probe::Enumerator(of, _) => names.push(of.into()),
+            Probe::Arguments(tracepoint, _) => names.push(type_of_tracepoint(tracepoint)),
+            Probe::Functions(functions) => names.extend(functions.iter().map(|name| (*name).into())),
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn type_of_tracepoint(tracepoint: &str) -> String {
+    format!("btf_trace_{tracepoint}")
+}
+
+fn probe(types: &Named<'_>, probe: Probe) -> Option<String> {
     match probe {
         Probe::Fields => None,
-        Probe::Enumerator(of, name) => (!has_enumerator(btf, of, name)).then(|| name.into()),
+        Probe::Enumerator(of, name) => {
+            let has = types.all(of).iter().any(|ty| ty.has_enumerator(name));
+            (!has).then(|| name.into())
+        }
         Probe::Arguments(tracepoint, at_least) => {
-            let has = arguments(btf, tracepoint).is_some_and(|arguments| arguments >= at_least);
+            let has = arguments(types, tracepoint).is_some_and(|arguments| arguments >= at_least);
             (!has).then(|| format!("argument {at_least} of the tracepoint {tracepoint}"))
         }
         Probe::Functions(names) => {
-            names.iter().find(|name| function(btf, name).is_none()).map(|name| (*name).into())
+            let has = |name: &str| types.of_kind(name, kind::FUNC).is_some();
+            names.iter().find(|name| !has(name)).map(|name| (*name).into())
         }
     }
 }
 
-/// Returns the id of a function.
-fn function(btf: &Btf, name: &str) -> Option<u32> {
-    let ids = btf.resolve_ids_by_name(name).ok()?;
-    ids.into_iter().find(|id| matches!(btf.resolve_type_by_id(*id), Ok(Type::Func(_))))
-}
-
-fn has_enumerator(btf: &Btf, of: &str, name: &str) -> bool {
-    let is_it = |member: &dyn BtfType| btf.resolve_name(member).is_ok_and(|found| found == name);
-    let types = btf.resolve_types_by_name(of).unwrap_or_default();
-    types.iter().any(|ty| match ty {
-        Type::Enum(inner) => inner.members.iter().any(|member| is_it(member)),
-        Type::Enum64(inner) => inner.members.iter().any(|member| is_it(member)),
-        _ => false,
-    })
-}
-
 /// Returns the number of arguments of a tracepoint's function, as BPF sees them.
-fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
-    let types = btf.resolve_types_by_name(&format!("btf_trace_{tracepoint}")).ok()?;
-    let typedef = types.into_iter().find_map(|ty| match ty {
-        Type::Typedef(typedef) => Some(typedef),
-        _ => None,
-    })?;
-    let Type::Ptr(pointer) = btf.resolve_chained_type(&typedef).ok()? else { return None };
-    match btf.resolve_chained_type(&pointer).ok()? {
-        Type::FuncProto(prototype) => Some(prototype.parameters.len()),
-        _ => None,
-    }
+fn arguments(types: &Named<'_>, tracepoint: &str) -> Option<usize> {
+    let typedef = types.of_kind(&type_of_tracepoint(tracepoint), kind::TYPEDEF)?;
+    let pointer = typedef.inner().filter(|ty| ty.kind() == kind::PTR)?;
+    pointer.inner().filter(|ty| ty.kind() == kind::FUNC_PROTO).map(Type::len)
 }
 
-fn read(path: &Path) -> Result<Btf, Box<dyn std::error::Error>> {
-    // If the kernel supports mapping, only the needed parts are read; parsing the whole file costs 30 MiB and 100 ms.
-    match Btf::from_file_with_backend(path, Backend::Mmap) {
-        Ok(btf) => Ok(btf),
-        Err(_) => Ok(Btf::from_file(path)?),
-    }
-}
-
-fn find(btf: &Btf, field: &Field) -> Option<u32> {
-    let types = btf.resolve_types_by_name(field.structure).ok()?;
-    let structure = types.into_iter().find_map(|ty| match ty {
-        Type::Struct(structure) => Some(structure),
-        _ => None,
-    })?;
-    field
-        .path
-        .split('|')
-        .find_map(|path| {
-            let mut names = path.split('.');
-            bit_offset(btf, &structure, names.next()?, &mut names)
-        })
-        .map(Offsets::bit)
+fn find(types: &Named<'_>, field: &Field) -> Option<u32> {
+    let structure = types.of_kind(field.structure, kind::STRUCT)?;
+    let mut paths = field.path.split('|').map(|path| path.split('.'));
+    paths.find_map(|mut names| bit_offset(structure, names.next()?, &mut names)).map(Offsets::bit)
 }
 
 /// Returns the offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as
 /// the parent's.
 fn bit_offset<'a>(
-    btf: &Btf,
-    structure: &btf_rs::Struct,
+    structure: Type<'_>,
     name: &str,
     rest: &mut (impl Iterator<Item = &'a str> + Clone),
 ) -> Option<u32> {
-    for member in &structure.members {
-        let member_name = btf.resolve_name(member).unwrap_or_default();
-        if member_name.is_empty() {
-            let inner = aggregate(btf, member)?;
-            if let Some(bits) = bit_offset(btf, &inner, name, &mut rest.clone()) {
-                return Some(member.bit_offset() + bits);
+    for member in structure.members() {
+        if member.name.is_empty() {
+            let Some(inner) = member.ty().and_then(aggregate) else { continue };
+            if let Some(bits) = bit_offset(inner, name, &mut rest.clone()) {
+                return member.bits.checked_add(bits);
             }
-        } else if member_name == name {
+        } else if member.name == name.as_bytes() {
             return match rest.next() {
-                None => Some(member.bit_offset()),
-                Some(next) => {
-                    Some(member.bit_offset() + bit_offset(btf, &aggregate(btf, member)?, next, rest)?)
-                }
+                None => Some(member.bits),
+                Some(next) => member.bits.checked_add(bit_offset(aggregate(member.ty()?)?, next, rest)?),
             };
         }
     }
     None
 }
 
-fn aggregate(btf: &Btf, member: &btf_rs::Member) -> Option<btf_rs::Struct> {
-    let mut ty = btf.resolve_chained_type(member).ok()?;
-    loop {
-        ty = match ty {
-            Type::Struct(inner) | Type::Union(inner) => return Some(inner),
-            Type::Typedef(inner) => btf.resolve_chained_type(&inner).ok()?,
-            Type::Const(inner) | Type::Volatile(inner) | Type::Restrict(inner) => {
-                btf.resolve_chained_type(&inner).ok()?
-            }
+/// Returns the structure or union behind typedefs and qualifiers.
+fn aggregate(mut ty: Type<'_>) -> Option<Type<'_>> {
+    // In a broken file, typedefs could form a circle.
+    for _ in 0..16 {
+        match ty.kind() {
+            kind::STRUCT | kind::UNION => return Some(ty),
+            kind::TYPEDEF | kind::CONST | kind::VOLATILE | kind::RESTRICT => ty = ty.inner()?,
             _ => return None,
-        };
+        }
     }
+    None
 }

@@ -23,6 +23,8 @@ pub trait Collect: Send + 'static {
     /// Sets the processes to follow for a viewer, from the next sample on. Processes that these start are followed too. With an
     /// empty list, no process is followed.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
+    /// Does work for the next sample, after each sample has been delivered.
+    fn read_ahead(&mut self) {}
 }
 
 /// A sample, with facts about when and how it was taken.
@@ -133,7 +135,7 @@ fn run(
         reading.sample.losses.add(Loss::IntervalLate, late);
         let reading = Arc::new(reading);
         ended = ended.then(number, &before, &reading);
-        before = reading.clone();
+        let freed_later = std::mem::replace(&mut before, reading.clone());
         let taken = Taken {
             reading,
             ended: ended.clone(),
@@ -144,7 +146,10 @@ fn run(
             took,
             changes,
         };
-        let _before = send.send_replace(Ok(Some(taken)));
+        let latest_before = send.send_replace(Ok(Some(taken)));
+        // Both take milliseconds on a large host, so viewers do not wait for them.
+        drop((latest_before, freed_later));
+        collector.read_ahead();
     }
 }
 
@@ -275,6 +280,29 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         drop(end);
+    }
+
+    /// Works ahead until the sender is dropped.
+    struct Ahead(mpsc::Receiver<()>);
+
+    impl Collect for Ahead {
+        fn collect(&mut self) -> Result<Reading, String> {
+            Ok(Reading::default())
+        }
+        fn follow(&mut self, _: Follower, _: &[u32]) {}
+        fn read_ahead(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sample_does_not_wait_for_work_ahead_of_the_next_one() {
+        let (end, ended) = mpsc::channel();
+        let collection = Collection::start(Ahead(ended)).expect("a thread");
+        // Dropped before the collection, whose drop waits for its thread.
+        let _end = end;
+        let first = next(&mut collection.latest.clone()).await.unwrap().expect("a sample");
+        assert_eq!(first.number, 1);
     }
 
     #[tokio::test]

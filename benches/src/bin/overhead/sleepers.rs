@@ -26,7 +26,7 @@ pub fn measure() -> Result<()> {
     let mut said = BufReader::new(child.stderr.take().context("standard error")?);
     let mut line = String::new();
     said.read_line(&mut line)?;
-    println!("start to attached: {:.0} ms (at most 300)", started.elapsed().as_secs_f64() * 1e3);
+    println!("start to attached: {:.0} ms (at most 180)", started.elapsed().as_secs_f64() * 1e3);
 
     let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
     for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {

@@ -38,6 +38,10 @@ impl Collect for Own {
         Ok(Reading { sample, access: self.0.access().to_vec() })
     }
 
+    fn read_ahead(&mut self) {
+        self.0.read_ahead();
+    }
+
     fn follow(&mut self, follower: Follower, pids: &[u32]) {
         match pids {
             [] => self.0.follow_no_longer(follower),

@@ -308,6 +308,38 @@ fn many_cgroups_are_re_read_in_turn_a_limited_number_at_once() {
 }
 
 #[test]
+fn deferred_settings_are_read_between_two_reads() {
+    let host = Fake::new("deferred", V2).files("sys/fs/cgroup/a", &ALL_V2);
+    let id = host.id("sys/fs/cgroup/a");
+    let mut limits = host.limits();
+    limits.read_deferred();
+    let weight = |limits: &mut LimitFiles| limits.read(id, "/a", false).map(|reading| reading.weight);
+    assert_eq!(weight(&mut limits), Some(Some(79)), "a new cgroup is read at once");
+    host.write("sys/fs/cgroup/a/cpu.weight", "80\n");
+    for _ in 2..=4 {
+        limits.read_deferred();
+        assert_eq!(weight(&mut limits), Some(Some(79)));
+    }
+    limits.read_deferred();
+    assert_eq!(weight(&mut limits), Some(Some(80)), "the fifth read, as without deferring");
+}
+
+#[test]
+fn removal_is_noticed_when_deferred_settings_are_read() {
+    let host = Fake::new("gone-deferred", V2).file("sys/fs/cgroup/a/cpu.weight", "79\n");
+    let id = host.id("sys/fs/cgroup/a");
+    let mut limits = host.limits();
+    limits.read_deferred();
+    assert!(limits.read(id, "/a", false).is_some());
+    fs::remove_dir_all(host.0.join("sys/fs/cgroup/a")).unwrap();
+    let read = |limits: &mut LimitFiles| limits.read(id, "/a", false).is_some();
+    let reads: Vec<bool> = (2..=4).map(|_| read(&mut limits)).collect();
+    assert_eq!(reads, [true; 3]);
+    limits.read_deferred();
+    assert!(!read(&mut limits) && limits.known.is_empty());
+}
+
+#[test]
 fn removal_of_a_cgroup_without_a_quota_is_noticed_when_its_settings_are_read() {
     let host = Fake::new("gone-later", V2).file("sys/fs/cgroup/a/cpu.weight", "79\n");
     let id = host.id("sys/fs/cgroup/a");

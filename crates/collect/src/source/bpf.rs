@@ -224,16 +224,16 @@ impl BpfSource {
         // Includes offline CPUs: a task may move to a CPU that has just gone online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
         let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
+        // A throttled task that was woken is on no list before Linux 6.18.
+        let needed = [Feature::StorageCache, Feature::TaskThrottling];
+        let lists_changes = options.selection.follows_all()
+            && options.accounts.is_none()
+            && needed.iter().all(|feature| resolved.has(*feature));
+        let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,
-            // A throttled task that was woken is on no list before Linux 6.18.
-            task_by_id: resolved.task_by_id.filter(|_| {
-                options.selection.follows_all()
-                    && options.accounts.is_none()
-                    && resolved.has(Feature::StorageCache)
-                    && resolved.has(Feature::TaskThrottling)
-            }),
+            task_by_id,
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
             selection: &options.selection,
@@ -281,9 +281,9 @@ impl BpfSource {
     /// Reads tasks, ascending by serial, and the stacks of blocked ones.
     fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
-        let is_first = self.known.turn == 0;
         let mut stacks = Vec::new();
-        if is_first || self.all_next || self.known.turn.is_multiple_of(VISIT_ALL) || !self.read_changes()? {
+        let is_due = self.all_next || self.known.turn.is_multiple_of(VISIT_ALL);
+        if is_due || !self.side.has_changes() || !self.read_changes()? {
             self.all_next = false;
             let mut stream = self.side.read_tasks()?;
             let mut reading = self.known.begin(around(&self.nodes, &self.node_places, true));
@@ -311,9 +311,7 @@ impl BpfSource {
         let mut is_complete = false;
         for _ in 0..CHANGE_PASSES {
             self.list_turn += 1;
-            if !self.side.begin_changes(self.list_turn)? {
-                break;
-            }
+            self.side.begin_changes(self.list_turn)?;
             loop {
                 let Some(mut stream) = self.side.read_changes()? else { break };
                 let end = read_records(&mut stream, &mut self.buffer, |told| {

@@ -35,7 +35,8 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
 
 #[test]
 #[ignore = "alone: asserts times"]
-fn cgscope_is_attached_within_300_ms() {
+fn with_5000_threads_cgscope_is_attached_within_180_ms() {
+    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     // Take the best of ten runs, because other programs share this machine.
     let attached = || {
         let output = run(&["hist", "-v", "--duration", "10ms"]);
@@ -46,5 +47,5 @@ fn cgscope_is_attached_within_300_ms() {
         number.parse::<f64>().expect("a number") * if unit == "s" { 1e3 } else { 1.0 }
     };
     let best = (0..10).map(|_| attached()).fold(f64::MAX, f64::min);
-    assert!(best < 300.0, "{best} ms");
+    assert!(best < 180.0, "{best} ms");
 }

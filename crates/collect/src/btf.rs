@@ -1,0 +1,254 @@
+//! Reads BTF, the kernel's description of its own types: only what offsets and features need.
+//!
+//! Numbers of broken files are checked, never trusted: a part that does not exist is `None`.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io,
+    ops::Deref,
+    os::fd::AsRawFd,
+    path::Path,
+    ptr::NonNull,
+    slice,
+};
+
+const MAGIC: u16 = 0xeb9f;
+/// Length of the part that all types have, bytes.
+const HEAD: usize = 12;
+
+/// Kinds of types (`BTF_KIND_...` in `linux/btf.h`).
+pub(crate) mod kind {
+    pub(crate) const INT: u32 = 1;
+    pub(crate) const PTR: u32 = 2;
+    pub(crate) const ARRAY: u32 = 3;
+    pub(crate) const STRUCT: u32 = 4;
+    pub(crate) const UNION: u32 = 5;
+    pub(crate) const ENUM: u32 = 6;
+    pub(crate) const TYPEDEF: u32 = 8;
+    pub(crate) const VOLATILE: u32 = 9;
+    pub(crate) const CONST: u32 = 10;
+    pub(crate) const RESTRICT: u32 = 11;
+    pub(crate) const FUNC: u32 = 12;
+    pub(crate) const FUNC_PROTO: u32 = 13;
+    pub(crate) const VAR: u32 = 14;
+    pub(crate) const DATASEC: u32 = 15;
+    pub(crate) const DECL_TAG: u32 = 17;
+    pub(crate) const ENUM64: u32 = 19;
+    /// The highest known kind. The length of later kinds is unknown.
+    pub(crate) const LAST: u32 = ENUM64;
+}
+
+/// A file with types.
+pub(crate) struct Btf {
+    bytes: Content,
+    /// The place of each type; ids count from 1.
+    types: Vec<u32>,
+    strings: (usize, usize),
+}
+
+/// A type.
+#[derive(Clone, Copy)]
+pub(crate) struct Type<'b> {
+    btf: &'b Btf,
+    at: usize,
+    info: u32,
+}
+
+/// A member of a structure or union.
+pub(crate) struct Member<'b> {
+    /// Empty for an anonymous structure or union.
+    pub(crate) name: &'b [u8],
+    /// The place in the structure, bits.
+    pub(crate) bits: u32,
+    btf: &'b Btf,
+    of: u32,
+}
+
+impl Btf {
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        let bytes = Content::of(path)?;
+        let parsed = parse(&bytes);
+        let (types, strings) = parsed
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not the BTF of this machine"))?;
+        Ok(Self { bytes, types, strings })
+    }
+
+    /// Finds all types with one of these names, which must be sorted. One search takes a few milliseconds.
+    pub(crate) fn find(&self, names: &[String]) -> HashMap<String, Vec<Type<'_>>> {
+        let mut found: HashMap<String, Vec<Type<'_>>> = HashMap::new();
+        for ty in self.types.iter().filter_map(|at| self.at(*at)) {
+            let Some(name) = ty.name().filter(|name| !name.is_empty()) else { continue };
+            if let Ok(i) = names.binary_search_by(|wanted| wanted.as_bytes().cmp(name)) {
+                found.entry(names[i].clone()).or_default().push(ty);
+            }
+        }
+        found
+    }
+
+    fn ty(&self, id: u32) -> Option<Type<'_>> {
+        self.at(*self.types.get(id.checked_sub(1)? as usize)?)
+    }
+
+    fn at(&self, at: u32) -> Option<Type<'_>> {
+        let at = at as usize;
+        Some(Type { btf: self, at, info: word(&self.bytes, at + 4)? })
+    }
+
+    fn string(&self, offset: u32) -> Option<&[u8]> {
+        let (start, end) = self.strings;
+        let text = self.bytes.get(start.checked_add(offset as usize)?..end)?;
+        text.split(|byte| *byte == 0).next()
+    }
+}
+
+impl<'b> Type<'b> {
+    /// The number of the type; the first one has 1.
+    pub(crate) fn id(self) -> u32 {
+        self.btf.types.partition_point(|at| *at as usize <= self.at) as u32
+    }
+
+    pub(crate) fn kind(self) -> u32 {
+        kind_of(self.info)
+    }
+
+    /// Returns the number of members or parameters.
+    pub(crate) fn len(self) -> usize {
+        length(self.info)
+    }
+
+    /// Returns the type that a typedef, pointer or qualifier is about.
+    pub(crate) fn inner(self) -> Option<Self> {
+        self.btf.ty(word(&self.btf.bytes, self.at + 8)?)
+    }
+
+    /// Iterates over the members of a structure or union.
+    pub(crate) fn members(self) -> impl Iterator<Item = Member<'b>> {
+        let btf = self.btf;
+        let count = if [kind::STRUCT, kind::UNION].contains(&self.kind()) { self.len() } else { 0 };
+        let has_bit_sizes = self.info >> 31 != 0;
+        (0..count).map_while(move |i| {
+            let at = self.at + HEAD + 12 * i;
+            let [name, of, offset] = [0, 4, 8].map(|more| word(&btf.bytes, at + more));
+            let bits = if has_bit_sizes { offset? & 0xff_ffff } else { offset? };
+            Some(Member { name: btf.string(name?)?, bits, btf, of: of? })
+        })
+    }
+
+    /// Whether an enum has this enumerator.
+    pub(crate) fn has_enumerator(self, name: &str) -> bool {
+        let size = match self.kind() {
+            kind::ENUM => 8,
+            kind::ENUM64 => 12,
+            _ => return false,
+        };
+        let name_of = |i| self.btf.string(word(&self.btf.bytes, self.at + HEAD + size * i)?);
+        (0..self.len()).any(|i| name_of(i) == Some(name.as_bytes()))
+    }
+
+    fn name(self) -> Option<&'b [u8]> {
+        self.btf.string(word(&self.btf.bytes, self.at)?)
+    }
+}
+
+impl<'b> Member<'b> {
+    pub(crate) fn ty(&self) -> Option<Type<'b>> {
+        self.btf.ty(self.of)
+    }
+}
+
+type Parts = (Vec<u32>, (usize, usize));
+
+fn parse(bytes: &[u8]) -> Option<Parts> {
+    if bytes.get(..2)? != MAGIC.to_ne_bytes() {
+        return None;
+    }
+    let [head, type_start, type_length, string_start, string_length] =
+        [4, 8, 12, 16, 20].map(|at| word(bytes, at).map(|word| word as usize));
+    let part = |start: Option<usize>, length: Option<usize>| {
+        let start = head?.checked_add(start?)?;
+        let end = start.checked_add(length?)?;
+        (end <= bytes.len()).then_some((start, end))
+    };
+    let (mut at, end) = part(type_start, type_length)?;
+    let mut types = Vec::with_capacity((end - at) / 20);
+    while at < end {
+        let info = word(bytes, at + 4)?;
+        types.push(u32::try_from(at).ok()?);
+        at += HEAD + tail(info)?;
+    }
+    Some((types, part(string_start, string_length)?))
+}
+
+/// Returns the length of what follows the head of a type, bytes.
+fn tail(info: u32) -> Option<usize> {
+    let each = match kind_of(info) {
+        kind::INT | kind::VAR | kind::DECL_TAG => return Some(4),
+        kind::ARRAY => return Some(12),
+        kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => 12,
+        kind::ENUM | kind::FUNC_PROTO => 8,
+        1..=kind::LAST => 0,
+        _ => return None,
+    };
+    Some(each * length(info))
+}
+
+fn kind_of(info: u32) -> u32 {
+    info >> 24 & 0x1f
+}
+
+fn length(info: u32) -> usize {
+    (info & 0xffff) as usize
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_ne_bytes(word.try_into().ok()?))
+}
+
+/// The bytes of a file.
+enum Content {
+    /// A mapping of the whole file, which saves copying 6 MB (Linux 6.16 for the kernel's BTF).
+    Mapped(NonNull<u8>, usize),
+    Read(Vec<u8>),
+}
+
+impl Content {
+    fn of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+        // SAFETY: a new mapping overlaps no other memory. A length of 0 is refused.
+        let mapped = unsafe {
+            let (kind, no_address) = (libc::MAP_PRIVATE, std::ptr::null_mut());
+            libc::mmap(no_address, length, libc::PROT_READ, kind, file.as_raw_fd(), 0)
+        };
+        match NonNull::new(mapped.cast()) {
+            Some(start) if mapped != libc::MAP_FAILED => Ok(Self::Mapped(start, length)),
+            _ => Ok(Self::Read(fs::read(path)?)),
+        }
+    }
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            // SAFETY: the mapping exists until drop. The kernel's BTF does not change, and its file cannot be truncated.
+            Self::Mapped(start, length) => unsafe { slice::from_raw_parts(start.as_ptr(), *length) },
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        if let Self::Mapped(start, length) = *self {
+            // SAFETY: nothing borrows the mapping any more.
+            unsafe { libc::munmap(start.as_ptr().cast(), length) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
