@@ -363,3 +363,88 @@ impl Base {
         AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::wire::{LIST, ListRecord, SAME, serial};
+
+    fn record(tid: u32, cgroup_id: u64, run_ns: u64) -> TaskRecord {
+        let totals = wire::Totals { on_cpu_ns: run_ns, ..wire::Totals::default() };
+        let pending_cause = Cause::Unattributed as u64;
+        TaskRecord { serial: serial(tid, 7), tid, tgid: tid, cgroup_id, totals, pending_cause, ..TaskRecord::default() }
+    }
+
+    fn told(record: &TaskRecord) -> Told<'_> {
+        Told::Task(TaskTold { record, base: None, placement: None, accounts: None, stack: None, histogram: None })
+    }
+
+    /// Reads these records; returns the tasks by id with their run time, ns.
+    fn read(known: &mut KnownTasks, is_whole: bool, records: &[Told<'_>]) -> Vec<(u32, u64)> {
+        let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
+        let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0, is_whole });
+        for told in records {
+            reading.take(told);
+        }
+        reading.end();
+        known.readings().iter().map(|task| (task.tid, task.totals.on_cpu_ns)).collect()
+    }
+
+    fn same(tid: u32) -> SameRecord {
+        SameRecord { len: 0, flags: SAME, serial: serial(tid, 7), followed: 0 }
+    }
+
+    #[test]
+    fn a_reading_of_changes_keeps_the_other_tasks_and_drops_exited_ones() {
+        let mut known = KnownTasks::default();
+        let first = [record(1, 5, 10), record(2, 5, 20), record(3, 6, 30)];
+        let first: Vec<Told<'_>> = first.iter().map(told).collect();
+        assert_eq!(read(&mut known, true, &first), [(1, 10), (2, 20), (3, 30)]);
+        let before = known.readings();
+
+        let (changed, added) = (record(2, 5, 25), record(4, 8, 1));
+        let changes = [told(&added), Told::Gone(serial(3, 7)), told(&changed)];
+        assert_eq!(read(&mut known, false, &changes), [(1, 10), (2, 25), (4, 1)]);
+        assert!(Arc::ptr_eq(&before[0], &known.readings()[0]), "an unchanged reading is shared");
+        assert_eq!(known.cgroups(), HashSet::from([5, 8]));
+        let active: Vec<(u64, u64)> = known.active.iter().map(|task| (task.serial, task.since_ns)).collect();
+        assert_eq!(active, [(serial(4, 7), 1), (serial(2, 7), 5)]);
+
+        let (same, same_2) = (same(1), same(2));
+        assert_eq!(read(&mut known, true, &[Told::Same(&same), Told::Same(&same_2)]), [(1, 10), (2, 25)]);
+        assert_eq!(known.cgroups(), HashSet::from([5]), "a reading of all tasks misses task 4: it has exited");
+    }
+
+    #[test]
+    fn a_moved_task_replaces_the_one_with_the_same_id() {
+        let mut known = KnownTasks::default();
+        let (before, mut after) = (record(2, 5, 20), record(2, 6, 21));
+        read(&mut known, true, &[told(&before)]);
+        after.serial = wire::next_serial(before.serial);
+        assert_eq!(read(&mut known, false, &[told(&after)]), [(2, 21)]);
+        assert_eq!(known.cgroups(), HashSet::from([6]));
+        assert!(known.contains(after.serial) && !known.contains(before.serial));
+    }
+
+    #[test]
+    fn a_task_that_was_woken_but_never_listed_is_missed() {
+        let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
+        let misses = |running: u64, is_incomplete: u64, records: &[TaskRecord]| {
+            let mut known = KnownTasks::default();
+            let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0, is_whole: false });
+            for record in records {
+                reading.take(&told(record));
+            }
+            let list = ListRecord { cpu: 3, running, is_incomplete, flags: LIST, ..ListRecord::default() };
+            reading.take(&Told::List(&list));
+            reading.misses_tasks()
+        };
+        let waits = |tid| TaskRecord { cpu: 3, flags: ON_RQ, ..record(tid, 5, 1) };
+        let throttled = TaskRecord { pending_cause: Cause::Throttled as u64, ..waits(3) };
+        assert!(!misses(2, 0, &[waits(1), waits(2)]));
+        assert!(misses(3, 0, &[waits(1), waits(2)]));
+        assert!(misses(3, 0, &[waits(1), waits(2), throttled]), "a throttled task is on no queue");
+        assert!(misses(3, 0, &[waits(1), waits(2), TaskRecord { cpu: 1, ..waits(4) }]), "on another CPU");
+        assert!(misses(0, 1, &[]), "a list overflowed");
+    }
+}

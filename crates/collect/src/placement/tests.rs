@@ -71,6 +71,14 @@ fn task(tid: u32, cpu: u32) -> Arc<TaskReading> {
     Arc::new(TaskReading { serial: tid.into(), tid, tgid: tid, comm, cpu, ..TaskReading::default() })
 }
 
+/// Places a task that has run for `ran_ns` until second `s`.
+fn place_after_run(files: &mut PlacementFiles, tasks: &mut [Arc<TaskReading>; 1], s: u64, ran_ns: u64) {
+    let before = tasks[0].clone();
+    Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
+    let active = Active::between(Some(&before), &tasks[0]);
+    files.place(tasks, &[active], s * 1_000_000_000);
+}
+
 #[test]
 fn a_cpu_is_busy_unless_it_is_idle_or_waits_for_io() {
     //               user nice system idle iowait irq softirq steal guest guest_nice
@@ -121,8 +129,8 @@ fn one_cpu_is_a_node_of_its_own() {
     assert_eq!(nodes_of(&files.cpus()), [(0, Some(0))]);
     assert!(!files.has_several_nodes());
     let mut tasks = [task(1, 0)];
-    files.place(&mut tasks, 1_000);
-    assert_eq!((tasks[0].node, tasks[0].placement.is_none()), (Some(0), true));
+    files.place(&mut tasks, &[], 1_000);
+    assert!(tasks[0].placement.is_none());
 }
 
 #[test]
@@ -143,7 +151,7 @@ fn cpus_that_go_offline_and_online_are_noticed() {
     let host = host.nodes(&[(0, "0"), (1, "3")]);
     assert_eq!(nodes_of(&files.cpus()), [(0, Some(0)), (3, Some(1))]);
     let mut tasks = [task(1, 3), task(2, 2)];
-    files.place(&mut tasks, 1);
+    assert_eq!(files.place(&mut tasks, &[], 1), [0]);
     assert_eq!((tasks[0].node, tasks[1].node), (Some(1), None));
     let _host = host.nodes(&[(0, "0,2"), (1, "3-5")]);
     assert_eq!(
@@ -219,10 +227,9 @@ fn only_busy_threads_are_checked() {
     files.cpus();
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let mut tasks = [task(tid, 0)];
     let mut look = |s: u64, ran_ns: u64| {
-        let mut tasks = [task(tid, 0)];
-        Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
-        files.place(&mut tasks, s * 1_000_000_000);
+        place_after_run(&mut files, &mut tasks, s, ran_ns);
         tasks[0].placement.as_ref().and_then(|placement| placement.cpus_allowed.clone())
     };
     assert_eq!(look(1, 1_000), None);
@@ -249,10 +256,9 @@ fn the_policy_of_a_busy_thread_is_read_even_with_one_node() {
         Fake::new("policy").nodes(&[(0, "0-8191")]).file(&format!("proc/{tid}/task/{tid}/stat"), &stat);
     let mut files = host.files();
     files.cpus();
+    let mut tasks = [task(tid, 0)];
     let mut look = |s: u64, ran_ns: u64| {
-        let mut tasks = [task(tid, 0)];
-        Arc::make_mut(&mut tasks[0]).totals.on_cpu_ns = ran_ns;
-        files.place(&mut tasks, s * 1_000_000_000);
+        place_after_run(&mut files, &mut tasks, s, ran_ns);
         assert!(tasks[0].placement.is_none());
         tasks[0].scheduling
     };
