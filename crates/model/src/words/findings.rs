@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{Cause, Loss, look_back::KNOWN};
+use cgscope_layout::{Cause, Loss};
 
 use super::{QUOTA_FILE, list, percent};
 use crate::{
@@ -569,10 +569,11 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let waits = count(counted, "wait");
     let times = count(counted, "time");
     let reason = match loss {
-        Loss::LookBackCut => format!("{waits} began more than {KNOWN} switches of the CPU ago"),
+        Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
         Loss::OutOfRuntime => format!("in {waits} a real-time or deadline task had used up its runtime"),
         Loss::MovedAsleep => format!("{times} the kernel counted sleep as waiting"),
         Loss::MovedThrottled => format!("{times} a throttled task moved to another CPU"),
+        Loss::MovedUnseen => format!("{times} the kernel hid from cgscope that a task moved to another CPU"),
         _ => return None,
     };
     Some(reason)
