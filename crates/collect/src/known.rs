@@ -52,6 +52,8 @@ pub(crate) struct Reading<'a> {
     /// The place of the next known task. Most records belong to the one at this place.
     next: usize,
     added: Vec<KnownTask>,
+    /// The places in `added`, by serial.
+    added_at: HashMap<u64, usize>,
     waiting: Vec<TaskRecord>,
     /// The CPUs of tasks that run or wait there, by serial, without throttled ones.
     active: HashMap<u64, u32>,
@@ -78,6 +80,7 @@ impl KnownTasks {
             around,
             next: 0,
             added: Vec::new(),
+            added_at: HashMap::new(),
             waiting: Vec::new(),
             active: HashMap::new(),
             lists: Lists::default(),
@@ -125,8 +128,9 @@ impl Reading<'_> {
             Told::Gone(serial) => {
                 if let Some(at) = self.seek(*serial) {
                     self.known.tasks[at].told_in = EXITED;
+                } else if let Some(at) = self.added_at.get(serial) {
+                    self.added[*at].told_in = EXITED;
                 }
-                self.added.retain(|task| task.reading.serial != *serial);
                 self.active.remove(serial);
                 None
             }
@@ -185,11 +189,10 @@ impl Reading<'_> {
             }
             None => {
                 // The kernel shows a task again if its record did not fit; the later record is complete.
-                let at = self.added.iter().rposition(|task| task.reading.serial == record.serial);
-                let at = at.unwrap_or_else(|| {
+                let at = *self.added_at.entry(record.serial).or_insert(self.added.len());
+                if at == self.added.len() {
                     self.added.push(KnownTask::default());
-                    self.added.len() - 1
-                });
+                }
                 &mut self.added[at]
             }
         };
@@ -228,6 +231,7 @@ impl Reading<'_> {
             }
             is_there
         });
+        added.retain(|task| task.told_in != EXITED);
         if !added.is_empty() {
             added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
             known.tasks.append(&mut added);

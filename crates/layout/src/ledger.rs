@@ -149,7 +149,9 @@ fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut 
         split::<H>(next, &storage.start, work, Work::HOOK);
     }
     if wait.elsewhere_ns != 0 {
-        storage.moved.add_to(work, wait.elsewhere_ns);
+        if storage.moved.add_to(work, wait.elsewhere_ns) != 0 {
+            H::lost(Loss::MovedUnseen);
+        }
         storage.moved.ns = 0;
     }
     storage.start.limit = 0;

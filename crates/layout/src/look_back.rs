@@ -169,8 +169,8 @@ pub struct Walk {
     block_ns: u64,
     /// The share of the block that is within the span, 1024ths.
     block_share: u64,
-    /// Not 0: the span began before the oldest block.
-    is_too_long: u64,
+    /// Not 0: the span began before the oldest block, or a block has no entry for some of its cgroups.
+    is_incomplete: u64,
 }
 
 impl Walk {
@@ -180,7 +180,7 @@ impl Walk {
         set(&mut self.number, head);
         set(&mut self.blocks_from, last_of_a_block(head));
         set(&mut self.party, 0);
-        set(&mut self.is_too_long, 0);
+        set(&mut self.is_incomplete, 0);
         let to_ns = get(&mut self.to_ns);
         set(&mut self.end_ns, to_ns);
         set(&mut self.slice_end_ns, to_ns);
@@ -194,13 +194,13 @@ impl Walk {
         set(part, before + ns);
     }
 
-    /// Ends the walk: what no slice or block explains is unattributed. Returns true if [`Self::steps_left`] or the oldest block ended
-    /// the walk.
+    /// Ends the walk: what no slice or block explains is unattributed. Returns true if that is because [`Self::steps_left`] ended the
+    /// walk, or the history is incomplete.
     #[inline(always)]
     pub fn end(&mut self) -> bool {
         let unexplained_ns = get(&mut self.end_ns).saturating_sub(get(&mut self.from_ns));
         self.add(Cause::Unattributed, unexplained_ns);
-        unexplained_ns != 0 && (get(&mut self.steps_left) == 0 || get(&mut self.is_too_long) != 0)
+        get(&mut self.is_incomplete) != 0 || unexplained_ns != 0 && get(&mut self.steps_left) == 0
     }
 
     /// Returns whether the walk has come to the point where blocks follow slices.
@@ -287,7 +287,7 @@ impl Walk {
         // A block with empty entries takes fewer steps than planned, so the walk could go further than planned. Without this
         // limit it could stop within a block, whose rest would then be in no part.
         if get(&mut self.blocks_from).wrapping_sub(get(&mut self.number)) >= KNOWN as u64 {
-            set(&mut self.is_too_long, 1);
+            set(&mut self.is_incomplete, 1);
             return true;
         }
         if end_ns <= from_ns || since_ns == 0 {
@@ -295,7 +295,7 @@ impl Walk {
         }
         // The block is later than the one that follows it: the CPU has overwritten it.
         if since_ns >= block_end_ns {
-            set(&mut self.is_too_long, 1);
+            set(&mut self.is_incomplete, 1);
             return true;
         }
         let left = get(&mut self.steps_left);
@@ -352,6 +352,10 @@ impl Walk {
     fn leave_block(&mut self, block: &mut Block) {
         let unexplained_ns = get(&mut self.block_ns);
         self.add(Cause::Unattributed, unexplained_ns);
+        // The entries of a whole block explain all of it, unless cgroups have none.
+        if unexplained_ns != 0 && get(&mut self.block_share) == 1 << 10 {
+            set(&mut self.is_incomplete, 1);
+        }
         set(&mut self.slice_end_ns, get(&mut block.since_ns));
         let number = get(&mut self.number);
         set(&mut self.number, number.wrapping_sub(BLOCK as u64));

@@ -25,8 +25,8 @@ crate::named! {
         /// The table of culprits of a CPU was full, so a pair was evicted before user space had read it. Causes are not affected,
         /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
-        /// A look back over a wait ended before its beginning: hundreds of cgroups took turns on the CPU, so the look back was cut
-        /// to limit the load, or the history does not reach so far. If the wait began with a switch or a move, its causes are known
+        /// The history does not explain all of a wait: hundreds of cgroups took turns on the CPU, so the look back was cut to limit
+        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a switch or a move, its causes are known
         /// from sums and only culprits are missing. If it began with a wakeup, the rest is unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
@@ -50,6 +50,9 @@ crate::named! {
         /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup. The
         /// time in which that CPU ran others is unattributed.
         MovedThrottled = "moved_throttled",
+        /// A task was moved to another CPU while it waited, and no program saw it: a hardened kernel runs none while a process that
+        /// it hides is on the CPU that moves the task. The part of the wait before the move is unattributed.
+        MovedUnseen = "moved_unseen",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",
         /// User space: an interval ended late, by more than half of its length.
@@ -82,6 +85,7 @@ impl Loss {
                 | Self::OutOfRuntime
                 | Self::MovedAsleep
                 | Self::MovedThrottled
+                | Self::MovedUnseen
                 | Self::CulpritMerged
                 | Self::CgroupEventLost
                 | Self::StackNotCounted

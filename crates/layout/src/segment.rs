@@ -1,7 +1,7 @@
 //! The segments of a wait: one for each CPU on which the task waited.
 
 use crate::{
-    ByCause, CAUSES, Cause,
+    ByCause, CAUSES, Cause, Loss,
     host::{Host, Task},
     split::{Work, split},
     wire::TaskStorage,
@@ -85,13 +85,15 @@ pub struct Moved {
 
 impl Moved {
     /// Adds the segments to the wait of `work`, which was on other CPUs for `elsewhere_ns`. If a move was not seen, the rest is
-    /// unattributed.
+    /// unattributed. Returns the rest.
     #[inline(always)]
-    pub(crate) fn add_to(&self, work: &mut Work, elsewhere_ns: u64) {
+    pub(crate) fn add_to(&self, work: &mut Work, elsewhere_ns: u64) -> u64 {
         if self.ns != 0 {
             add_all(&mut work.walk.parts, &self.parts);
         }
-        work.walk.add(Cause::Unattributed, elsewhere_ns.saturating_sub(self.ns));
+        let rest_ns = elsewhere_ns.saturating_sub(self.ns);
+        work.walk.add(Cause::Unattributed, rest_ns);
+        rest_ns
     }
 }
 
@@ -175,6 +177,7 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
     work.begin(task.cgroup_id(), cpu, clock_ns);
     if storage.start.cpu != cpu && storage.start.is_of(task) {
         // We missed a move, so nobody knows when the task arrived here.
+        H::lost(Loss::MovedUnseen);
         work.walk.add(Cause::Unattributed, ns);
     } else {
         work.span(cpu, clock_ns - ns, clock_ns);

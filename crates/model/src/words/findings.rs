@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{Cause, Loss, look_back::KNOWN};
+use cgscope_layout::{Cause, Loss};
 
 use super::{QUOTA_FILE, list, percent};
 use crate::{
@@ -607,10 +607,11 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let waits = count(counted, "wait");
     let times = count(counted, "time");
     let reason = match loss {
-        Loss::LookBackCut => format!("{waits} lasted for more than {KNOWN} switches of the CPU"),
+        Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
         Loss::OutOfRuntime => format!("in {waits}, a real-time or deadline task had used up its runtime"),
         Loss::MovedAsleep => format!("the kernel counted sleep as waiting {times}"),
         Loss::MovedThrottled => format!("a throttled task was moved to another CPU {times}"),
+        Loss::MovedUnseen => format!("the kernel hid from cgscope {times} that a task was moved to another CPU"),
         _ => return None,
     };
     Some(reason)

@@ -685,6 +685,14 @@ impl Kernel {
                 assert!(ours <= theirs, "schedule {seed}, task {at}, {cause:?}: {ours} > {theirs}");
             }
         }
-        self.tasks.iter().map(|task| task.missed_ns).sum()
+        let missed_ns = self.tasks.iter().map(|task| task.missed_ns).sum();
+        let is_counted = Maps::losses().contains_key("moved_unseen");
+        let waited_ns = |cause: Cause| -> u64 {
+            self.tasks.iter().map(|task| task.storage.by_cause[cause as usize]).sum()
+        };
+        let more_ns = waited_ns(Cause::Unattributed)
+            - self.tasks.iter().map(|task| task.parts[Cause::Unattributed as usize]).sum::<u64>();
+        assert!(is_counted || more_ns == 0, "schedule {seed}: {more_ns} ns without a loss");
+        missed_ns
     }
 }
