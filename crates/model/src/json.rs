@@ -161,7 +161,8 @@ impl Serialize for TaskObjects<'_> {
         let classes = self.classes.iter().map(Some).chain(std::iter::repeat(None));
         let tasks = self.interval.tasks.iter().zip(classes);
         let mut objects = serializer.serialize_seq(None)?;
-        let mut idle = self.interval.idle_figures().filter(|_| self.all).peekable();
+        let idle = self.all.then(|| self.interval.idle_figures());
+        let mut idle = idle.into_iter().flatten().peekable();
         let mut write = |task: &TaskInterval, class| {
             let waited =
                 (task.wait != Wait::default()).then(|| WaitObject::new(&task.wait, self.interval.mode));

@@ -47,7 +47,8 @@ impl Outgoing {
         Ok((out, kind? == kind::KEY))
     }
 
-    /// Memory held between two samples, in bytes: all rows, but tasks are shared. The compressor takes about 1 MB more.
+    /// Memory held between two samples, in bytes: a copy of all rows, although other Samples may share tasks. The compressor takes
+    /// about 1 MB more.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }

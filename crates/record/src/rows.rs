@@ -18,6 +18,8 @@ pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     /// The rule that unordered rows break, in words.
     const ORDER: &'static str = "";
     fn key(&self) -> Self::Key;
+    /// Memory of a row that is not in the row itself, in bytes, if no other Sample shares it.
+    const SHARED_BYTES: usize = 0;
     /// True if both are the same memory. False does not mean that they differ.
     fn is_shared(&self, _: &Self) -> bool {
         false
@@ -148,6 +150,7 @@ macro_rules! keyed {
 
 keyed! {
     TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials" {
+        const SHARED_BYTES: usize = size_of::<TaskReading>();
         fn is_shared(&self, other: &Self) -> bool {
             Arc::ptr_eq(self, other)
         }

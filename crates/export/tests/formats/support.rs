@@ -89,7 +89,13 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
             task(10, 10, "web, \"main\"", 7, Cause::Throttled, 100 * n),
             task(11, 10, "worker", 7, Cause::Throttled, 40 * n),
             task(12, 12, "", 1, Cause::OtherCgroup, 7 * n),
-            task(13, 13, "idle", 9, Cause::Wakeup, 0),
+            // It switched, but did not wait.
+            TaskReading {
+                totals: Totals { voluntary: n, ..Totals::default() },
+                ..task(13, 13, "quiet", 9, Cause::Wakeup, 0)
+            },
+            // No format has figures of a task that did nothing.
+            task(14, 13, "idle", 9, Cause::Wakeup, 0),
         ]
         .map(Arc::new)
         .to_vec(),

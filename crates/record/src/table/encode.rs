@@ -77,7 +77,8 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.rows.capacity() * size_of::<T>() + self.before.memory_bytes() + self.now.memory_bytes()
+        let rows = self.rows.capacity() * size_of::<T>() + self.rows.len() * T::SHARED_BYTES;
+        rows + self.before.memory_bytes() + self.now.memory_bytes()
     }
 
     fn rows(&self) -> usize {

@@ -176,7 +176,7 @@ async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     }
     assert_eq!(shared.streams.behind(&cursor), 0);
     let bytes = shared.streams.held().map(|held| held.bytes).sum::<usize>();
-    // The fixed size of a stream, and for each task a row of 640 bytes and 136 bytes of reported totals.
+    // The fixed size of a stream, and for each task a reading and two references to it.
     assert!(bytes < (1 << 20) + TASKS as usize * 850, "{bytes} bytes for {TASKS} tasks");
 }
 
