@@ -97,7 +97,9 @@ impl KernelSide {
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,
         });
-        let exited = unloaded.check(names::READ_EXITED).and_then(|()| table_reading(&mut bpf, names::READ_EXITED, names::EXITED));
+        let exited = unloaded
+            .check(names::READ_EXITED)
+            .and_then(|()| table_reading(&mut bpf, names::READ_EXITED, names::EXITED));
         let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
@@ -112,7 +114,8 @@ impl KernelSide {
         attached.map_err(failed("load and attach the BPF programs"))?;
         if plan.task_by_id.is_some() {
             let reading = unloaded.check(names::READ_CHANGES);
-            let reading = reading.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, names::CHANGES));
+            let reading =
+                reading.and_then(|()| table_reading(&mut side.bpf, names::READ_CHANGES, names::CHANGES));
             side.changes = Some(reading.map_err(failed("load the reading of changed tasks"))?);
         }
         Ok(side)

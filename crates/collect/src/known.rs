@@ -38,17 +38,14 @@ pub(crate) struct Around<'a> {
     pub(crate) places: &'a NodePlaces,
     /// CLOCK_MONOTONIC, ns.
     pub(crate) read_ns: u64,
-    /// True if the reading visits all tasks: those without a record have exited.
-    pub(crate) is_whole: bool,
 }
-
-/// In [`KnownTask::told_in`]: it has exited.
-const EXITED: u64 = 0;
 
 /// One reading, while records come in.
 pub(crate) struct Reading<'a> {
     known: &'a mut KnownTasks,
     around: Around<'a>,
+    /// True if the reading visits all tasks: those without a record have exited.
+    visits_all: bool,
     /// The place of the next known task. Most records belong to the one at this place.
     next: usize,
     added: Vec<KnownTask>,
@@ -78,6 +75,7 @@ impl KnownTasks {
         Reading {
             known: self,
             around,
+            visits_all: false,
             next: 0,
             added: Vec::new(),
             added_at: HashMap::new(),
@@ -127,9 +125,9 @@ impl Reading<'_> {
             Told::Task(task) => Some(self.take_task(task)),
             Told::Gone(serial) => {
                 if let Some(at) = self.seek(*serial) {
-                    self.known.tasks[at].told_in = EXITED;
+                    self.known.tasks[at].is_gone = true;
                 } else if let Some(at) = self.added_at.get(serial) {
-                    self.added[*at].told_in = EXITED;
+                    self.added[*at].is_gone = true;
                 }
                 self.active.remove(serial);
                 None
@@ -141,6 +139,12 @@ impl Reading<'_> {
                 None
             }
         }
+    }
+
+    /// From now on, the reading visits all tasks.
+    pub(crate) fn visit_all(&mut self) {
+        self.visits_all = true;
+        self.next = 0;
     }
 
     /// Returns whether a list has more entries, and resets this.
@@ -221,32 +225,27 @@ impl Reading<'_> {
 
     /// Ends the reading. Returns the clock of the run queues, ns.
     pub(crate) fn end(self) -> u64 {
-        let Self { known, mut added, waiting, clock_ns, around, .. } = self;
-        let turn = known.turn;
-        let cgroups = &mut known.cgroups;
+        let Self { known, mut added, waiting, clock_ns, visits_all, .. } = self;
+        // Only one living task has an id: the other has moved to another cgroup, or exited.
+        for task in &added {
+            let (Ok(at) | Err(at)) = known.find(task.reading.serial);
+            for other in known.tasks[at.saturating_sub(1)..].iter_mut().take(2) {
+                other.is_gone |= other.reading.tid == task.reading.tid;
+            }
+        }
+        let (turn, cgroups) = (known.turn, &mut known.cgroups);
         known.tasks.retain(|task| {
-            let is_there = task.told_in == turn || !around.is_whole && task.told_in != EXITED;
+            // What was reported in this reading belongs to its sample: the BPF side reports it only once.
+            let is_there = task.told_in == turn || !visits_all && !task.is_gone;
             if !is_there {
                 leave(cgroups, task.reading.cgroup_id);
             }
             is_there
         });
-        added.retain(|task| task.told_in != EXITED);
         if !added.is_empty() {
             added.iter().for_each(|task| enter(cgroups, task.reading.cgroup_id));
             known.tasks.append(&mut added);
             known.tasks.sort_by_key(|task| task.reading.serial);
-            // Only one living task has an id: the others have moved to another cgroup, or exited.
-            known.tasks.dedup_by(|later, earlier| {
-                let is_same = later.reading.tid == earlier.reading.tid;
-                if is_same {
-                    if later.told_in >= earlier.told_in {
-                        std::mem::swap(later, earlier);
-                    }
-                    leave(cgroups, later.reading.cgroup_id);
-                }
-                is_same
-            });
         }
         for record in &waiting {
             if let Ok(at) = known.find(record.serial) {
@@ -279,6 +278,8 @@ pub(crate) struct KnownTask {
     pub(crate) stack: Option<Arc<[u64]>>,
     access: Access,
     told_in: u64,
+    /// It is in the latest sample for the last time.
+    is_gone: bool,
 }
 
 impl KnownTask {
@@ -376,17 +377,35 @@ mod tests {
     fn record(tid: u32, cgroup_id: u64, run_ns: u64) -> TaskRecord {
         let totals = wire::Totals { on_cpu_ns: run_ns, ..wire::Totals::default() };
         let pending_cause = Cause::Unattributed as u64;
-        TaskRecord { serial: serial(tid, 7), tid, tgid: tid, cgroup_id, totals, pending_cause, ..TaskRecord::default() }
+        TaskRecord {
+            serial: serial(tid, 7),
+            tid,
+            tgid: tid,
+            cgroup_id,
+            totals,
+            pending_cause,
+            ..TaskRecord::default()
+        }
     }
 
     fn told(record: &TaskRecord) -> Told<'_> {
-        Told::Task(TaskTold { record, base: None, placement: None, accounts: None, stack: None, histogram: None })
+        Told::Task(TaskTold {
+            record,
+            base: None,
+            placement: None,
+            accounts: None,
+            stack: None,
+            histogram: None,
+        })
     }
 
     /// Reads these records; returns the tasks by id with their run time, ns.
     fn read(known: &mut KnownTasks, is_whole: bool, records: &[Told<'_>]) -> Vec<(u32, u64)> {
         let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
-        let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0, is_whole });
+        let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
+        if is_whole {
+            reading.visit_all();
+        }
         for told in records {
             reading.take(told);
         }
@@ -416,7 +435,11 @@ mod tests {
 
         let (same, same_2) = (same(1), same(2));
         assert_eq!(read(&mut known, true, &[Told::Same(&same), Told::Same(&same_2)]), [(1, 10), (2, 25)]);
-        assert_eq!(known.cgroups(), HashSet::from([5]), "a reading of all tasks misses task 4: it has exited");
+        assert_eq!(
+            known.cgroups(),
+            HashSet::from([5]),
+            "a reading of all tasks misses task 4: it has exited"
+        );
     }
 
     #[test]
@@ -431,11 +454,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_reported_of_a_task_is_in_one_sample_even_if_the_task_exits() {
+        let (first, later) = (record(2, 5, 20), record(2, 5, 30));
+        for exit in [Some(Told::Gone(first.serial)), None] {
+            let mut known = KnownTasks::default();
+            read(&mut known, true, &[told(&first)]);
+            // Without a record of its exit, the reading goes on to visit all tasks and does not find it.
+            let records: Vec<Told<'_>> = [told(&later)].into_iter().chain(exit).collect();
+            assert_eq!(read(&mut known, exit.is_none(), &records), [(2, 30)]);
+            assert_eq!(read(&mut known, exit.is_none(), &[]), []);
+            assert!(known.cgroups().is_empty());
+        }
+    }
+
+    #[test]
     fn a_task_that_was_woken_but_never_listed_is_missed() {
         let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
         let misses = |running: u64, is_incomplete: u64, records: &[TaskRecord]| {
             let mut known = KnownTasks::default();
-            let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0, is_whole: false });
+            let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
             for record in records {
                 reading.take(&told(record));
             }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    io::Read,
     path::Path,
     sync::Arc,
     time::Instant,
@@ -24,7 +25,7 @@ use crate::{
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
-    known::{Around, KnownTasks},
+    known::{Around, KnownTasks, Reading},
     ledger::Ledger,
     offsets::{self, Resolved},
     own_memory::OwnMemory,
@@ -281,58 +282,29 @@ impl BpfSource {
     /// Reads tasks, ascending by serial, and the stacks of blocked ones.
     fn read_tasks(&mut self) -> Result<(Vec<Arc<TaskReading>>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
+        let is_due = std::mem::take(&mut self.all_next) || self.known.turn.is_multiple_of(VISIT_ALL);
+        let around = Around { nodes: &self.nodes, places: &self.node_places, read_ns: monotonic_ns() };
+        let mut reading = self.known.begin(around);
+        let (side, buffer, losses) = (&mut self.side, &mut self.buffer, &mut self.own_losses);
         let mut stacks = Vec::new();
-        let is_due = self.all_next || self.known.turn.is_multiple_of(VISIT_ALL);
-        if is_due || !self.side.has_changes() || !self.read_changes()? {
-            self.all_next = false;
-            let mut stream = self.side.read_tasks()?;
-            let mut reading = self.known.begin(around(&self.nodes, &self.node_places, true));
-            let end = read_records(&mut stream, &mut self.buffer, |told| {
+        if is_due
+            || !side.has_changes()
+            || !read_changes(side, buffer, losses, &mut self.list_turn, &mut reading)?
+        {
+            reading.visit_all();
+            let mut stream = side.read_tasks()?;
+            take_records(&mut stream, buffer, losses, |told| {
                 if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
                     stacks.extend(stacks::under_way(task, kept));
                 }
-            })
-            .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-            self.clock_ns = reading.end();
-            if end == StreamEnd::CutShort {
-                self.own_losses.add(Loss::ReadingCutShort, 1);
-            }
+            })?;
         }
+        self.clock_ns = self.clock_ns.max(reading.end());
         self.access.clear();
         if self.config.shared != 0 {
             self.access.extend(self.known.access());
         }
         Ok((self.known.readings(), stacks))
-    }
-
-    /// Reads the tasks that changed. Returns false if there may be others: then all must be visited.
-    fn read_changes(&mut self) -> Result<bool, Failure> {
-        let mut reading = self.known.begin(around(&self.nodes, &self.node_places, false));
-        let mut is_complete = false;
-        for _ in 0..CHANGE_PASSES {
-            self.list_turn += 1;
-            self.side.begin_changes(self.list_turn)?;
-            loop {
-                let Some(mut stream) = self.side.read_changes()? else { break };
-                let end = read_records(&mut stream, &mut self.buffer, |told| {
-                    let _ = reading.take(&told);
-                })
-                .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-                if end == StreamEnd::CutShort {
-                    self.own_losses.add(Loss::ReadingCutShort, 1);
-                    break;
-                }
-                if !reading.has_more() {
-                    break;
-                }
-            }
-            is_complete = !reading.misses_tasks();
-            if is_complete {
-                break;
-            }
-        }
-        self.clock_ns = self.clock_ns.max(reading.end());
-        Ok(is_complete)
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -389,8 +361,44 @@ impl BpfSource {
     }
 }
 
-fn around<'a>(nodes: &'a BTreeMap<u32, u32>, places: &'a NodePlaces, is_whole: bool) -> Around<'a> {
-    Around { nodes, places, read_ns: monotonic_ns(), is_whole }
+/// Reads the tasks that changed. Returns false if there may be others: then all must be visited.
+fn read_changes(
+    side: &mut KernelSide,
+    buffer: &mut Buffer,
+    losses: &mut Losses,
+    turn: &mut u64,
+    reading: &mut Reading<'_>,
+) -> Result<bool, Failure> {
+    for _ in 0..CHANGE_PASSES {
+        *turn += 1;
+        side.begin_changes(*turn)?;
+        while let Some(mut stream) = side.read_changes()? {
+            let end = take_records(&mut stream, buffer, losses, |told| {
+                reading.take(&told);
+            })?;
+            if end == StreamEnd::CutShort || !reading.has_more() {
+                break;
+            }
+        }
+        if !reading.misses_tasks() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn take_records(
+    stream: &mut impl Read,
+    buffer: &mut Buffer,
+    losses: &mut Losses,
+    each: impl FnMut(Told<'_>),
+) -> Result<StreamEnd, Failure> {
+    let end = read_records(stream, buffer, each)
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+    if end == StreamEnd::CutShort {
+        losses.add(Loss::ReadingCutShort, 1);
+    }
+    Ok(end)
 }
 
 fn resolved(options: &Options) -> Result<Resolved, Failure> {

@@ -611,7 +611,9 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
         Loss::OutOfRuntime => format!("in {waits}, a real-time or deadline task had used up its runtime"),
         Loss::MovedAsleep => format!("the kernel counted sleep as waiting {times}"),
         Loss::MovedThrottled => format!("a throttled task was moved to another CPU {times}"),
-        Loss::MovedUnseen => format!("the kernel hid from cgscope {times} that a task was moved to another CPU"),
+        Loss::MovedUnseen => {
+            format!("the kernel hid from cgscope {times} that a task was moved to another CPU")
+        }
         _ => return None,
     };
     Some(reason)
