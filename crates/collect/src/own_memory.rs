@@ -78,6 +78,7 @@ impl OwnMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cgscope_layout::wire::{SLEEPER_BYTES, TASK_BYTES};
 
     struct Fake(PathBuf);
 
@@ -124,7 +125,8 @@ mod tests {
         );
         let free = (1_073_741_824 - 1_073_741_824 / RESERVE) as i64 - 130_000_000;
         assert_eq!(host.room(), Some(free));
-        assert!((50_000..110_000).contains(&(free / TASK as i64)), "{TASK} bytes each");
+        assert!((50_000..110_000).contains(&(free / TASK_BYTES as i64)), "{TASK_BYTES} bytes each");
+        assert!((400_000..700_000).contains(&(free / SLEEPER_BYTES as i64)), "{SLEEPER_BYTES} bytes each");
     }
 
     #[test]

@@ -111,9 +111,11 @@ fn release(word: &mut u64, value: u64) {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
     use proptest::prelude::*;
-    use std::collections::VecDeque;
+    use std::{boxed::Box, collections::VecDeque};
 
     fn change(number: u64) -> Change {
         Change { serial: number, tid: number as u32, has_exited: 0 }

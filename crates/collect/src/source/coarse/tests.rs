@@ -65,6 +65,7 @@ impl Host {
             nodes: BTreeMap::new(),
             ticks: Ticks::new(10_000_000, 0),
             known: HashMap::new(),
+            active: Vec::new(),
             no_waits: Arc::default(),
             accounts: true,
             number: 0,
