@@ -15,20 +15,20 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 type Picture = (&'static str, &'static str, (u16, u16), &'static str, &'static str);
 
 const PICTURES: [Picture; 14] = [
-    ("overview", "neighbour", (110, 32), "", "Overview: a service waits behind a backup"),
-    ("histogram", "neighbour", (110, 28), "2", "Histogram of web.service"),
-    ("heatmap", "neighbour", (110, 28), "3", "Heatmap of web.service"),
-    ("cgroups", "threads", (110, 29), "4", "Cgroups: the quota of a container"),
-    ("culprits", "neighbour", (110, 27), "5", "Culprits: who makes web.service wait"),
+    ("overview", "host/neighbour", (110, 32), "", "Overview: a service waits behind a backup"),
+    ("histogram", "host/neighbour", (110, 28), "2", "Histogram of web.service"),
+    ("heatmap", "host/neighbour", (110, 28), "3", "Heatmap of web.service"),
+    ("cgroups", "host/threads", (110, 29), "4", "Cgroups: the quota of a container"),
+    ("culprits", "host/neighbour", (110, 27), "5", "Culprits: who makes web.service wait"),
     ("numa", "nodes", (110, 32), "6", "NUMA: node 0 is full, node 1 idle"),
-    ("states", "neighbour", (110, 26), "7", "States: what all threads do"),
-    ("task", "neighbour", (110, 40), "enter,8", "Task: a process of web.service"),
-    ("help", "neighbour", (110, 56), "?", "Help: the keys"),
-    ("quota", "quota", (80, 24), "", "Overview: a shell loop in a cgroup with a quota"),
-    ("threads", "threads", (80, 24), "", "Overview: 20 threads share the quota of one CPU"),
+    ("states", "host/neighbour", (110, 26), "7", "States: what all threads do"),
+    ("task", "host/neighbour", (110, 40), "enter,8", "Task: a process of web.service"),
+    ("help", "host/neighbour", (110, 56), "?", "Help: the keys"),
+    ("quota", "host/quota", (80, 24), "", "Overview: a shell loop in a cgroup with a quota"),
+    ("threads", "host/threads", (80, 24), "", "Overview: 20 threads share the quota of one CPU"),
     ("nodes", "nodes", (80, 24), "", "Overview: threads are bound to a full NUMA node"),
-    ("coarse", "coarse", (80, 24), "", "Overview in the coarse mode"),
-    ("no-colour", "threads", (80, 24), "", "Overview without colours"),
+    ("coarse", "host/coarse", (80, 24), "", "Overview in the coarse mode"),
+    ("no-colour", "host/threads", (80, 24), "", "Overview without colours"),
 ];
 
 fn main() -> ExitCode {
