@@ -124,8 +124,8 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
     let (waiting, now) = tasks(app, Frame::waiting, theme.wait());
     let wait = &data.total.wait;
-    let rate =
-        per_second(wait.count, data.interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.0} waits/s"));
+    let rate = per_second(wait.count, data.interval.duration_ns)
+        .map_or("-".into(), |rate| format!("{rate:.0} waits/s"));
     let mut parts = vec![
         Span::styled("wait ", theme.quiet()),
         waiting,
