@@ -65,7 +65,8 @@ pub fn all_may_have_changed() {
 #[btf_tracepoint(function = "task_rename")]
 pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
-    let has_own_id = storage(task).is_none_or(|storage| storage.serial == serial(task.tid(), task.start_ns()));
+    let has_own_id =
+        storage(task).is_none_or(|storage| storage.serial == serial(task.tid(), task.start_ns()));
     if task.tid() != Task::current().tid() || !has_own_id {
         all_may_have_changed();
     }

@@ -16,8 +16,7 @@ use core::ffi::c_void;
 use crate::{
     accounts,
     burial::bury,
-    changes,
-    history,
+    changes, history,
     host::Kernel,
     kernel::{Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
     maps::{lost, ring, sleeper, storage, wake},

@@ -22,8 +22,8 @@ use cgscope_layout::{
     verifier::opaque,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
-        Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
-        StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
+        Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS,
+        SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
     },
 };
 
@@ -257,11 +257,8 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     (initial.serial, initial.told_serial) = (sleeper.serial, sleeper.told_serial);
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
-    initial.told.totals = Totals {
-        run_delay_ns: sleeper.run_delay_ns,
-        migrations: sleeper.migrations,
-        ..task.totals()
-    };
+    initial.told.totals =
+        Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
     initial.start.ran_on = task.run_queue().cpu();
     if has_nodes() {
         initial.placement.place = node_place(initial.start.ran_on);

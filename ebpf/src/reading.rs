@@ -17,16 +17,17 @@ use cgscope_layout::{
 };
 
 use crate::{
-    accounts, changes,
+    accounts,
     burial::count_unseen_arrival,
+    changes,
     host::Kernel,
     kernel::{
         SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates, is_shared,
         keeps_accounts, select_born_before_ns,
     },
     maps::{
-        accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record, same_record,
-        selected, sleeper, stack, storage, wake_for_reader,
+        accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record,
+        same_record, selected, sleeper, stack, storage, wake_for_reader,
     },
     moves,
 };
@@ -129,8 +130,10 @@ fn tell_asleep(seq: SeqFile, task: Task) {
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
     put(task, sleeper.serial, sleeper.cgroup_id, record);
-    record.totals = Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
-    record.waits = Waits { expected_run_delay_ns: sleeper.run_delay_ns, flags: sleeper.flags, ..Waits::default() };
+    record.totals =
+        Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
+    record.waits =
+        Waits { expected_run_delay_ns: sleeper.run_delay_ns, flags: sleeper.flags, ..Waits::default() };
     seq.write(record);
 }
 
