@@ -99,7 +99,7 @@ impl Changes {
     fn at(&mut self, number: u64) -> &mut Change {
         let index = opaque((number & MASK) as usize) & MASK as usize;
         // SAFETY: the mask keeps it within the array.
-        unsafe { self.entries.as_mut_ptr().add(index).as_mut_unchecked() }
+        unsafe { &mut *self.entries.as_mut_ptr().add(index) }
     }
 }
 
