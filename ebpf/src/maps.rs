@@ -54,15 +54,22 @@ impl<T> TaskStorageMap<T> {
         max_entries: ptr::null(),
         map_flags: ptr::null(),
     };
+}
 
-    #[inline(always)]
-    fn get(&'static self, task: Task, initial: *mut c_void, flags: u64) -> Option<&'static mut T> {
-        // SAFETY: the map and the task are what the helper expects. The storage exists as long as the task, which outlives this
-        // program run.
-        unsafe {
-            let map = ptr::from_ref(self).cast_mut().cast::<c_void>();
-            bpf_task_storage_get(map, task.pointer().cast(), initial, flags).cast::<T>().as_mut()
-        }
+/// Returns the value of a task in one of the two maps below.
+#[inline(always)]
+fn value<T>(
+    map: *const TaskStorageMap<T>,
+    task: Task,
+    initial: *mut c_void,
+    flags: u64,
+) -> Option<&'static mut T> {
+    // SAFETY: the map and the task are what the helper expects. The value exists as long as the task, which outlives this program
+    // run.
+    unsafe {
+        bpf_task_storage_get(map.cast_mut().cast(), task.pointer().cast(), initial, flags)
+            .cast::<T>()
+            .as_mut()
     }
 }
 
@@ -186,13 +193,13 @@ static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 /// Returns the storage of a task that ran or waited since it is followed. Never creates one.
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
-    TASKS.get(task, ptr::null_mut(), 0)
+    value(&raw const TASKS, task, ptr::null_mut(), 0)
 }
 
 /// Returns what is kept of a task that did not run since it is followed.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
-    SLEEPERS.get(task, ptr::null_mut(), 0)
+    value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
 }
 
 /// Returns the [flags](cgscope_layout::wire::Waits::flags) of a task; 0 if it is not followed.
@@ -210,7 +217,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !is_room_left(TASK_BYTES) {
         return None;
     }
-    let storage = created(task, TASKS.get(task, ptr::null_mut(), CREATE))?;
+    let storage = created(task, value(&raw const TASKS, task, ptr::null_mut(), CREATE))?;
     storage.start.ran_on = NO_CPU;
     Some(storage)
 }
@@ -240,7 +247,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
         initial.placement.place = node_place(initial.start.ran_on);
         initial.placement.since_ran_ns = task.ran_ns();
     }
-    let storage = created(task, TASKS.get(task, (&raw mut *initial).cast(), CREATE));
+    let storage = created(task, value(&raw const TASKS, task, (&raw mut *initial).cast(), CREATE));
     set_new_count(bucket as u64, 0);
     storage
 }
@@ -264,7 +271,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
         initial.placement.place = node_place(initial.start.ran_on);
         initial.placement.since_ran_ns = task.ran_ns();
     }
-    if TASKS.get(task, ptr::from_mut(initial).cast(), CREATE).is_some() {
+    if value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE).is_some() {
         room::take(TASK_BYTES);
     }
 }
@@ -311,7 +318,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     initial.face = task.face();
     let totals = task.totals();
     (initial.run_delay_ns, initial.migrations) = (totals.run_delay_ns, totals.migrations);
-    let sleeper = SLEEPERS.get(task, (&raw mut *initial).cast(), CREATE);
+    let sleeper = value(&raw const SLEEPERS, task, (&raw mut *initial).cast(), CREATE);
     if sleeper.is_some() {
         make_place(initial.cgroup_id);
         room::take(SLEEPER_BYTES);
