@@ -6,7 +6,7 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
     Loss,
-    history::KERNEL,
+    history::{KERNEL, Ring},
     ledger, segment, task_state,
     verifier::{get, set},
     wire::UNCHANGED,
@@ -18,7 +18,7 @@ use crate::{
     burial::bury,
     changes, history,
     host::Kernel,
-    kernel::{Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
+    kernel::{RunQueue, Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
     maps::{lost, ring, sleeper, storage, wake},
     moves, placement,
 };
@@ -33,6 +33,10 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let Some(ring) = ring(queue.cpu()) else { return 0 };
     // The rare and long code paths come first and then join again, so that the verifier follows each of them only once.
     history::settle(ring, prev, queue);
+    if get(&mut ring.is_late) != 0 {
+        set(&mut ring.is_late, 0);
+        arrived_late(prev, queue);
+    }
     let state = prev.state();
     if state != 0 {
         // Only the low byte holds the bool.
@@ -48,7 +52,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if next.tid() != 0 {
         let mut found = storage(next);
         if found.is_none() {
-            wake_or_count(next);
+            wake_or_count(next, ring);
             found = storage(next);
         }
         if let Some(storage) = found {
@@ -91,13 +95,30 @@ fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
 /// Handles a `next` without storage: it slept until now, or it is not selected, or something went wrong. Not inlined, because it is
 /// rare.
 #[inline(never)]
-fn wake_or_count(next: Task) {
+fn wake_or_count(next: Task, ring: &mut Ring) {
     wake(next);
-    if storage(next).is_some() || !follow_all() && sleeper(next).is_none() {
+    if storage(next).is_some() {
         return;
     }
-    let is_known = next.start_ns() > born_after_ns() || sleeper(next).is_some();
-    lost(if is_known { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
+    if sleeper(next).is_some() {
+        // This CPU was just creating the storage of another task, or its cache is empty.
+        set(&mut ring.is_late, 1);
+    } else if follow_all() {
+        let is_known = next.start_ns() > born_after_ns();
+        lost(if is_known { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
+    }
+}
+
+/// Creates the storage of `prev`, which failed when the task switched in, and records the wait that ended then.
+#[inline(never)]
+fn arrived_late(prev: Task, queue: RunQueue) {
+    wake(prev);
+    let Some(storage) = storage(prev) else { return lost(Loss::SwitchWithoutStorage) };
+    ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), prev.last_arrival_ns());
+    segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
+    if get(&mut storage.has_changed) == UNCHANGED {
+        changes::changed(prev, storage, queue);
+    }
 }
 
 /// A task moves to another CPU. If it waits, the wait segment on its old CPU has just ended. It is split here and now: this CPU

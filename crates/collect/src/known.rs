@@ -30,6 +30,8 @@ pub(crate) struct KnownTasks {
     pub(crate) active: Vec<Active>,
     /// Number of tasks by cgroup.
     cgroups: HashMap<u64, usize>,
+    /// A task before its first reading. The parts that stay empty are shared by all tasks.
+    empty: Arc<TaskReading>,
 }
 
 /// What a reading of tasks needs besides the records.
@@ -195,7 +197,24 @@ impl Reading<'_> {
                 // The kernel shows a task again if its record did not fit; the later record is complete.
                 let at = *self.added_at.entry(record.serial).or_insert(self.added.len());
                 if at == self.added.len() {
-                    self.added.push(KnownTask::default());
+                    let reading = match self.added.last() {
+                        // Threads mostly have the name of the thread before.
+                        Some(last) if last.comm_bytes == record.comm => {
+                            let comm = last.reading.comm.clone();
+                            Arc::new(TaskReading { comm, ..(*self.known.empty).clone() })
+                        }
+                        _ => self.known.empty.clone(),
+                    };
+                    let comm_bytes = if reading.comm.is_empty() { [0; 16] } else { record.comm };
+                    self.added.push(KnownTask {
+                        comm_bytes,
+                        reading,
+                        base: None,
+                        stack: None,
+                        access: Access::default(),
+                        told_in: 0,
+                        is_gone: false,
+                    });
                 }
                 &mut self.added[at]
             }
@@ -269,7 +288,6 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct KnownTask {
     comm_bytes: [u8; 16],
     pub(crate) reading: Arc<TaskReading>,
@@ -306,7 +324,7 @@ impl KnownTask {
             self.stack = Some(frames(stack));
         }
         let before = &self.reading;
-        let is_renamed = before.serial == 0 || self.comm_bytes != record.comm;
+        let is_renamed = self.comm_bytes != record.comm;
         let comm = if is_renamed { comm(&record.comm) } else { before.comm.clone() };
         let hist = match told.histogram {
             None => before.hist.clone(),

@@ -92,8 +92,8 @@ pub struct Ring {
     pub head: u64,
     /// The task that switched in last, as far as the hook has seen.
     pub tid: u32,
-    /// Unused.
-    pub padding: u32,
+    /// Not 0: the task that switched in last has no storage yet, because creating it failed.
+    pub is_late: u32,
     /// Who switches in at this switch. It is written here and read again, so that the verifier does not know its value. Otherwise
     /// the verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
     pub coming: u64,
