@@ -17,7 +17,7 @@ use cgscope_layout::{
 
 use crate::{
     kernel::{EntryContext, RunQueue, SeqFile, Task, readers_list},
-    maps::{changes, incomplete, list_record, same_record, storage, turn},
+    maps::{incomplete, list, list_record, same_record, storage, turn},
     reading::{LONGEST, report},
 };
 
@@ -38,7 +38,7 @@ pub fn exited(prev: Task, storage: &TaskStorage) {
 
 #[inline(always)]
 fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
-    if let Some(list) = changes(queue.cpu()) {
+    if let Some(list) = list(queue.cpu()) {
         list.queue = queue.address();
         list.append(Change { serial, tid: task.tid(), has_exited });
     }
@@ -47,7 +47,7 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
 /// Puts an active task on the reader's own list, the last one.
 #[inline(always)]
 pub fn remains_active(task: Task, serial: u64) {
-    if let Some(list) = changes(readers_list()) {
+    if let Some(list) = list(readers_list()) {
         list.append(Change { serial, tid: task.tid(), has_exited: 0 });
     }
 }
@@ -84,7 +84,7 @@ struct Taking {
 pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
     // SAFETY: the context of an iterator over `CHANGES`, the only map that this program is attached to.
     let (seq, Some(place)) = (unsafe { EntryContext::place(ctx) }) else { return 0 };
-    let (Some(list), Some(record)) = (changes(place), list_record()) else { return 0 };
+    let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
     if seq.room() <= LEAST {
         // Overflow the buffer on purpose. The kernel then passes it to user space and repeats this list.
         seq.write(list);
@@ -111,7 +111,7 @@ pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
 extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     // SAFETY: the pointer that `read_changes` passes.
     let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
-    let Some(list) = changes(*place) else { return 1 };
+    let Some(list) = list(*place) else { return 1 };
     if list.is_done() || seq.room() <= LEAST {
         return 1;
     }

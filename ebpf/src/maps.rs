@@ -28,7 +28,7 @@ use cgscope_layout::{
 };
 
 use crate::{
-    accounts,
+    accounts, changes,
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
     room,
 };
@@ -346,6 +346,8 @@ fn is_room_left(bytes: u64) -> bool {
     let is_left = room::is_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
+        // The next reading attempts it again.
+        changes::all_may_have_changed();
     }
     is_left
 }
@@ -357,6 +359,7 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
     match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
+            changes::all_may_have_changed();
             None
         }
         Some(storage) => {
@@ -440,7 +443,7 @@ values! {
     list_record() -> ListRecord = LIST_RECORD;
     incomplete() -> u64 = INCOMPLETE;
     /// Only the hook on that CPU appends, only the reader takes.
-    changes(cpu) -> Changes = CHANGES;
+    list(cpu) -> Changes = CHANGES;
     /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
     /// Only the hook on that CPU writes it. The same holds for the next two.

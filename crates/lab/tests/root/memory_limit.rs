@@ -4,6 +4,9 @@ use std::{
     fs,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
+    process::Stdio,
+    thread,
+    time::Duration,
 };
 
 use cgscope_collect::facts::CgroupMounts;
@@ -46,13 +49,17 @@ impl Drop for Limited {
 fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit() {
     const THREADS: usize = 16_000;
     let limited = Limited::new(96 << 20);
-    let _load = Load::workload(&["sleep", &THREADS.to_string(), "60"], None);
     let procs = limited.0.join("cgroup.procs");
     let mut command = cgscope();
-    command.args(["top", "-b", "-n", "3", "-d", "1", "--json"]);
+    command.args(["top", "-b", "-n", "6", "-d", "1", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // SAFETY: the closure only writes to an existing file, and the child has one thread.
-    let output =
-        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("the command starts");
+    let child =
+        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.spawn().expect("the command starts");
+    // Threads that started before would take little memory until they run.
+    thread::sleep(Duration::from_secs(1));
+    let _load = Load::workload(&["sleep", &THREADS.to_string(), "60"], None);
+    let output = child.wait_with_output().expect("its output");
     assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
     let intervals = json_lines(&output);
     let last = intervals.last().expect("an interval");
