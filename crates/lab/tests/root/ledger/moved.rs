@@ -185,7 +185,7 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     };
     let interval = (0..4).map(|_| host.measured(3)).find(|interval| !is_disturbed(interval));
     let interval = interval.expect("an interval in which the kernel counts little sleep as waits");
-    assert_explained(&interval, &[load.pid()], 100);
+    assert_explained(&interval, &[load.pid()], 30);
 }
 
 /// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved then, the kernel stamps it, and counts the rest of its
