@@ -53,7 +53,8 @@ pub(crate) struct Reading<'a> {
     added: Vec<KnownTask>,
     /// The places in `added`, by serial.
     added_at: HashMap<u64, usize>,
-    waiting: Vec<TaskRecord>,
+    /// By serial. A task that is reported twice may wait only the first time.
+    waiting: HashMap<u64, TaskRecord>,
     /// The CPUs of tasks that run or wait there, by serial, without throttled ones.
     active: HashMap<u64, u32>,
     lists: Lists,
@@ -81,7 +82,7 @@ impl KnownTasks {
             next: 0,
             added: Vec::new(),
             added_at: HashMap::new(),
-            waiting: Vec::new(),
+            waiting: HashMap::new(),
             active: HashMap::new(),
             lists: Lists::default(),
             clock_ns: 0,
@@ -177,7 +178,9 @@ impl Reading<'_> {
         let record = told.record;
         self.clock_ns = self.clock_ns.max(record.rq_clock_ns);
         if waits_since_ns(record).is_some() {
-            self.waiting.push(*record);
+            self.waiting.insert(record.serial, *record);
+        } else {
+            self.waiting.remove(&record.serial);
         }
         if record.flags & (ON_CPU | ON_RQ) != 0 && record.pending_cause != Cause::Throttled as u64 {
             self.active.insert(record.serial, record.cpu);
@@ -266,7 +269,7 @@ impl Reading<'_> {
             known.tasks.append(&mut added);
             known.tasks.sort_by_key(|task| task.reading.serial);
         }
-        for record in &waiting {
+        for record in waiting.values() {
             if let Ok(at) = known.find(record.serial) {
                 Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns);
             }
@@ -483,6 +486,16 @@ mod tests {
             assert_eq!(read(&mut known, exit.is_none(), &[]), []);
             assert!(known.cgroups().is_empty());
         }
+    }
+
+    #[test]
+    fn a_task_that_is_reported_again_after_its_wait_does_not_wait() {
+        let mut known = KnownTasks::default();
+        let waits = TaskRecord { flags: ON_RQ, last_queued_ns: 5, ..record(2, 5, 20) };
+        read(&mut known, true, &[told(&waits)]);
+        assert!(known.readings()[0].pending.is_some());
+        read(&mut known, false, &[told(&waits), told(&record(2, 5, 30))]);
+        assert!(known.readings()[0].pending.is_none());
     }
 
     #[test]
