@@ -190,8 +190,13 @@ impl Cgroup {
 
     /// Sets the weight to `times` the default weight of a cgroup.
     pub(crate) fn weigh(&self, times: u64) {
+        self.weigh_percent(100 * times);
+    }
+
+    /// Sets the weight to a part of the default weight of a cgroup.
+    pub(crate) fn weigh_percent(&self, percent: u64) {
         let (file, default) = if self.is_v2 { ("cpu.weight", 100) } else { ("cpu.shares", 1_024) };
-        fs::write(self.path.join(file), (default * times).to_string()).expect("a weight");
+        fs::write(self.path.join(file), (default * percent / 100).to_string()).expect("a weight");
     }
 
     /// Lets its real-time tasks run for `runtime_us` of each second. Returns false if there is no such limit (all v2).

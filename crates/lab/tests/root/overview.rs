@@ -79,7 +79,7 @@ fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
-    let cgroup = Cgroup::new("encoder");
+    let cgroup = Cgroup::new("enc");
     cgroup.limit(100_000, 100_000);
     cgroup.favour();
     let (_load, _out) = Load::workload(&["burn", "20", "60"], Some(&cgroup));

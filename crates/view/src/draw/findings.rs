@@ -61,24 +61,27 @@ fn age(app: &App, data: &Data, finding: &Finding) -> String {
     }
 }
 
-/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, and then the headline its last
-/// clauses: a cut figure would be a wrong figure.
+/// A headline in one line that ends with its age. If both do not fit, the age loses its `now`, then the headline its last clauses,
+/// because a cut figure would be a wrong figure. The first figure is worth more than the age.
 fn with_age(headline: &str, age: &str, cells: usize) -> String {
     if width(headline) + width(age) <= cells {
         return format!("{headline}{age}");
     }
     let age = age.trim_end_matches(" now");
-    let cells = cells.saturating_sub(width(age));
-    if width(headline) <= cells {
-        return format!("{headline}{age}");
-    }
-    let ends = [": ", ", ", " ("].into_iter().flat_map(|end| headline.match_indices(end));
-    let clauses = ends.map(|(at, _)| &headline[..at]);
-    let fits = |clause: &&str| (cells / 2..=cells).contains(&width(clause));
-    match clauses.filter(fits).max_by_key(|clause| clause.len()) {
-        Some(clause) => format!("{clause}{age}"),
-        None => format!("{}{age}", cut_end(headline, cells)),
-    }
+    let within = |ends: &[&str], age: &str| {
+        let cells = cells.saturating_sub(width(age));
+        let parts = ends.iter().flat_map(|end| headline.match_indices(end)).map(|(at, _)| &headline[..at]);
+        let fits = |part: &&str| (cells / 2..=cells).contains(&width(part));
+        let longest = parts.chain([headline]).filter(fits).max_by_key(|part| part.len());
+        longest.map(|part| format!("{part}{age}"))
+    };
+    let has_figure = |words: &String| words.contains(": ") || !headline.contains(": ");
+    let after_figure = [", ", " ("];
+    let found = within(&after_figure, age).filter(has_figure);
+    let found = found.or_else(|| within(&after_figure, "").filter(has_figure));
+    found
+        .or_else(|| within(&[": ", ", ", " ("], age))
+        .unwrap_or_else(|| format!("{}{age}", cut_end(headline, cells.saturating_sub(width(age)))))
 }
 
 /// All findings, each with its advice.
@@ -111,11 +114,13 @@ mod tests {
     use super::with_age;
 
     #[test]
-    fn a_cut_headline_keeps_its_age() {
+    fn a_headline_keeps_its_first_figure_then_its_age() {
         let said = |cells| with_age("web waits: 9ms/s (56%)", ", for 10s now", cells);
         assert_eq!(said(35), "web waits: 9ms/s (56%), for 10s now");
         assert_eq!(said(34), "web waits: 9ms/s (56%), for 10s");
         assert_eq!(said(30), "web waits: 9ms/s, for 10s");
+        assert_eq!(said(24), "web waits: 9ms/s (56%)");
+        assert_eq!(said(21), "web waits: 9ms/s");
         assert_eq!(said(14), "web …, for 10s");
     }
 }

@@ -72,7 +72,8 @@ fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
 fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
     let mut host = Host::watched();
     let victim = Cgroup::new("crowd-victim");
-    victim.slight();
+    // Its loops wait some seconds for a turn. With the lowest weight they would not run at all while the test measures.
+    victim.weigh_percent(5);
     let loads = [(); 3].map(|()| Load::busy_loop(Some(&victim)));
     let pids = loads.each_ref().map(Load::pid);
     let _moves = Moves::start(Duration::from_millis(2_500), pids.to_vec());
