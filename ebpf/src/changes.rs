@@ -44,12 +44,10 @@ fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
     }
 }
 
-/// Puts an active task on the reader's own list, the last one.
+/// Puts an active task on the reader's own list, the last one. Returns whether it fits.
 #[inline(always)]
-pub fn remains_active(task: Task, serial: u64) {
-    if let Some(list) = list(readers_list()) {
-        list.append(Change { serial, tid: task.tid(), has_exited: 0 });
-    }
+fn remains_active(task: Task, serial: u64) -> bool {
+    list(readers_list()).is_some_and(|list| list.append(Change { serial, tid: task.tid(), has_exited: 0 }))
 }
 
 /// Makes the next reading visit all tasks: one of them may have changed without a switch.
@@ -149,8 +147,9 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        if was != ACTIVE {
-            remains_active(task, storage.serial);
+        // If the list is full, the next reading visits all tasks. The task then gets here again, not yet marked as active.
+        if was != ACTIVE && !remains_active(task, storage.serial) {
+            set(&mut storage.has_changed, LISTED);
         }
     }
 }

@@ -52,16 +52,17 @@ impl Changes {
         entries: [Change { serial: 0, tid: 0, has_exited: 0 }; CHANGES],
     };
 
-    /// Appends an entry, or records that it did not fit.
+    /// Appends an entry. If it does not fit, records that, and returns false.
     #[inline(always)]
-    pub fn append(&mut self, change: Change) {
+    pub fn append(&mut self, change: Change) -> bool {
         let (appended, taken) = (get(&mut self.appended), get(&mut self.taken));
         if appended.wrapping_sub(taken) >= CHANGES as u64 {
             set(&mut self.overflowed, 1);
-            return;
+            return false;
         }
         *self.at(appended) = change;
         release(&mut self.appended, appended.wrapping_add(1));
+        true
     }
 
     /// Begins reading number `turn`, if it has not begun yet: it covers the entries that are there now.
@@ -131,8 +132,9 @@ mod tests {
                 let mut fits = true;
                 for _ in 0..appended {
                     number += 1;
-                    list.append(change(number));
-                    if expected.len() < CHANGES {
+                    let is_appended = list.append(change(number));
+                    prop_assert_eq!(is_appended, expected.len() < CHANGES);
+                    if is_appended {
                         expected.push_back(change(number));
                     } else {
                         fits = false;
