@@ -8,7 +8,7 @@ use cgscope_layout::{
     BlockedState, Loss, Stack,
     task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
     verifier::opaque,
-    wire::{AccountsRecord, Blocked, Gone, StackCount, TaskStorage},
+    wire::{AccountsRecord, Blocked, ExitedThreads, StackCount, TaskStorage},
 };
 
 use crate::{
@@ -116,16 +116,16 @@ pub fn take_stack(task: Task, stack: &mut Stack) {
 
 /// Fills the record for user space, including unfinished time blocked.
 #[inline(never)]
-pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
+pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     let before_ns = read(&storage.blocked.since_ns);
     let blocked = &storage.blocked;
     record.own = task.accounts();
     record.own.blocked_ns = blocked.ns;
     record.uncounted_ns = blocked.uncounted_ns;
     (record.state, record.is_due) = (0, 0);
-    record.gone = Gone::default();
+    record.exited_threads = ExitedThreads::default();
     if task.tid() == task.tgid() {
-        record.gone = task.gone();
+        record.exited_threads = task.exited_threads();
     }
     let state = blocked.state;
     // If it switched in during this reading, the sums already include the time.

@@ -24,23 +24,23 @@ use crate::{
 /// Reports a new cgroup. `cgroup_mkdir` comes after everything that can fail, and before any task can be in the cgroup.
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
-    tell(&ctx, cgroup_event::MADE)
+    emit(&ctx, cgroup_event::MADE)
 }
 
 /// Reports a removed cgroup. Tasks that are still in it are about to switch out for the last time.
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
-    tell(&ctx, cgroup_event::REMOVED)
+    emit(&ctx, cgroup_event::REMOVED)
 }
 
 /// Reports a renamed cgroup, which exists only in hierarchies of v1. The tracepoint passes the new path.
 #[btf_tracepoint(function = "cgroup_rename")]
 pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
-    tell(&ctx, cgroup_event::RENAMED)
+    emit(&ctx, cgroup_event::RENAMED)
 }
 
 #[inline(always)]
-fn tell(ctx: &BtfTracePointContext, kind: u32) -> i32 {
+fn emit(ctx: &BtfTracePointContext, kind: u32) -> i32 {
     let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
     let id = cgroup.id();
     if id == 0 || !cgroup.is_in_our_hierarchy() {

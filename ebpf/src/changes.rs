@@ -12,7 +12,7 @@ use cgscope_layout::{
     changes::{CHANGES, Change},
     feature::KERNEL_CALLS,
     verifier::{exchange, get, set},
-    wire::{ACTIVE, GONE, LIST, LISTED, ListRecord, SameRecord, TaskStorage, UNCHANGED, serial},
+    wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, SameRecord, TaskStorage, UNCHANGED, serial},
 };
 
 use crate::{
@@ -83,7 +83,7 @@ pub extern "C" fn read_changes(ctx: *const EntryContext) -> i32 {
     // SAFETY: the context of an iterator over `CHANGES`, the only map that this program is attached to.
     let (seq, Some(place)) = (unsafe { EntryContext::place(ctx) }) else { return 0 };
     let (Some(list), Some(record)) = (list(place), list_record()) else { return 0 };
-    if seq.room() <= LEAST {
+    if seq.space_left() <= LEAST {
         // Overflow the buffer on purpose. The kernel then passes it to user space and repeats this list.
         seq.write(list);
         return 0;
@@ -110,12 +110,12 @@ extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     // SAFETY: the pointer that `read_changes` passes.
     let Taking { seq, place } = unsafe { &*taking.cast::<Taking>() };
     let Some(list) = list(*place) else { return 1 };
-    if list.is_done() || seq.room() <= LEAST {
+    if list.is_done() || seq.space_left() <= LEAST {
         return 1;
     }
     let change = list.take();
     if change.has_exited != 0 {
-        tell_exited(*seq, change.serial);
+        emit_exited(*seq, change.serial);
         return 0;
     }
     let task = task_from_pid(change.tid);
@@ -155,9 +155,9 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
 }
 
 #[inline(always)]
-fn tell_exited(seq: SeqFile, serial: u64) {
+fn emit_exited(seq: SeqFile, serial: u64) {
     let Some(record) = same_record() else { return };
-    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: GONE, serial, followed: 0 };
+    *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: HAS_EXITED, serial, followed: 0 };
     seq.write(record);
 }
 

@@ -19,7 +19,7 @@ const _: () = assert!(2 * size_of::<Exited>() > LONGEST);
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the context of an iterator over `EXITED`, the only map that this program is attached to.
     let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
-    if seq.room() <= LONGEST as u64 {
+    if seq.space_left() <= LONGEST as u64 {
         // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
         // this entry.
         write_place(seq, place);
@@ -27,18 +27,18 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
         return 0;
     }
     // SAFETY: a map value. `complete` is read before the figures, so it counts no addition whose figures are missing.
-    let (complete, told) = unsafe {
-        (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).told))
+    let (complete, reported) = unsafe {
+        (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
     };
-    let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_told(complete, told)).into() };
+    let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
     // SAFETY: readable in the given size.
     unsafe {
         bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
     };
     if record.follows != 0 {
         write_place(seq, place);
-        // SAFETY: as above; nobody else writes `told`.
-        unsafe { ptr::write_volatile(&raw mut (*place).told, [complete, told[0]]) };
+        // SAFETY: as above; nobody else writes `reported`.
+        unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
     }
     0
 }

@@ -14,9 +14,9 @@ use cgscope_layout::{
 use core::ffi::c_void;
 
 use crate::{
-    accounts,
-    burial::bury,
-    changes, history,
+    accounts, changes,
+    exits::report_exit,
+    history,
     host::Kernel,
     kernel::{RunQueue, Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
     maps::{lost, ring, sleeper, storage, wake},
@@ -80,7 +80,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
-        bury(prev);
+        report_exit(prev);
     } else if preempted {
         if let Some(storage) = storage(prev) {
             ledger::begin_unstamped(prev, storage, clock_ns);

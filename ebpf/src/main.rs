@@ -3,7 +3,7 @@
 //! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_layout::ledger`] finds out why a
 //!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
 //!    and [`accounts`] how long it was blocked;
-//! 2. [`birth`], [`moves`] and [`burial`]: new tasks, moves to another cgroup, and exits;
+//! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`], [`changes`] and [`exited`]: the iterators over all tasks, changed tasks and exited tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
 //! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
@@ -12,21 +12,21 @@
 #![feature(asm_experimental_arch)]
 
 mod accounts;
-mod birth;
-mod burial;
 mod cgroups;
 mod changes;
 mod exited;
+mod exits;
+mod forks;
 mod history;
 mod hook;
 mod host;
 #[allow(dead_code, reason = "some of it is for `sample` alone")]
 mod kernel;
 mod maps;
+mod memory;
 mod moves;
 mod placement;
 mod reading;
-mod room;
 mod throttle;
 
 /// The kernel lets only GPL-compatible programs use `bpf_get_current_task_btf`, `bpf_seq_write` and task storage.

@@ -30,7 +30,7 @@ use cgscope_layout::{
 use crate::{
     accounts, changes,
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
-    room,
+    memory,
 };
 
 /// A map of type task storage, which aya-ebpf 0.2 does not have. The pointers only describe types to BTF and are never followed.
@@ -185,7 +185,7 @@ static PAIRS_READ: Array<u64, 1> = Array::new();
 
 /// How many more bytes of memory tasks may take (signed); user space writes it with each reading.
 #[btf_map]
-static ROOM: Array<u64, 1> = Array::new();
+static MEMORY_LEFT: Array<u64, 1> = Array::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
@@ -214,7 +214,7 @@ pub fn flags(task: Task) -> u64 {
 /// Creates an empty storage for a new task. Call it only where allocating is allowed.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
-    if !is_room_left(TASK_BYTES) {
+    if !has_memory_left(TASK_BYTES) {
         return None;
     }
     let storage = created(task, value(&raw const TASKS, task, ptr::null_mut(), CREATE))?;
@@ -226,7 +226,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
 /// it is created, because the hook may use it at once. If the task started after us (`ours`), the time counts as one wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
-    if !is_room_left(TASK_BYTES) {
+    if !has_memory_left(TASK_BYTES) {
         return None;
     }
     // SAFETY: a map value of ours, which only the one reader uses.
@@ -256,15 +256,15 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
 /// had while it slept are those that were last reported.
 #[inline(always)]
 fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
-    if !is_room_left(TASK_BYTES) {
+    if !has_memory_left(TASK_BYTES) {
         return;
     }
     let waits = &mut initial.waits;
     (waits.expected_run_delay_ns, waits.flags) = (sleeper.run_delay_ns, sleeper.flags);
-    (initial.serial, initial.told_serial) = (sleeper.serial, sleeper.told_serial);
+    (initial.serial, initial.reported_serial) = (sleeper.serial, sleeper.reported_serial);
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
-    initial.told.totals =
+    initial.reported.totals =
         Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
     initial.start.ran_on = task.run_queue().cpu();
     if has_nodes() {
@@ -272,7 +272,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
         initial.placement.since_ran_ns = task.ran_ns();
     }
     if value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE).is_some() {
-        room::take(TASK_BYTES);
+        memory::take(TASK_BYTES);
     }
 }
 
@@ -298,21 +298,21 @@ pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
     initial.by_cause[Cause::Unattributed as usize] = 0;
     create_storage_of(task, sleeper, initial);
     // The next task that uses this value has reported nothing, and gets its identity when it exists.
-    (initial.serial, initial.told_serial, initial.waits.flags) = (0, 0, 0);
+    (initial.serial, initial.reported_serial, initial.waits.flags) = (0, 0, 0);
     (initial.cgroup_id, initial.face) = (0, Face::default());
-    initial.told.totals = Totals::NONE;
+    initial.reported.totals = Totals::NONE;
 }
 
 /// Creates the entry of a task that sleeps and has not run since it is followed. Only the reader calls this.
 #[inline(always)]
 pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
-    if !is_room_left(SLEEPER_BYTES) {
+    if !has_memory_left(SLEEPER_BYTES) {
         return None;
     }
     // SAFETY: a map value of ours, which only the one reader uses.
     let initial = unsafe { &mut *NEW_SLEEPER.get_ptr_mut(0)? };
     initial.serial = serial(task.tid(), task.start_ns());
-    initial.told_serial = initial.serial;
+    initial.reported_serial = initial.serial;
     initial.cgroup_id = task.cgroup_id_rarely();
     initial.flags = flags;
     initial.face = task.face();
@@ -321,7 +321,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     let sleeper = value(&raw const SLEEPERS, task, (&raw mut *initial).cast(), CREATE);
     if sleeper.is_some() {
         make_place(initial.cgroup_id);
-        room::take(SLEEPER_BYTES);
+        memory::take(SLEEPER_BYTES);
     } else {
         lost(Loss::StorageNotCreated);
     }
@@ -342,8 +342,8 @@ extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
 }
 
 #[inline(always)]
-fn is_room_left(bytes: u64) -> bool {
-    let is_left = room::is_left(bytes);
+fn has_memory_left(bytes: u64) -> bool {
+    let is_left = memory::is_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
         // The next reading attempts it again.
@@ -365,10 +365,10 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
         Some(storage) => {
             if storage.serial == 0 {
                 storage.serial = serial(task.tid(), task.start_ns());
-                storage.told_serial = storage.serial;
+                storage.reported_serial = storage.serial;
                 storage.cgroup_id = task.cgroup_id_rarely();
                 make_place(storage.cgroup_id);
-                room::take(TASK_BYTES);
+                memory::take(TASK_BYTES);
             }
             Some(storage)
         }
@@ -434,7 +434,7 @@ macro_rules! values {
 
 values! {
     /// How many more bytes tasks may take. Read as one word; all programs change it by atomic additions.
-    room() -> u64 = ROOM;
+    memory_left() -> u64 = MEMORY_LEFT;
     /// Only the reader uses it, and one reader runs at a time. The same holds for the next three.
     record() -> TaskRecord = RECORD;
     same_record() -> SameRecord = SAME_RECORD;

@@ -15,8 +15,8 @@ use cgscope_layout::{
 };
 
 use crate::{
-    burial::hand_over_rest,
     changes::all_may_have_changed,
+    exits::hand_over_rest,
     kernel::{Cgroup, Task},
     maps::{exited, lost, make_place, sleeper, storage},
 };
@@ -78,7 +78,7 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     };
     // Includes the wait that ends with this switch, which the kernel adds only after the hook. At least what was reported, which
     // may include the first part of an unfinished wait.
-    let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.told.totals.run_delay_ns);
+    let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
     // SAFETY: a map value; each write to it is atomic, or harmless if lost.
     hand_over_rest(task, storage, unsafe { &mut *place }, &now);

@@ -1,7 +1,7 @@
 //! The task iterator, which streams one record per task to user space.
 //!
 //! The kernel collects records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
-//! calls the iterator for the same task again. `told` must hold exactly what user space received, so the free space is checked
+//! calls the iterator for the same task again. `reported` must hold exactly what user space received, so the free space is checked
 //! first.
 
 use core::ptr;
@@ -11,15 +11,14 @@ use cgscope_layout::{
     verifier::{get, set},
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
-        NOBODY, ON_CPU, ON_RQ, Placement, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
-        TaskStorage, Told, Totals, UNCHANGED, Waits,
+        NOBODY, ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord,
+        TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
     },
 };
 
 use crate::{
-    accounts,
-    burial::count_unseen_arrival,
-    changes,
+    accounts, changes,
+    exits::count_unseen_arrival,
     host::Kernel,
     kernel::{
         SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates, is_shared,
@@ -34,7 +33,7 @@ use crate::{
 
 /// Maximum size in bytes of a record with all parts that may follow it.
 pub const LONGEST: usize = size_of::<TaskRecord>()
-    + size_of::<Told>()
+    + size_of::<Reported>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
     + size_of::<Stack>()
@@ -55,19 +54,19 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
             None => {
                 // If the record does not fit, the kernel repeats the task, which must not be known by then.
                 let Some(record) = record() else { return 0 };
-                if seq.room() <= size_of::<TaskRecord>() as u64 {
+                if seq.space_left() <= size_of::<TaskRecord>() as u64 {
                     seq.write(record);
                     return 0;
                 }
                 if adopt(task) == ADOPTED_ASLEEP {
-                    tell_asleep(seq, task);
+                    emit_asleep(seq, task);
                     return 0;
                 }
             }
             Some(sleeper) => {
                 mark_if_shared(task, &mut sleeper.flags);
                 if !task.is_active() && task.face() == sleeper.face {
-                    tell_same(seq, sleeper.serial, sleeper.flags);
+                    emit_same(seq, sleeper.serial, sleeper.flags);
                     return 0;
                 }
                 wake_for_reader(task, sleeper);
@@ -77,11 +76,11 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     let Some(storage) = storage(task) else { return 0 };
     mark_if_shared(task, &mut storage.waits.flags);
     if !keeps_accounts() && is_same(task, storage) {
-        tell_same(seq, storage.serial, storage.waits.flags);
+        emit_same(seq, storage.serial, storage.waits.flags);
         return 0;
     }
     // `seq_write` needs one byte more than it writes.
-    if seq.room() <= LONGEST as u64 {
+    if seq.space_left() <= LONGEST as u64 {
         // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
         // this task.
         seq.write(storage);
@@ -99,7 +98,7 @@ pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     changes::begin_report(task, storage);
     storage.face = task.face();
     settle_in(task, storage);
-    tell(seq, task, storage);
+    emit(seq, task, storage);
     moves::unlock(storage);
 }
 
@@ -120,7 +119,7 @@ fn is_same(task: Task, storage: &TaskStorage) -> bool {
 
 /// Reports that nothing has changed. If the record does not fit, the kernel repeats the task.
 #[inline(always)]
-fn tell_same(seq: SeqFile, serial: u64, followed: u64) {
+fn emit_same(seq: SeqFile, serial: u64, followed: u64) {
     let Some(record) = same_record() else { return };
     *record = SameRecord { len: size_of::<SameRecord>() as u32, flags: SAME, serial, followed };
     seq.write(record);
@@ -128,7 +127,7 @@ fn tell_same(seq: SeqFile, serial: u64, followed: u64) {
 
 /// Reports a task for the first time that sleeps and has no storage.
 #[inline(never)]
-fn tell_asleep(seq: SeqFile, task: Task) {
+fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(record) = record() else { return };
     let Some(sleeper) = sleeper(task) else { return };
     set(&mut record.flags, 0);
@@ -217,7 +216,7 @@ fn adopt(task: Task) -> u32 {
 }
 
 #[inline(always)]
-fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
+fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
     if storage.start.switches != task.switches() {
         // The task has run since then.
@@ -227,13 +226,13 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     set(&mut record.flags, 0);
     set(&mut record.len, size_of::<TaskRecord>() as u32);
     put_pending(task, storage, record);
-    what_is_told(task, storage, record, waits.count != storage.told.totals.waits);
+    what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
     record.totals = task.all_totals(&waits, storage);
     copy(&waits, &mut record.waits);
     seq.write(record);
     write_base(seq, storage, record);
-    storage.told.totals = record.totals;
+    storage.reported.totals = record.totals;
     write_placement(seq, task, storage);
     write_accounts(seq, storage, record);
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
@@ -257,12 +256,12 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
 
 /// Sets the flags of the record, and its length including all parts that follow it.
 #[inline(always)]
-fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
+fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
     if has_changed {
         has(record, HAS_HISTOGRAM, size_of::<Histogram>());
     }
-    if storage.told_serial != storage.serial {
-        has(record, HAS_BASE, size_of::<Told>());
+    if storage.reported_serial != storage.serial {
+        has(record, HAS_BASE, size_of::<Reported>());
     }
     if task.on_cpu() {
         has(record, ON_CPU, 0);
@@ -308,8 +307,8 @@ fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) 
     if get(&mut record.flags) & HAS_BASE == 0 {
         return;
     }
-    storage.told_serial = storage.serial;
-    seq.write(&mut storage.told);
+    storage.reported_serial = storage.serial;
+    seq.write(&mut storage.reported);
 }
 
 #[inline(always)]
@@ -323,9 +322,9 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
-    copy(&storage.histogram, &mut storage.told.histogram);
+    copy(&storage.histogram, &mut storage.reported.histogram);
     // Writes the copy, because the hook may have changed the original since.
-    seq.write(&mut storage.told.histogram);
+    seq.write(&mut storage.reported.histogram);
 }
 
 /// Prepares the accounts and the stack that follow the record.
@@ -335,14 +334,14 @@ fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) 
         return;
     }
     let Some(accounts) = accounts_record() else { return };
-    accounts::tell(task, storage, accounts);
+    accounts::emit(task, storage, accounts);
     has(record, HAS_ACCOUNTS, size_of::<AccountsRecord>());
     let since_ns = storage.blocked.since_ns;
-    if accounts.is_due == 0 || since_ns == storage.blocked.told_since_ns {
+    if accounts.is_due == 0 || since_ns == storage.blocked.reported_since_ns {
         return;
     }
     let Some(stack) = stack() else { return };
-    storage.blocked.told_since_ns = since_ns;
+    storage.blocked.reported_since_ns = since_ns;
     accounts::take_stack(task, stack);
     has(record, HAS_STACK, size_of::<Stack>());
 }
@@ -352,7 +351,7 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskReco
     if get(&mut record.flags) & HAS_ACCOUNTS != 0
         && let Some(accounts) = accounts_record()
     {
-        storage.told.accounts = accounts.own;
+        storage.reported.accounts = accounts.own;
         seq.write(accounts);
     }
     if get(&mut record.flags) & HAS_STACK != 0

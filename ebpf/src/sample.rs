@@ -41,7 +41,7 @@ macro_rules! wanted {
 
 /// A record with its stack. It is written in one piece: if it does not fit, the kernel repeats the thread.
 #[repr(C)]
-struct Told {
+struct Reported {
     record: ThreadRecord,
     stack: [u64; FRAMES],
     /// When the reader switched in, ns of `rq->clock_task`. Later if a tick or another reader updated the reader's run time
@@ -51,7 +51,7 @@ struct Told {
 
 /// Too large for the stack. One reader runs at a time.
 #[btf_map]
-static TOLD: Array<Told, 1> = Array::new();
+static REPORTED: Array<Reported, 1> = Array::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
@@ -66,39 +66,39 @@ const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
 pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
     // SAFETY: the context of an iterator over tasks.
     let (seq, task, number) = unsafe { TaskContext::parts(ctx) };
-    let Some(told) = TOLD.get_ptr_mut(0) else { return 0 };
+    let Some(reported) = REPORTED.get_ptr_mut(0) else { return 0 };
     // SAFETY: a map value that nobody else writes.
-    let told = unsafe { &mut *told };
-    told.record.frames = 0;
+    let reported = unsafe { &mut *reported };
+    reported.record.frames = 0;
     let Some(task) = task else {
-        told.record.flags = END;
-        told.record.tid = number.wrapping_add(1) as u32;
-        write(seq.pointer(), told, 0);
+        reported.record.flags = END;
+        reported.record.tid = number.wrapping_add(1) as u32;
+        write(seq.pointer(), reported, 0);
         return 0;
     };
     let me = Task::current();
     if number == 0 {
-        told.arrived_ns = me.counted_until_ns();
+        reported.arrived_ns = me.counted_until_ns();
     }
     if task.tgid() == me.tgid() || wanted!(selected_only) != 0 && !is_selected(task) {
         return 0;
     }
     let state = state(task, me);
-    let flags = flags(task, state, me, told.arrived_ns);
+    let flags = flags(task, state, me, reported.arrived_ns);
     let is_active =
         flags & (ON_CPU | DISPLACED | THROTTLED) != 0 || state & AT_REST == 0 && task.exit_state() == 0;
     if wanted!(all_states) == 0 && !is_active {
         return 0;
     }
-    tell(task, flags, state, &mut told.record);
+    emit(task, flags, state, &mut reported.record);
     let mut bytes = 0;
     let stack_bytes = wanted!(stack_bytes) as u32;
     if stack_bytes != 0 && flags & (ON_CPU | DISPLACED) == 0 {
         // SAFETY: user space requests at most the size of the array, which the verifier checks.
-        bytes = unsafe { task.stack(told.stack.as_mut_ptr(), stack_bytes) };
-        told.record.frames = bytes / size_of::<u64>() as u32;
+        bytes = unsafe { task.stack(reported.stack.as_mut_ptr(), stack_bytes) };
+        reported.record.frames = bytes / size_of::<u64>() as u32;
     }
-    write(seq.pointer(), told, bytes);
+    write(seq.pointer(), reported, bytes);
     0
 }
 
@@ -159,7 +159,7 @@ fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
 }
 
 #[inline(always)]
-fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
+fn emit(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
     record.tid = task.tid();
     record.tgid = task.tgid();
     record.comm = task.comm();
@@ -178,11 +178,11 @@ fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
 }
 
 #[inline(always)]
-fn write(seq: *mut c_void, told: &mut Told, stack_bytes: u32) {
+fn write(seq: *mut c_void, reported: &mut Reported, stack_bytes: u32) {
     let length = size_of::<ThreadRecord>() as u32 + stack_bytes;
     if length <= LONGEST as u32 {
-        // SAFETY: `told` has this many bytes.
-        unsafe { bpf_seq_write(seq.cast(), (&raw mut *told).cast(), length) };
+        // SAFETY: `reported` has this many bytes.
+        unsafe { bpf_seq_write(seq.cast(), (&raw mut *reported).cast(), length) };
     }
 }
 

@@ -39,7 +39,7 @@ impl Said {
     }
 
     /// Parses the bytes as the receiver does, and checks the result.
-    pub fn hear(&self) {
+    pub fn receive(&self) {
         match self {
             Self::ByClient(pieces) => hear_client(pieces),
             Self::ByDaemon(bytes) => hear_daemon(bytes),

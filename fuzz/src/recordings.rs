@@ -43,6 +43,6 @@ pub fn read(file: &[u8]) {
     reader.keep_changes();
     while reader.next_without_tasks().expect("memory does not fail").is_some() {
         let _ = reader.tasks().expect("memory does not fail");
-        let _ = (reader.take_new_tasks(), reader.take_gone_tasks());
+        let _ = (reader.take_new_tasks(), reader.take_exited_tasks());
     }
 }

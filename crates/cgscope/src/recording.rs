@@ -109,7 +109,7 @@ impl Recording {
         let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? else {
             return Ok(Some(whole));
         };
-        let whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_gone_tasks());
+        let whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_exited_tasks());
         earlier.tasks = now;
         self.earlier = Some(earlier);
         Ok(Some(whole))

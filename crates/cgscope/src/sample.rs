@@ -92,7 +92,7 @@ async fn take(
     }
     let end = match rounds.end {
         RoundEnd::Finished => End::Finished,
-        RoundEnd::TargetGone => End::TargetGone,
+        RoundEnd::TargetExited => End::TargetExited,
         RoundEnd::Stopped => ended,
     };
     Ok((rounds, end))
@@ -120,7 +120,7 @@ fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Resu
     let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(&mut out) };
     written.map_err(|error| Error::output(&error))?;
     let mut exit = session::exit(end);
-    if *end == End::TargetGone {
+    if *end == End::TargetExited {
         say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));
     }
     // Without -a, or with other selectors, a target may only have been asleep or elsewhere.

@@ -275,7 +275,7 @@ impl Session {
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
             // Take one more sample: tasks that are exiting are no longer read, and are only counted after their last switch.
-            self.end(End::TargetGone);
+            self.end(End::TargetExited);
         }
         None
     }
@@ -313,7 +313,7 @@ impl Session {
             say!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
         }
         match end {
-            End::TargetGone => {
+            End::TargetExited => {
                 say!("cgscope: {}: {}; the figures end at that moment", self.title, words(end));
             }
             End::CommandEnded(status) if !status.success() => say!("cgscope: {}", words(end)),
@@ -349,13 +349,13 @@ pub fn words(end: &End) -> String {
         End::Interrupted => "interrupted".into(),
         End::CommandEnded(status) if status.success() => "the command has ended".into(),
         End::CommandEnded(status) => format!("the command ended with {status}"),
-        End::TargetGone => "the target has exited".into(),
+        End::TargetExited => "the target has exited".into(),
     }
 }
 
 pub fn exit(end: &End) -> Exit {
     match end {
-        End::TargetGone => Exit::Incomplete,
+        End::TargetExited => Exit::Incomplete,
         _ => Exit::Done,
     }
 }
@@ -364,7 +364,7 @@ pub fn reason(end: &End) -> Reason {
     match end {
         End::Finished => Reason::Finished,
         End::Interrupted => Reason::Interrupted,
-        End::TargetGone => Reason::TargetGone,
+        End::TargetExited => Reason::TargetExited,
         End::CommandEnded(status) => match (status.code(), status.signal()) {
             (Some(code), _) => Reason::CommandExited(code),
             (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),

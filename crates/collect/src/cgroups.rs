@@ -70,7 +70,7 @@ pub struct CgroupTree {
     ids: HashMap<Arc<str>, u64>,
     /// Removed cgroups, some without a known path, and when the removal was noticed. If the mount shows only a part of the
     /// hierarchy, the cgroups outside that part are here, too.
-    gone: HashMap<u64, Instant>,
+    removed: HashMap<u64, Instant>,
     /// Cgroups created since we started, each with a moment before its creation, ns of CLOCK_MONOTONIC.
     made: HashMap<u64, u64>,
     suspects: HashSet<u64>,
@@ -97,31 +97,31 @@ impl CgroupTree {
     }
 
     /// Adds an event that the BPF side had not yet reported at `since_ns` (CLOCK_MONOTONIC).
-    pub(crate) fn hear_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
+    pub(crate) fn receive_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
         if let TreeEvent::Made(id, _) = &event {
             self.made.insert(*id, since_ns);
         }
-        self.hear(event, now);
+        self.receive(event, now);
     }
 
-    pub(crate) fn hear(&mut self, event: TreeEvent, now: Instant) {
+    pub(crate) fn receive(&mut self, event: TreeEvent, now: Instant) {
         match event {
             TreeEvent::Made(id, Some(path)) => {
-                self.gone.remove(&id);
+                self.removed.remove(&id);
                 self.ids.insert(path.clone(), id);
                 self.paths.insert(id, path);
             }
             // A walk finds the path when a figure refers to the cgroup.
             TreeEvent::Made(_, None) => {}
             TreeEvent::Removed(id) => {
-                self.gone.entry(id).or_insert(now);
+                self.removed.entry(id).or_insert(now);
             }
             TreeEvent::Renamed => self.is_renamed = true,
         }
     }
 
     pub(crate) fn suspect(&mut self, id: u64) {
-        if self.paths.contains_key(&id) && !self.gone.contains_key(&id) && !self.unreadable.contains(&id) {
+        if self.paths.contains_key(&id) && !self.removed.contains_key(&id) && !self.unreadable.contains(&id) {
             self.suspects.insert(id);
         }
     }
@@ -129,9 +129,9 @@ impl CgroupTree {
     /// Finds the paths of `ids`, and checks known paths. A path is kept as long as figures refer to it, even if the cgroup is
     /// removed.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
-        let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.gone.contains_key(id);
+        let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.removed.contains_key(id);
         let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();
-        self.suspects.retain(|id| !self.gone.contains_key(id));
+        self.suspects.retain(|id| !self.removed.contains_key(id));
         let is_due = self.walked.is_none_or(|(at, _)| now.duration_since(at) >= WALK_EVERY);
         let has_grown = self.walked.is_some_and(|(_, cgroups)| self.paths.len() > MANY + 2 * cgroups);
         let is_wanted = !unknown.is_empty() || !self.suspects.is_empty() || self.has_missed || has_grown;
@@ -150,7 +150,7 @@ impl CgroupTree {
                 if !self.has_missed && is_hidden(id) {
                     hidden += 1;
                 } else {
-                    self.gone.entry(*id).or_insert(now);
+                    self.removed.entry(*id).or_insert(now);
                 }
             }
             let unmoved = |id: &u64| match walk.found.get(id) {
@@ -163,7 +163,7 @@ impl CgroupTree {
         }
         let found = walk.found;
         self.walked = Some((now, found.len() + hidden));
-        self.gone.retain(|id, _| !found.contains_key(id));
+        self.removed.retain(|id, _| !found.contains_key(id));
         self.paths.extend(found.iter().map(|(id, path)| (*id, path.clone())));
         // If two cgroups have the same path, the existing one is used.
         self.ids = self.paths.iter().map(|(id, path)| (path.clone(), *id)).collect();
@@ -175,23 +175,23 @@ impl CgroupTree {
         self.paths.get(&id)
     }
 
-    pub(crate) fn is_gone(&self, id: u64) -> bool {
-        self.gone_since(id).is_some()
+    pub(crate) fn is_removed(&self, id: u64) -> bool {
+        self.removed_since(id).is_some()
     }
 
     /// Whether the cgroup was removed so long ago that no more figures are expected.
-    pub(crate) fn is_long_gone(&self, id: u64, now: Instant) -> bool {
-        self.gone_since(id).is_some_and(|since| now.duration_since(since) >= LINGERS)
+    pub(crate) fn was_removed_long_ago(&self, id: u64, now: Instant) -> bool {
+        self.removed_since(id).is_some_and(|since| now.duration_since(since) >= LINGERS)
     }
 
     /// If the mount shows only a part of the hierarchy, it may hide the cgroup. Then only a cgroup that was once seen counts as
     /// removed.
-    fn gone_since(&self, id: u64) -> Option<Instant> {
-        self.gone.get(&id).copied().filter(|_| self.shows_all || self.paths.contains_key(&id))
+    fn removed_since(&self, id: u64) -> Option<Instant> {
+        self.removed.get(&id).copied().filter(|_| self.shows_all || self.paths.contains_key(&id))
     }
 
-    pub(crate) fn forget(&mut self, is_named: impl Fn(u64) -> bool, now: Instant) {
-        self.gone.retain(|id, since| {
+    pub(crate) fn drop_entries(&mut self, is_named: impl Fn(u64) -> bool, now: Instant) {
+        self.removed.retain(|id, since| {
             let is_kept = is_named(*id) || now.duration_since(*since) < LINGERS;
             if !is_kept {
                 self.unreadable.remove(id);
@@ -211,11 +211,11 @@ impl CgroupTree {
     }
 
     pub(crate) fn living(&self) -> impl Iterator<Item = (u64, &Arc<str>)> {
-        self.paths.iter().map(|(id, path)| (*id, path)).filter(|(id, _)| !self.gone.contains_key(id))
+        self.paths.iter().map(|(id, path)| (*id, path)).filter(|(id, _)| !self.removed.contains_key(id))
     }
 
     pub(crate) fn len(&self) -> usize {
-        let nameless = self.gone.keys().filter(|id| !self.paths.contains_key(id));
+        let nameless = self.removed.keys().filter(|id| !self.paths.contains_key(id));
         self.paths.len() + nameless.count()
     }
 

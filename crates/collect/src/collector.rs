@@ -138,7 +138,7 @@ impl Collector {
         // Read cgroup events after all figures: then every cgroup in a figure has its event, unless the event was lost.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
-            self.source.tell_of_cgroups(tree, now);
+            self.source.report_cgroups(tree, now);
         }
         sample.losses = self.source.losses()?;
         sample.cgroups = self.name_cgroups(&sample, now);
@@ -251,7 +251,7 @@ impl Collector {
         named.dedup_by_key(|(id, _)| *id);
         let mut limits = Vec::new();
         for (id, path) in named.iter() {
-            if tree.is_gone(*id) {
+            if tree.is_removed(*id) {
                 continue;
             }
             match self.limits.read(*id, path, self.whole_limits) {
@@ -269,7 +269,7 @@ impl Collector {
         });
         limits.extend(others.take(UNNAMED_QUOTAS));
         limits.sort_unstable_by_key(|limits| limits.id);
-        self.limits.forget_unread();
+        self.limits.drop_unread();
         limits
     }
 
@@ -279,7 +279,7 @@ impl Collector {
         ids.extend(other_cgroups(sample));
         ids.retain(|id| ![KERNEL, REST].contains(id));
         tree.learn(ids.iter().copied(), now);
-        tree.forget(|id| ids.contains(&id), now);
+        tree.drop_entries(|id| ids.contains(&id), now);
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
         named.sort_unstable_by_key(|(id, _)| *id);
         named

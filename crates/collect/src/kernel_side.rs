@@ -248,7 +248,7 @@ impl KernelSide {
         step("read the stacks", || Ok(bpf_calls::entries(table(&self.bpf, names::STACKS)?, each)?))
     }
 
-    pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
+    pub(crate) fn drop_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
         step("free the stacks of exited tasks", || {
             let mut stacks: HashMap<_, Raw<StackKey>, Raw<StackCount>> =
                 hash_table(&mut self.bpf, names::STACKS)?;
@@ -282,7 +282,7 @@ impl KernelSide {
     }
 
     pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
-        step("set the maximum memory of tasks", || self.set_first(names::ROOM, bytes as u64))
+        step("set the maximum memory of tasks", || self.set_first(names::MEMORY_LEFT, bytes as u64))
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it

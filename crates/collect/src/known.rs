@@ -17,7 +17,7 @@ use crate::{
     readings::{accounts, make_whole, pending, state, waits_since_ns},
     shared,
     stacks::frames,
-    stream::{TaskTold, Told},
+    stream::{Reported, TaskReported},
 };
 
 /// The tasks of the latest reading, ascending by serial: the order in which the kernel shows them.
@@ -119,23 +119,23 @@ impl KnownTasks {
 
 impl Reading<'_> {
     /// Takes a record. Returns the task, if it was reported in full.
-    pub(crate) fn take(&mut self, told: &Told<'_>) -> Option<&KnownTask> {
-        match told {
-            Told::Same(record) => {
+    pub(crate) fn take(&mut self, reported: &Reported<'_>) -> Option<&KnownTask> {
+        match reported {
+            Reported::Same(record) => {
                 self.take_same(record);
                 None
             }
-            Told::Task(task) => Some(self.take_task(task)),
-            Told::Gone(serial) => {
+            Reported::Task(task) => Some(self.take_task(task)),
+            Reported::ExitedThreads(serial) => {
                 if let Some(at) = self.seek(*serial) {
-                    self.known.tasks[at].is_gone = true;
+                    self.known.tasks[at].has_exited = true;
                 } else if let Some(at) = self.added_at.get(serial) {
-                    self.added[*at].is_gone = true;
+                    self.added[*at].has_exited = true;
                 }
                 self.active.remove(serial);
                 None
             }
-            Told::List(list) => {
+            Reported::List(list) => {
                 self.lists.has_more |= list.has_more != 0;
                 self.lists.is_incomplete |= list.is_incomplete != 0;
                 self.lists.running.insert(list.cpu, list.running);
@@ -169,13 +169,13 @@ impl Reading<'_> {
     fn take_same(&mut self, record: &SameRecord) {
         if let Some(at) = self.seek(record.serial) {
             let task = &mut self.known.tasks[at];
-            task.told_in = self.known.turn;
+            task.reported_in = self.known.turn;
             task.access.followers = shared::followers(record.followed);
         }
     }
 
-    fn take_task(&mut self, told: &TaskTold<'_>) -> &KnownTask {
-        let record = told.record;
+    fn take_task(&mut self, reported: &TaskReported<'_>) -> &KnownTask {
+        let record = reported.record;
         self.clock_ns = self.clock_ns.max(record.rq_clock_ns);
         if waits_since_ns(record).is_some() {
             self.waiting.insert(record.serial, *record);
@@ -215,14 +215,14 @@ impl Reading<'_> {
                         base: None,
                         stack: None,
                         access: Access::default(),
-                        told_in: 0,
-                        is_gone: false,
+                        reported_in: 0,
+                        has_exited: false,
                     });
                 }
                 &mut self.added[at]
             }
         };
-        let active = task.update(told, self.known.turn, &self.around);
+        let active = task.update(reported, self.known.turn, &self.around);
         self.known.active.push(active);
         task
     }
@@ -252,13 +252,13 @@ impl Reading<'_> {
         for task in &added {
             let (Ok(at) | Err(at)) = known.find(task.reading.serial);
             for other in known.tasks[at.saturating_sub(1)..].iter_mut().take(2) {
-                other.is_gone |= other.reading.tid == task.reading.tid;
+                other.has_exited |= other.reading.tid == task.reading.tid;
             }
         }
         let (turn, cgroups) = (known.turn, &mut known.cgroups);
         known.tasks.retain(|task| {
             // What was reported in this reading belongs to its sample: the BPF side reports it only once.
-            let is_there = task.told_in == turn || !visits_all && !task.is_gone;
+            let is_there = task.reported_in == turn || !visits_all && !task.has_exited;
             if !is_there {
                 leave(cgroups, task.reading.cgroup_id);
             }
@@ -298,48 +298,55 @@ pub(crate) struct KnownTask {
     base: Option<Box<Base>>,
     pub(crate) stack: Option<Arc<[u64]>>,
     access: Access,
-    told_in: u64,
+    reported_in: u64,
     /// It is in the latest sample for the last time.
-    is_gone: bool,
+    has_exited: bool,
 }
 
 impl KnownTask {
     fn totals(&self, record: &TaskRecord) -> wire::Totals {
-        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
+        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.reported.totals))
     }
 
-    fn placement(&self, told: &TaskTold<'_>, ran_ns: u64, places: &NodePlaces) -> Option<Arc<Placement>> {
-        let raw = told.placement?;
-        let raw =
-            self.base.as_ref().map_or(*raw, |base| raw.since(&base.placement, base.told.totals.on_cpu_ns));
+    fn placement(
+        &self,
+        reported: &TaskReported<'_>,
+        ran_ns: u64,
+        places: &NodePlaces,
+    ) -> Option<Arc<Placement>> {
+        let raw = reported.placement?;
+        let raw = self
+            .base
+            .as_ref()
+            .map_or(*raw, |base| raw.since(&base.placement, base.reported.totals.on_cpu_ns));
         Some(Arc::new(places.placement(&raw, ran_ns)))
     }
 
     /// Replaces the reading. Unchanged parts keep their allocation.
-    fn update(&mut self, told: &TaskTold<'_>, turn: u64, around: &Around<'_>) -> Active {
-        let record = told.record;
-        self.told_in = turn;
+    fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
+        let record = reported.record;
+        self.reported_in = turn;
         self.access = shared::access(record);
-        if let Some(base) = told.base {
-            self.base = Some(Box::new(Base::new(told, *base, around.read_ns)));
+        if let Some(base) = reported.base {
+            self.base = Some(Box::new(Base::new(reported, *base, around.read_ns)));
         }
-        if let Some(stack) = told.stack {
+        if let Some(stack) = reported.stack {
             self.stack = Some(frames(stack));
         }
         let before = &self.reading;
         let is_renamed = self.comm_bytes != record.comm;
         let comm = if is_renamed { comm(&record.comm) } else { before.comm.clone() };
-        let hist = match told.histogram {
+        let hist = match reported.histogram {
             None => before.hist.clone(),
             Some(now) => {
-                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.told.histogram));
+                let now = self.base.as_ref().map_or(*now, |base| now.since(&base.reported.histogram));
                 Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
             }
         };
         let raw = self.totals(record);
         let mut totals = Totals::from(raw);
         make_whole(&mut totals, &hist);
-        let own = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        let own = reported.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
         self.comm_bytes = record.comm;
         let reading = TaskReading {
@@ -356,7 +363,7 @@ impl KnownTask {
             node: around.nodes.get(&record.cpu).copied(),
             on_cpu: record.flags & ON_CPU != 0,
             state: Some(state(record)),
-            placement: self.placement(told, raw.on_cpu_ns, around.places),
+            placement: self.placement(reported, raw.on_cpu_ns, around.places),
             max_ns: record.waits.max_ns,
             totals,
             hist,
@@ -372,21 +379,25 @@ impl KnownTask {
 /// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
 struct Base {
     found_ns: u64,
-    told: wire::Told,
+    reported: wire::Reported,
     placement: wire::Placement,
-    gone: wire::Gone,
+    exited_threads: wire::ExitedThreads,
 }
 
 impl Base {
-    fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
-        let placement = told.placement.copied().unwrap_or_default();
+    fn new(reported: &TaskReported<'_>, base: wire::Reported, found_ns: u64) -> Self {
+        let placement = reported.placement.copied().unwrap_or_default();
         // Exited threads are not counted by cgroup.
-        let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
-        Self { found_ns, told: base, placement, gone }
+        let exited_threads = reported.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
+        Self { found_ns, reported: base, placement, exited_threads }
     }
 
     fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {
-        AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
+        AccountsRecord {
+            own: now.own.since(&self.reported.accounts),
+            exited_threads: now.exited_threads.since(&self.exited_threads),
+            ..*now
+        }
     }
 }
 
@@ -409,8 +420,8 @@ mod tests {
         }
     }
 
-    fn told(record: &TaskRecord) -> Told<'_> {
-        Told::Task(TaskTold {
+    fn reported(record: &TaskRecord) -> Reported<'_> {
+        Reported::Task(TaskReported {
             record,
             base: None,
             placement: None,
@@ -421,14 +432,14 @@ mod tests {
     }
 
     /// Reads these records; returns the tasks by id with their run time, ns.
-    fn read(known: &mut KnownTasks, is_whole: bool, records: &[Told<'_>]) -> Vec<(u32, u64)> {
+    fn read(known: &mut KnownTasks, is_whole: bool, records: &[Reported<'_>]) -> Vec<(u32, u64)> {
         let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
         let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
         if is_whole {
             reading.visit_all();
         }
-        for told in records {
-            reading.take(told);
+        for reported in records {
+            reading.take(reported);
         }
         reading.end();
         known.readings().iter().map(|task| (task.tid, task.totals.on_cpu_ns)).collect()
@@ -442,12 +453,12 @@ mod tests {
     fn a_reading_of_changes_keeps_the_other_tasks_and_drops_exited_ones() {
         let mut known = KnownTasks::default();
         let first = [record(1, 5, 10), record(2, 5, 20), record(3, 6, 30)];
-        let first: Vec<Told<'_>> = first.iter().map(told).collect();
+        let first: Vec<Reported<'_>> = first.iter().map(reported).collect();
         assert_eq!(read(&mut known, true, &first), [(1, 10), (2, 20), (3, 30)]);
         let before = known.readings();
 
         let (changed, added) = (record(2, 5, 25), record(4, 8, 1));
-        let changes = [told(&added), Told::Gone(serial(3, 7)), told(&changed)];
+        let changes = [reported(&added), Reported::ExitedThreads(serial(3, 7)), reported(&changed)];
         assert_eq!(read(&mut known, false, &changes), [(1, 10), (2, 25), (4, 1)]);
         assert!(Arc::ptr_eq(&before[0], &known.readings()[0]), "an unchanged reading is shared");
         assert_eq!(known.cgroups(), HashSet::from([5, 8]));
@@ -455,7 +466,10 @@ mod tests {
         assert_eq!(active, [(serial(4, 7), 1), (serial(2, 7), 5)]);
 
         let (same, same_2) = (same(1), same(2));
-        assert_eq!(read(&mut known, true, &[Told::Same(&same), Told::Same(&same_2)]), [(1, 10), (2, 25)]);
+        assert_eq!(
+            read(&mut known, true, &[Reported::Same(&same), Reported::Same(&same_2)]),
+            [(1, 10), (2, 25)]
+        );
         assert_eq!(
             known.cgroups(),
             HashSet::from([5]),
@@ -467,9 +481,9 @@ mod tests {
     fn a_moved_task_replaces_the_one_with_the_same_id() {
         let mut known = KnownTasks::default();
         let (before, mut after) = (record(2, 5, 20), record(2, 6, 21));
-        read(&mut known, true, &[told(&before)]);
+        read(&mut known, true, &[reported(&before)]);
         after.serial = wire::next_serial(before.serial);
-        assert_eq!(read(&mut known, false, &[told(&after)]), [(2, 21)]);
+        assert_eq!(read(&mut known, false, &[reported(&after)]), [(2, 21)]);
         assert_eq!(known.cgroups(), HashSet::from([6]));
         assert!(known.contains(after.serial) && !known.contains(before.serial));
     }
@@ -477,11 +491,11 @@ mod tests {
     #[test]
     fn what_was_reported_of_a_task_is_in_one_sample_even_if_the_task_exits() {
         let (first, later) = (record(2, 5, 20), record(2, 5, 30));
-        for exit in [Some(Told::Gone(first.serial)), None] {
+        for exit in [Some(Reported::ExitedThreads(first.serial)), None] {
             let mut known = KnownTasks::default();
-            read(&mut known, true, &[told(&first)]);
+            read(&mut known, true, &[reported(&first)]);
             // Without a record of its exit, the reading goes on to visit all tasks and does not find it.
-            let records: Vec<Told<'_>> = [told(&later)].into_iter().chain(exit).collect();
+            let records: Vec<Reported<'_>> = [reported(&later)].into_iter().chain(exit).collect();
             assert_eq!(read(&mut known, exit.is_none(), &records), [(2, 30)]);
             assert_eq!(read(&mut known, exit.is_none(), &[]), []);
             assert!(known.cgroups().is_empty());
@@ -492,9 +506,9 @@ mod tests {
     fn a_task_that_is_reported_again_after_its_wait_does_not_wait() {
         let mut known = KnownTasks::default();
         let waits = TaskRecord { flags: ON_RQ, last_queued_ns: 5, ..record(2, 5, 20) };
-        read(&mut known, true, &[told(&waits)]);
+        read(&mut known, true, &[reported(&waits)]);
         assert!(known.readings()[0].pending.is_some());
-        read(&mut known, false, &[told(&waits), told(&record(2, 5, 30))]);
+        read(&mut known, false, &[reported(&waits), reported(&record(2, 5, 30))]);
         assert!(known.readings()[0].pending.is_none());
     }
 
@@ -505,10 +519,10 @@ mod tests {
             let mut known = KnownTasks::default();
             let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
             for record in records {
-                reading.take(&told(record));
+                reading.take(&reported(record));
             }
             let list = ListRecord { cpu: 3, running, is_incomplete, flags: LIST, ..ListRecord::default() };
-            reading.take(&Told::List(&list));
+            reading.take(&Reported::List(&list));
             reading.misses_tasks()
         };
         let waits = |tid| TaskRecord { cpu: 3, flags: ON_RQ, ..record(tid, 5, 1) };

@@ -9,7 +9,7 @@ use cgscope_layout::culprits::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
-const TOLD_APART: usize = 32;
+const DISTINCT: usize = 32;
 
 /// Sums over all readings. In the kernel another pair can take over a pair's slot; the pair's sum stays here.
 #[derive(Default)]
@@ -77,11 +77,11 @@ impl Ledger {
 
     /// Drops removed victims, and the names of removed culprits. Figures that remain in the tables do not count as new when they
     /// are read again.
-    pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
-        self.sums.retain(|(victim, ..), _| !is_gone(*victim));
-        let gone: Vec<PairKey> =
-            self.sums.keys().filter(|(_, culprit, ..)| is_gone(*culprit)).copied().collect();
-        gone.into_iter().for_each(|key| self.merge(key));
+    pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
+        self.sums.retain(|(victim, ..), _| !is_removed(*victim));
+        let removed: Vec<PairKey> =
+            self.sums.keys().filter(|(_, culprit, ..)| is_removed(*culprit)).copied().collect();
+        removed.into_iter().for_each(|key| self.merge(key));
     }
 
     /// Limits the culprits of each victim to those with the most recent time.
@@ -94,7 +94,7 @@ impl Ledger {
             if pairs.peek().is_some_and(|(next, _)| next.0 == key.0) {
                 continue;
             }
-            if let Some(least) = of_one.len().checked_sub(TOLD_APART + 1) {
+            if let Some(least) = of_one.len().checked_sub(DISTINCT + 1) {
                 of_one.select_nth_unstable(least);
                 surplus.extend(of_one[..=least].iter().map(|(.., key)| *key));
             }
@@ -153,9 +153,9 @@ mod tests {
         ledger.take(0, &table(&[]));
         ledger.take(0, &table(&[pair(50)]));
         assert_eq!(ns(&mut ledger), [295]);
-        ledger.forget(|id| id == 6);
+        ledger.drop_entries(|id| id == 6);
         assert_eq!(ns(&mut ledger), [295], "the removed culprit has no name");
-        ledger.forget(|id| id == 5);
+        ledger.drop_entries(|id| id == 5);
         assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
         ledger.take(0, &table(&[pair(50)]));
         assert!(ns(&mut ledger).is_empty(), "nothing new");
@@ -175,7 +175,7 @@ mod tests {
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
         let (mut ledger, mut charged) = (Ledger::default(), BTreeMap::new());
         let mut born_ns = 0;
-        let mut after = |(charges, gone): &(Charges, Option<u64>)| {
+        let mut after = |(charges, removed): &(Charges, Option<u64>)| {
             let mut pairs: BTreeMap<(u64, u64), u64> = BTreeMap::new();
             for (victim, culprit, ns) in charges {
                 *charged.entry(*victim).or_default() += ns;
@@ -193,8 +193,8 @@ mod tests {
             };
             ledger.take(0, &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
             let sample = Sample { pairs: ledger.readings(), ..Sample::default() };
-            if let Some(gone) = gone {
-                ledger.forget(|id| id == *gone);
+            if let Some(removed) = removed {
+                ledger.drop_entries(|id| id == *removed);
             }
             (sample, charged.clone())
         };
@@ -214,7 +214,7 @@ mod tests {
                 for (victim, ns) in charged {
                     prop_assert_eq!(sum_of(&later.pairs, *victim), *ns);
                     let pairs = later.pairs.iter().filter(|pair| pair.victim == *victim).count();
-                    prop_assert!(pairs <= TOLD_APART + 1, "{} pairs", pairs);
+                    prop_assert!(pairs <= DISTINCT + 1, "{} pairs", pairs);
                 }
                 for (earlier, before) in &samples[..at] {
                     let interval = Interval::between(earlier, later);
@@ -235,8 +235,8 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.take(0, &table(&many));
         let readings = ledger.readings();
-        let told: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
-        assert_eq!(told, (78..110).chain([REST]).collect::<Vec<_>>());
+        let reported: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
+        assert_eq!(reported, (78..110).chain([REST]).collect::<Vec<_>>());
         assert_eq!((readings[32].ns, ledger.take_merged(), ledger.take_merged()), ((10..78).sum(), 68, 0));
         // A culprit that was merged with others gets active, and replaces an inactive one.
         for reading in 1..8 {
@@ -258,7 +258,7 @@ mod tests {
         let ns =
             |culprit| readings.iter().filter(|pair| pair.culprit == culprit).map(|pair| pair.ns).sum::<u64>();
         assert_eq!((ns(5), ns(KERNEL), ns(7) + ns(REST)), (50, 50, 50));
-        assert!(readings.len() <= TOLD_APART + 3);
+        assert!(readings.len() <= DISTINCT + 3);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
             let readings = ledger.readings();
             assert_eq!(readings.iter().map(|pair| pair.ns).sum::<u64>(), (turn + 1) * 400 * 5);
         }
-        assert!(ledger.len() as u64 <= cgroups * (TOLD_APART as u64 + 1), "{} pairs", ledger.len());
+        assert!(ledger.len() as u64 <= cgroups * (DISTINCT as u64 + 1), "{} pairs", ledger.len());
         assert!(ledger.take_merged() > 0);
     }
 }

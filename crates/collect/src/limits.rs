@@ -96,7 +96,7 @@ pub struct LimitFiles {
     /// Also read the memory by node. This costs as much as all other files together: the kernel sums it over all CPUs.
     pub(crate) reads_memory: bool,
     /// Re-read the settings of at most this many cgroups (at least 1), in turn, between two calls of
-    /// [`LimitFiles::forget_unread`]. With up to five times as many cgroups, each is re-read at every fifth read.
+    /// [`LimitFiles::drop_unread`]. With up to five times as many cgroups, each is re-read at every fifth read.
     pub(crate) settings_at_once: u64,
     known: HashMap<u64, KnownCgroup>,
     turn: u64,
@@ -201,7 +201,7 @@ impl LimitFiles {
     }
 
     /// Drops cgroups that were not read since the last call. Call it regularly.
-    pub fn forget_unread(&mut self) {
+    pub fn drop_unread(&mut self) {
         self.known.retain(|_, known| std::mem::take(&mut known.is_read));
     }
 

@@ -7,7 +7,7 @@ use cgscope_layout::{
     threads::ThreadsConfig,
     wire::{
         AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement,
-        SameRecord, StackCount, StackKey, TaskRecord, Told,
+        Reported, SameRecord, StackCount, StackKey, TaskRecord,
     },
 };
 
@@ -31,7 +31,7 @@ plain!(
     SameRecord,
     ListRecord,
     TaskRecord,
-    Told,
+    Reported,
     Placement,
     AccountsRecord,
     Stack,

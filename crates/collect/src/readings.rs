@@ -7,7 +7,7 @@ use cgscope_layout::{
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
-    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, TaskState, Totals,
+    Accounts, ByCause, ByState, CpuTimes, ExitedReading, ExitedThreads, Hist, Pending, TaskState, Totals,
 };
 
 use crate::task_state;
@@ -24,7 +24,7 @@ pub(crate) fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accoun
     Accounts {
         cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, ran_ns, &before.cpu),
         blocked: Some(blocked),
-        gone: now.gone.into(),
+        exited_threads: now.exited_threads.into(),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
         Arc::new(Accounts {
             cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, totals.on_cpu_ns, &before),
             blocked: Some(ByState(own.blocked_ns)),
-            gone: Gone::default(),
+            exited_threads: ExitedThreads::default(),
         })
     });
     let (tasks, max_ns) = (place.tasks, place.max_ns);

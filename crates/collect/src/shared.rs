@@ -26,7 +26,7 @@ pub(crate) struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
     /// Whether the marks are set on the BPF side and must be cleared after the reading.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Changes {
@@ -46,18 +46,18 @@ impl Changes {
     }
 
     /// Sets the marks on the BPF side. Call before a reading. Returns whether there are any: then the reading must visit all tasks.
-    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
+    pub(crate) fn report(&mut self, side: &mut KernelSide) -> Result<bool, Failure> {
         if self.clear == 0 && self.bits.is_empty() {
             return Ok(false);
         }
-        self.is_told = true;
+        self.is_reported = true;
         side.mark(self.clear, &self.bits)?;
         Ok(true)
     }
 
     /// Clears the marks on the BPF side. Call after a reading.
     pub(crate) fn were_read(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
-        if !self.is_told {
+        if !self.is_reported {
             return Ok(());
         }
         *self = Self::default();

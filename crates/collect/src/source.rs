@@ -25,7 +25,7 @@ pub(crate) trait Source: Send {
     fn read(&mut self) -> Result<Sample, Failure>;
     /// Adds what the source knows of cgroups to the tree. Call after [`read`](Self::read), so that it covers all cgroups in that
     /// reading.
-    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
+    fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
     fn losses(&self) -> Result<Losses, Failure>;
     /// Returns the tasks that are not the same as in the reading before the latest one.
     fn active(&self) -> &[Active];

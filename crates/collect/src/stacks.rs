@@ -8,7 +8,7 @@ use cgscope_layout::{
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{known::KnownTask, stream::TaskTold};
+use crate::{known::KnownTask, stream::TaskReported};
 
 pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {
@@ -30,9 +30,9 @@ pub(crate) struct UnderWay {
     counted_ns: u64,
 }
 
-pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWay> {
-    let record = told.record;
-    let accounts = told.accounts.filter(|accounts| accounts.is_due != 0)?;
+pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option<UnderWay> {
+    let record = reported.record;
+    let accounts = reported.accounts.filter(|accounts| accounts.is_due != 0)?;
     let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();
     let stack = StackReading {
         serial: record.serial,
@@ -95,12 +95,12 @@ mod tests {
         let now =
             |counted_ns| UnderWay { stack: StackReading { ns: 4, count: 1, ..before.clone() }, counted_ns };
         let other = StackReading { state: BlockedState::Sleeping, ns: 1, ..before.clone() };
-        let told = |counted_ns| -> Vec<_> {
+        let reported = |counted_ns| -> Vec<_> {
             let merged = merged(vec![before.clone(), other.clone()], vec![now(counted_ns)]);
             merged.iter().map(|stack| (stack.state, stack.ns, stack.count)).collect()
         };
-        assert_eq!(told(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
-        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "counted after the task was read");
+        assert_eq!(reported(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
+        assert_eq!(reported(27)[1], (BlockedState::Iowait, 30, 2), "counted after the task was read");
         assert_eq!(counted(&StackKey { state: 99, ..key }, &count), None);
     }
 }

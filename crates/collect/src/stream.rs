@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use cgscope_layout::{
     Stack,
     wire::{
-        self, AccountsRecord, Exited, ExitedRecord, GONE, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM,
+        self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_EXITED, HAS_HISTOGRAM,
         HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord, TaskRecord,
     },
 };
@@ -37,10 +37,10 @@ pub enum StreamEnd {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TaskTold<'a> {
+pub(crate) struct TaskReported<'a> {
     pub record: &'a TaskRecord,
     /// The task's figures when it moved to its cgroup, if it has just moved.
-    pub base: Option<&'a wire::Told>,
+    pub base: Option<&'a wire::Reported>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
     pub stack: Option<&'a Stack>,
@@ -49,21 +49,21 @@ pub(crate) struct TaskTold<'a> {
 
 /// One record of the task iterator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Told<'a> {
+pub(crate) enum Reported<'a> {
     /// Nothing has changed since the last report.
     Same(&'a SameRecord),
     /// The task of this serial has exited.
-    Gone(u64),
+    ExitedThreads(u64),
     /// A list of changed tasks ends.
     List(&'a ListRecord),
-    Task(TaskTold<'a>),
+    Task(TaskReported<'a>),
 }
 
 /// Calls `each` for every record of `stream`.
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
-    mut each: impl FnMut(Told<'_>),
+    mut each: impl FnMut(Reported<'_>),
 ) -> io::Result<StreamEnd> {
     drain(stream, buffer, |bytes| {
         let mut used = 0;
@@ -75,21 +75,21 @@ pub(crate) fn read_records(
             let Some(whole) = bytes.get(used..used + head.len as usize) else { break };
             used += whole.len();
             each(match head.flags {
-                SAME => Told::Same(head),
-                GONE => Told::Gone(head.serial),
-                LIST => Told::List(part(&mut &*whole)?),
-                _ => Told::Task(task(whole)?),
+                SAME => Reported::Same(head),
+                HAS_EXITED => Reported::ExitedThreads(head.serial),
+                LIST => Reported::List(part(&mut &*whole)?),
+                _ => Reported::Task(task(whole)?),
             });
         }
         Some(used)
     })
 }
 
-fn task(mut whole: &[u8]) -> Option<TaskTold<'_>> {
+fn task(mut whole: &[u8]) -> Option<TaskReported<'_>> {
     let rest = &mut whole;
     let record = part::<TaskRecord>(rest)?;
     let has = |flag: u32| record.flags & flag != 0;
-    Some(TaskTold {
+    Some(TaskReported {
         record,
         base: has(HAS_BASE).then(|| part(rest)).flatten(),
         placement: has(HAS_PLACEMENT).then(|| part(rest)).flatten(),
@@ -153,12 +153,12 @@ pub fn drain(
 
 fn length(flags: u32) -> usize {
     match flags {
-        SAME | GONE => return size_of::<SameRecord>(),
+        SAME | HAS_EXITED => return size_of::<SameRecord>(),
         LIST => return size_of::<ListRecord>(),
         _ => {}
     }
     let parts = [
-        (HAS_BASE, size_of::<wire::Told>()),
+        (HAS_BASE, size_of::<wire::Reported>()),
         (HAS_PLACEMENT, size_of::<Placement>()),
         (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
         (HAS_STACK, size_of::<Stack>()),
@@ -224,7 +224,7 @@ mod tests {
             let whole = unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) };
             bytes.extend(&whole[..if flags == SAME { size_of::<SameRecord>() } else { RECORD }]);
             let parts = [
-                (HAS_BASE, size_of::<wire::Told>()),
+                (HAS_BASE, size_of::<wire::Reported>()),
                 (HAS_PLACEMENT, size_of::<Placement>()),
                 (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
                 (HAS_STACK, size_of::<Stack>()),
@@ -244,19 +244,19 @@ mod tests {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let (mut seen, mut same) = (Vec::new(), 0);
-            let end = read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |told| {
-                let Told::Task(told) = told else {
+            let end = read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |reported| {
+                let Reported::Task(reported) = reported else {
                     same += 1;
                     return;
                 };
-                let tid = told.record.tid;
+                let tid = reported.record.tid;
                 let word = u64::from_ne_bytes([tid as u8; 8]);
                 let if_has = |flag: u32| (flags_of(tid) & flag != 0).then_some(word);
-                assert_eq!(told.base.map(|base| base.totals.on_cpu_ns), if_has(HAS_BASE));
-                assert_eq!(told.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
-                assert_eq!(told.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
-                assert_eq!(told.stack.map(|stack| stack[61]), if_has(HAS_STACK));
-                let ends = told.histogram.map(|counts| (counts.counts[0], counts.shares.last().copied()));
+                assert_eq!(reported.base.map(|base| base.totals.on_cpu_ns), if_has(HAS_BASE));
+                assert_eq!(reported.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
+                assert_eq!(reported.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
+                assert_eq!(reported.stack.map(|stack| stack[61]), if_has(HAS_STACK));
+                let ends = reported.histogram.map(|counts| (counts.counts[0], counts.shares.last().copied()));
                 assert_eq!(ends, if_has(HAS_HISTOGRAM).map(|_| (0, Some(WORDS - 1))));
                 seen.push(tid);
             });

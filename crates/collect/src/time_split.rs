@@ -23,7 +23,7 @@ struct KnownSplit {
     /// `None`: the split could not be read at the task's first sample. It stays unknown, because a later value would put all
     /// earlier time into one interval.
     accounts: Option<Arc<Accounts>>,
-    told_in: u64,
+    reported_in: u64,
 }
 
 impl TimeSplit {
@@ -44,7 +44,7 @@ impl TimeSplit {
             }
         }
         let number = self.number;
-        self.known.retain(|_, known| known.told_in == number);
+        self.known.retain(|_, known| known.reported_in == number);
     }
 
     fn accounts(&mut self, task: &TaskReading) -> Option<Arc<Accounts>> {
@@ -60,7 +60,7 @@ impl TimeSplit {
             }
             None => self.read(task, &CpuTimes::default()),
         };
-        let known = KnownSplit { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
+        let known = KnownSplit { on_cpu_ns, accounts: accounts.clone(), reported_in: self.number };
         self.known.insert(task.serial, known);
         accounts
     }

@@ -11,7 +11,7 @@ use crate::{
     cause::{ByCause, CAUSES, CELLS, Shares},
     segment::{Moved, Start},
 };
-pub use accounts::{Accounts, AccountsRecord, Blocked, Gone, StackCount, StackKey};
+pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
 pub use config::Config;
 
 /// Maximum number of NUMA nodes that are kept separate. User space gives each node an index, because node numbers may have gaps.
@@ -157,7 +157,7 @@ pub struct Sleeper {
     /// See [`serial`].
     pub serial: u64,
     /// The serial that was last reported to user space.
-    pub told_serial: u64,
+    pub reported_serial: u64,
     /// The cgroup of the task.
     pub cgroup_id: u64,
     /// The `sched_info.run_delay` of the task.
@@ -192,7 +192,7 @@ pub struct TaskStorage {
     pub by_cause: ByCause,
     /// Completed waits in which the task was out of quota for a part of the time, kept by the hook.
     pub throttled_waits: u64,
-    /// The cgroup for which figures after `told` count. It has an entry in the table of exited tasks.
+    /// The cgroup for which figures after `reported` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
     pub has_changed: u64,
@@ -207,8 +207,8 @@ pub struct TaskStorage {
     /// See [`serial`]; changes with each move to another cgroup ([`next_serial`]).
     pub serial: u64,
     /// The serial that was last reported to user space.
-    pub told_serial: u64,
-    /// Not 0: a program changes `told`, `cgroup_id` and `serial`, or reads them together. Acquired and released atomically.
+    pub reported_serial: u64,
+    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. Acquired and released atomically.
     pub lock: u64,
     /// Not 0: the task has exited, and its unreported figures were added to its cgroup.
     pub is_handed_over: u64,
@@ -218,7 +218,7 @@ pub struct TaskStorage {
     pub histogram: Histogram,
     /// The figures that were last reported to user space, or handed over since. At an exit and at a move to another cgroup, newer
     /// figures are added to the cgroup's entry.
-    pub told: Told,
+    pub reported: Reported,
 }
 
 /// Size of `struct bpf_local_storage`, one per task, rounded up, bytes (Linux 6.18).
@@ -248,7 +248,7 @@ pub const ACTIVE: u64 = 2;
 /// Cumulative readings of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     /// Sums of the task.
     pub totals: Totals,
     /// Its time besides waits.
@@ -329,7 +329,7 @@ pub struct CpuCounters {
     pub came_from: [u64; NODES],
 }
 
-/// One task, as the iterator reports it. In the stream these parts follow, each if its flag is set: a [`Told`] ([`HAS_BASE`]),
+/// One task, as the iterator reports it. In the stream these parts follow, each if its flag is set: a [`Reported`] ([`HAS_BASE`]),
 /// the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`](crate::Stack) ([`HAS_STACK`]),
 /// the [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
@@ -391,7 +391,7 @@ pub struct SameRecord {
 /// In [`SameRecord::flags`]: nothing changed since the last report of this task.
 pub const SAME: u32 = 128;
 /// In [`SameRecord::flags`]: the task has exited.
-pub const GONE: u32 = 256;
+pub const HAS_EXITED: u32 = 256;
 
 /// The end of a CPU's list of changed tasks.
 #[repr(C)]
@@ -447,8 +447,8 @@ pub struct Exited {
     pub shares: [u64; CELLS],
     /// Number of complete additions of figures, by exits and moves. An addition writes it last.
     pub complete: u64,
-    /// The values of `complete` when the entry was reported the last two times: see [`Self::is_told`].
-    pub told: [u64; 2],
+    /// The values of `complete` when the entry was reported the last two times: see [`Self::is_reported`].
+    pub reported: [u64; 2],
 }
 
 impl Exited {
@@ -461,14 +461,14 @@ impl Exited {
         counts: [0; BUCKETS],
         shares: [0; CELLS],
         complete: 0,
-        told: [0; 2],
+        reported: [0; 2],
     };
 
     /// Returns whether nothing was added since the entry was reported twice. Once is not enough, because another CPU may see the
     /// writes in another order. By the next reading it sees all of them.
     #[inline(always)]
-    pub const fn is_told(complete: u64, told: [u64; 2]) -> bool {
-        complete == told[0] && complete == told[1]
+    pub const fn is_reported(complete: u64, reported: [u64; 2]) -> bool {
+        complete == reported[0] && complete == reported[1]
     }
 }
 

@@ -92,9 +92,9 @@ impl Cgroup {
             return;
         }
         let container = self.name.container.as_deref().map(Asked::Container);
-        let told = container.or(self.name.pod_uid.as_deref().map(Asked::Pod)).and_then(names);
-        if told.is_some() && told != self.names {
-            self.names = told;
+        let reported = container.or(self.name.pod_uid.as_deref().map(Asked::Pod)).and_then(names);
+        if reported.is_some() && reported != self.names {
+            self.names = reported;
             self.label();
         }
     }

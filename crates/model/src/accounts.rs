@@ -60,7 +60,7 @@ times! {
 
 times! {
     /// Work of the exited threads of a process, reported with its main thread.
-    Gone {
+    ExitedThreads {
         /// Time on a CPU, ns.
         on_cpu_ns,
         /// Part of `on_cpu_ns` in user space, ns, guests included.
@@ -84,7 +84,7 @@ pub struct Accounts {
     /// Time blocked by state, including the current block; `None` if it could not be measured without the hook.
     pub blocked: Option<ByState>,
     /// The exited threads of the process; all 0 except on a main thread.
-    pub gone: Gone,
+    pub exited_threads: ExitedThreads,
 }
 
 impl Accounts {
@@ -93,7 +93,7 @@ impl Accounts {
         Self {
             cpu: self.cpu.since(&before.cpu),
             blocked: self.blocked.map(|now| now.since(&before.blocked.unwrap_or_default())),
-            gone: self.gone.since(&before.gone),
+            exited_threads: self.exited_threads.since(&before.exited_threads),
         }
     }
 
@@ -104,7 +104,7 @@ impl Accounts {
             sum.add(&other);
             sum
         });
-        self.gone.add(&other.gone);
+        self.exited_threads.add(&other.exited_threads);
     }
 }
 
@@ -152,7 +152,7 @@ impl CpuTimes {
     }
 }
 
-impl Gone {
+impl ExitedThreads {
     /// Splits the time on a CPU in proportion to the ticks.
     pub fn in_proportion(self) -> Self {
         let Self { user_ns, system_ns, guest_ns, on_cpu_ns, .. } = self;
@@ -162,9 +162,9 @@ impl Gone {
     }
 }
 
-impl From<wire::Gone> for Gone {
-    fn from(wire: wire::Gone) -> Self {
-        let wire::Gone { user_ns, system_ns, guest_ns, on_cpu_ns, voluntary, involuntary } = wire;
+impl From<wire::ExitedThreads> for ExitedThreads {
+    fn from(wire: wire::ExitedThreads) -> Self {
+        let wire::ExitedThreads { user_ns, system_ns, guest_ns, on_cpu_ns, voluntary, involuntary } = wire;
         let scaled = CpuTimes::scaled(user_ns, system_ns, guest_ns, on_cpu_ns, &CpuTimes::default());
         let CpuTimes { user_ns, system_ns, guest_ns } = scaled;
         Self { user_ns, system_ns, guest_ns, on_cpu_ns, voluntary, involuntary }
@@ -192,10 +192,10 @@ mod tests {
         let accounts = |ns| Accounts {
             cpu: CpuTimes { user_ns: ns, system_ns: 1, guest_ns: 0 },
             blocked: Some(ByState([ns, 0, 0, 0, 7])),
-            gone: Gone { voluntary: ns, ..Gone::default() },
+            exited_threads: ExitedThreads { voluntary: ns, ..ExitedThreads::default() },
         };
         let between = accounts(9).since(&accounts(4));
-        assert_eq!((between.cpu.user_ns, between.cpu.system_ns, between.gone.voluntary), (5, 0, 5));
+        assert_eq!((between.cpu.user_ns, between.cpu.system_ns, between.exited_threads.voluntary), (5, 0, 5));
         assert_eq!(between.blocked, Some(ByState([5, 0, 0, 0, 0])));
         assert_eq!(accounts(4).since(&accounts(9)).blocked, Some(ByState::default()), "clocks differ");
         let mut sum = accounts(1);

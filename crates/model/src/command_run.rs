@@ -105,7 +105,7 @@ pub struct CommandRun {
     /// The path of the command's own cgroup, relative to the v2 mount.
     pub own_cgroup: Option<String>,
     /// True if waits are attributed by this cgroup: then the cause "own cgroup" means only the command's own threads.
-    pub own_is_told_apart: bool,
+    pub own_is_distinct: bool,
     /// The quotas that applied to the command; the quota that throttled longest first.
     pub quotas: Vec<HeldBy>,
     /// The largest number of threads at one time.

@@ -4,7 +4,8 @@
 //! row, add its name to the lists of the outputs that show it, and read it.
 
 use crate::{
-    Accounts, Cause, CgroupReading, Gone, Group, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
+    Accounts, Cause, CgroupReading, ExitedThreads, Group, Mode, TaskInterval, Totals, Wait,
+    interval::ExitedInterval,
 };
 
 /// A task, or several tasks together, over an interval: the input of all counters. `None`: not read.
@@ -118,7 +119,7 @@ pub struct Info {
     /// Its column in `stat`.
     pub stat: Option<StatColumn>,
     /// The count of the exited threads of a process, if the kernel sums it up.
-    pub gone: Option<fn(&Gone) -> u64>,
+    pub exited_threads: Option<fn(&ExitedThreads) -> u64>,
     /// Its metric.
     pub metric: Option<Metric>,
     /// How `diff` compares it.
@@ -130,7 +131,7 @@ type Get = fn(&Observed<'_>) -> Option<u64>;
 
 const fn events(name: &'static str, get: Get) -> Info {
     let (exact_only, tasks_only, is_partial) = (false, false, false);
-    let (top, stat, gone, metric, diff) = (None, None, None, None, None);
+    let (top, stat, exited_threads, metric, diff) = (None, None, None, None, None);
     Info {
         name,
         counts: Counts::Events,
@@ -139,7 +140,7 @@ const fn events(name: &'static str, get: Get) -> Info {
         is_partial,
         top,
         stat,
-        gone,
+        exited_threads,
         metric,
         diff,
         get,
@@ -171,8 +172,8 @@ impl Info {
         Self { stat: Some(StatColumn { title, width, meaning }), ..self }
     }
 
-    const fn gone(self, gone: fn(&Gone) -> u64) -> Self {
-        Self { gone: Some(gone), ..self }
+    const fn exited_threads(self, exited_threads: fn(&ExitedThreads) -> u64) -> Self {
+        Self { exited_threads: Some(exited_threads), ..self }
     }
 
     const fn metric(self, name: &'static str, help: &'static str) -> Self {
@@ -226,7 +227,7 @@ counters! {
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times per second that a task went to sleep")
         .stat("cswch/s", 10, "voluntary switches per second: a task went to sleep")
-        .gone(|gone| gone.voluntary)
+        .exited_threads(|exited_threads| exited_threads.voluntary)
         .metric(
             "cgscope_cgroup_voluntary_switches",
             "Times that a task left a CPU because it had to wait for something.",
@@ -236,7 +237,7 @@ counters! {
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
         .top("nvcswch/s", 'V', 9, "times per second that a task was taken off a CPU")
         .stat("nvcswch/s", 10, "involuntary switches per second: a task was taken off a CPU")
-        .gone(|gone| gone.involuntary)
+        .exited_threads(|exited_threads| exited_threads.involuntary)
         .metric(
             "cgscope_cgroup_involuntary_switches",
             "Times that a task was taken off a CPU although it could have continued.",

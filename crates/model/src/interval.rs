@@ -2,7 +2,7 @@
 
 mod appended;
 mod cost;
-mod gone;
+mod exited_threads;
 mod group;
 mod idle;
 mod process;
@@ -217,7 +217,7 @@ impl Interval {
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let (mut tasks, idle) = idle::split(&a.tasks, &b.tasks, a.mono_ns, one_node);
-        gone::settle(&mut tasks, a, b);
+        exited_threads::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),

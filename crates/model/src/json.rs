@@ -15,8 +15,8 @@ use serde::{
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    ByState, CgroupName, Counter, Finding, Gone, Group, Interval, Mode, Observed, TaskInterval, TaskState,
-    Totals, Tree, Wait, counters,
+    ByState, CgroupName, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed, TaskInterval,
+    TaskState, Totals, Tree, Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
@@ -100,7 +100,7 @@ pub struct TaskObject<'a> {
     pub blocked: Option<ByState>,
     /// Only on the main thread of a process whose threads exited; omitted elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exited_threads: Option<Gone>,
+    pub exited_threads: Option<ExitedThreads>,
     #[serde(flatten)]
     pub counters: CountersObject,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
@@ -298,8 +298,11 @@ impl<'a> TaskObject<'a> {
         let observed = Observed::task(task, interval.mode);
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
-        let gone =
-            task.accounts.as_ref().map(|accounts| accounts.gone).filter(|gone| *gone != Gone::default());
+        let exited_threads = task
+            .accounts
+            .as_ref()
+            .map(|accounts| accounts.exited_threads)
+            .filter(|exited_threads| *exited_threads != ExitedThreads::default());
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
@@ -312,7 +315,7 @@ impl<'a> TaskObject<'a> {
             pending_ns: reading.pending.map(|pending| pending.ns),
             time: CountersObject::new(counters::OF_TASK_TIME, &observed),
             blocked: task.accounts.as_ref().and_then(|accounts| accounts.blocked),
-            exited_threads: gone,
+            exited_threads,
             counters: CountersObject::new(counters::OF_TASK, &observed),
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),

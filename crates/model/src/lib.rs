@@ -38,7 +38,7 @@ pub mod units;
 pub mod wall_time;
 mod words;
 
-pub use accounts::{Accounts, ByState, CpuTimes, Gone};
+pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;

@@ -66,8 +66,8 @@ impl TaskPlacement {
     /// The increase since `before`, or since the task started.
     pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
         let Some(now) = now else { return Self::default() };
-        let birth = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
-        let Some(before) = before.unwrap_or(Some(&birth)) else { return Self::default() };
+        let forks = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
+        let Some(before) = before.unwrap_or(Some(&forks)) else { return Self::default() };
         let moves = now.node_migrations.zip(before.node_migrations);
         let ran = now.ran_ns.as_ref().zip(before.ran_ns.as_ref());
         Self {

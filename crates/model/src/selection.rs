@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CgroupName, Gone, Interval, TaskReading,
+    CgroupName, ExitedThreads, Interval, TaskReading,
     placement::{cpu_list, parse_cpu_list},
     printable,
 };
@@ -259,7 +259,7 @@ impl SelectionFilter {
         let by_task = self.is_by_task();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
         if by_task || !self.selection.tids.is_empty() {
-            leave_out_gone(interval);
+            leave_out_removed(interval);
         }
         interval.pairs.retain(|pair| in_cgroup(pair.victim));
         interval.nodes.retain(|node| is_chosen(&self.selection.nodes, Some(node.node)));
@@ -281,10 +281,10 @@ fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
 }
 
 /// Removes the work of exited threads, because this work is known only by process, not by thread.
-fn leave_out_gone(interval: &mut Interval) {
+fn leave_out_removed(interval: &mut Interval) {
     for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
-        if accounts.gone != Gone::default() {
-            Arc::make_mut(accounts).gone = Gone::default();
+        if accounts.exited_threads != ExitedThreads::default() {
+            Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
         }
     }
 }

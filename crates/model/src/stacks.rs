@@ -48,16 +48,16 @@ impl StackReading {
 }
 
 /// Merges the stacks of exited threads: one entry per stack, which belongs to no thread.
-pub(crate) fn bury(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
-    let gone: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
+pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
+    let exited: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
-    for stack in gone {
-        let buried = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
-        match sums.entry(buried.key()) {
+    for stack in exited {
+        let merged = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
+        match sums.entry(merged.key()) {
             Entry::Vacant(place) => {
-                place.insert(buried);
+                place.insert(merged);
             }
-            Entry::Occupied(mut sum) => sum.get_mut().append(buried),
+            Entry::Occupied(mut sum) => sum.get_mut().append(merged),
         }
     }
     // No thread has the serial 0.
@@ -82,7 +82,7 @@ mod tests {
     fn exited_threads_are_merged_by_stack() {
         let mut stacks =
             vec![stack(0, 5, 1), stack(1, 5, 10), stack(2, 5, 20), stack(3, 6, 40), stack(4, 5, 80)];
-        bury(&mut stacks, |serial| serial == 4);
+        merge_exited(&mut stacks, |serial| serial == 4);
         let left: Vec<_> = stacks.iter().map(|stack| (stack.serial, stack.stack[0], stack.ns)).collect();
         assert_eq!(left, [(0, 5, 31), (0, 6, 40), (4, 5, 80)]);
     }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Birth {
+    Fork {
         cgroup: u64,
     },
     /// The living task with this number (modulo their count) waits for `ns`.
@@ -34,7 +34,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let cgroup = 1u64..5;
     prop_oneof![
-        2 => cgroup.clone().prop_map(|cgroup| Event::Birth { cgroup }),
+        2 => cgroup.clone().prop_map(|cgroup| Event::Fork { cgroup }),
         8 => (any::<usize>(), 0u64..1 << 36).prop_map(|(task, ns)| Event::Wait { task, ns }),
         1 => (any::<usize>(), cgroup).prop_map(|(task, cgroup)| Event::Move { task, cgroup }),
         2 => any::<usize>().prop_map(|task| Event::Exit { task }),
@@ -47,7 +47,7 @@ struct Task {
     reading: Option<TaskReading>,
     waits: Vec<u64>,
     /// Number of waits that were read.
-    told: usize,
+    reported: usize,
 }
 
 /// A host, as the kernel side sees it.
@@ -69,7 +69,7 @@ impl Host {
     fn apply(&mut self, event: &Event) {
         self.now_ns += 1_000;
         match event {
-            Event::Birth { cgroup } => {
+            Event::Fork { cgroup } => {
                 self.next += 1;
                 let reading = TaskReading {
                     serial: self.next,
@@ -96,7 +96,7 @@ impl Host {
                 let task = self.alive.remove(&task).unwrap();
                 let place = self.exited.entry(task.reading.unwrap().cgroup_id).or_default();
                 place.0 += 1;
-                place.1.extend(&task.waits[task.told..]);
+                place.1.extend(&task.waits[task.reported..]);
             }
             Event::Read => {}
         }
@@ -113,7 +113,7 @@ impl Host {
         };
         let max = |waits: &[u64]| waits.iter().copied().max().unwrap_or(0);
         let tasks = self.alive.values_mut().map(|task| {
-            task.told = task.waits.len();
+            task.reported = task.waits.len();
             let hist = Arc::new(Hist::from_waits_ns(task.waits.iter().copied()));
             Arc::new(TaskReading {
                 totals: totals(&task.waits),
@@ -251,7 +251,7 @@ proptest! {
 fn a_task_that_exits_while_it_waits_does_not_wait_at_the_end() {
     let mut host = Host::default();
     let empty = host.read();
-    host.apply(&Event::Birth { cgroup: 1 });
+    host.apply(&Event::Fork { cgroup: 1 });
     let mut waiting = host.read();
     Arc::make_mut(&mut waiting.tasks[0]).pending = Some(Pending { ns: 5, ..Pending::default() });
     let mut whole = Interval::between(&empty, &waiting);
@@ -265,8 +265,8 @@ fn a_task_that_exits_while_it_waits_does_not_wait_at_the_end() {
 fn a_task_has_its_last_state_and_an_exited_task_has_none() {
     let mut host = Host::default();
     let empty = host.read();
-    host.apply(&Event::Birth { cgroup: 1 });
-    host.apply(&Event::Birth { cgroup: 1 });
+    host.apply(&Event::Fork { cgroup: 1 });
+    host.apply(&Event::Fork { cgroup: 1 });
     let reading = |host: &mut Host, states: &[TaskState]| {
         let mut sample = host.read();
         for (task, state) in sample.tasks.iter_mut().zip(states) {
@@ -295,7 +295,7 @@ fn a_task_has_its_last_state_and_an_exited_task_has_none() {
 #[test]
 fn the_first_reading_of_an_older_task_gives_no_figures() {
     let mut host = Host::default();
-    host.apply(&Event::Birth { cgroup: 1 });
+    host.apply(&Event::Fork { cgroup: 1 });
     host.apply(&Event::Wait { task: 0, ns: 7_000 });
     let before = Sample { tasks: Vec::new(), ..host.read() };
     let interval = Interval::between(&before, &host.read());
@@ -307,20 +307,20 @@ fn figures_of_merged_tasks_stay_with_their_cgroup() {
     let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(60, 8, round));
     let mut whole = Appended::default();
     (1..4).for_each(|round| whole.push(Interval::between(&sample(round), &sample(round + 1))));
-    let mut buried = Appended::default();
+    let mut merged = Appended::default();
     for round in 1..4 {
-        buried.push(Interval::between(&sample(round), &sample(round + 1)));
+        merged.push(Interval::between(&sample(round), &sample(round + 1)));
         // Half of the tasks are merged; they appear again in the next round and are merged again.
-        buried.bury(|task| task.tid % 2 == 0);
+        merged.merge_exited(|task| task.tid % 2 == 0);
     }
-    assert!(buried.held() < whole.held());
-    let (whole, buried) = (whole.into_interval(), buried.into_interval());
-    assert_eq!((whole.tasks.len(), buried.tasks.len()), (60, 30));
-    let (all, rest) = (whole.total(), buried.total());
+    assert!(merged.held() < whole.held());
+    let (whole, merged) = (whole.into_interval(), merged.into_interval());
+    assert_eq!((whole.tasks.len(), merged.tasks.len()), (60, 30));
+    let (all, rest) = (whole.total(), merged.total());
     assert_eq!((all.totals, all.wait, all.accounts), (rest.totals, rest.wait, rest.accounts));
     assert_eq!(all.exited, rest.exited, "no task exited");
     for (path, group) in whole.by_cgroup() {
-        let same = &buried.by_cgroup()[&path];
+        let same = &merged.by_cgroup()[&path];
         assert_eq!((group.totals, group.accounts), (same.totals, same.accounts), "{path:?}");
     }
 }

@@ -26,7 +26,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Kernel {
     ran_ns: u64,
     /// The run time that was reported or added to exited tasks.
-    told_ns: u64,
+    reported_ns: u64,
     base_ns: u64,
     moved_ns: Option<u64>,
     has_moved: bool,
@@ -41,8 +41,8 @@ impl Kernel {
         if cgroup == self.cgroup {
             return;
         }
-        *self.exited.entry(self.cgroup).or_default() += self.ran_ns - self.told_ns;
-        (self.told_ns, self.base_ns, self.has_moved) = (self.ran_ns, self.ran_ns, true);
+        *self.exited.entry(self.cgroup).or_default() += self.ran_ns - self.reported_ns;
+        (self.reported_ns, self.base_ns, self.has_moved) = (self.ran_ns, self.ran_ns, true);
         (self.cgroup, self.serial) = (cgroup, self.serial + 1);
     }
 
@@ -52,7 +52,7 @@ impl Kernel {
         if std::mem::take(&mut self.has_moved) {
             self.moved_ns = Some(mono_ns);
         }
-        self.told_ns = self.ran_ns;
+        self.reported_ns = self.ran_ns;
         let totals = |on_cpu_ns| Totals { on_cpu_ns, ..Totals::default() };
         let task = TaskReading {
             serial: self.serial,

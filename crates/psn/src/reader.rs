@@ -77,7 +77,7 @@ pub(crate) struct RoundRead {
     /// Number of threads that were read, including threads that do not count.
     pub threads: u64,
     /// Whether no selected process or thread is left.
-    pub is_target_gone: bool,
+    pub has_target_exited: bool,
     /// Whether everything was read.
     pub is_whole: bool,
 }
@@ -135,7 +135,7 @@ impl ThreadReader {
             if let ThreadSource::Walk(walk) = &self.source
                 && let Some(cgroups) = &walk.cgroups
             {
-                cgroups.tell(tree, now);
+                cgroups.report(tree, now);
             }
             tree.learn(ids, now);
         }
@@ -200,7 +200,7 @@ struct ChosenProcesses {
     pub tids: Vec<u32>,
     looked: Option<Instant>,
     /// Whether no selected process or thread is left.
-    pub is_gone: bool,
+    pub has_exited: bool,
 }
 
 impl ChosenProcesses {
@@ -209,7 +209,7 @@ impl ChosenProcesses {
         let since_ticks = Ticks::of_this_host().at(monotonic_ns());
         let follow = Follow::new(selection, since_ticks, &mut files, process_of);
         let tids = selection.tids.clone();
-        Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
+        Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, has_exited: false })
     }
 
     /// Searches for new processes if it is time; returns whether it did.
@@ -221,7 +221,7 @@ impl ChosenProcesses {
         let forks = self.files.of_host("stat").and_then(text::forks);
         self.follow.processes(&mut self.files, forks, &mut self.pids)?;
         let is_there = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
-        self.is_gone = !matches!(self.follow, Follow::All)
+        self.has_exited = !matches!(self.follow, Follow::All)
             && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
         Ok(true)
     }

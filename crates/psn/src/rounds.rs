@@ -61,7 +61,7 @@ pub enum RoundEnd {
     /// The time was over.
     Finished,
     /// No selected thread was left.
-    TargetGone,
+    TargetExited,
     /// The caller stopped the rounds.
     Stopped,
 }
@@ -148,7 +148,7 @@ impl Sampling {
             let before_ns = self.cpu_ns;
             // Read at least one round, however short the time.
             if (!is_last || self.tally.rounds == 0) && self.read()? {
-                break RoundEnd::TargetGone;
+                break RoundEnd::TargetExited;
             }
             if is_last {
                 break RoundEnd::Finished;
@@ -200,7 +200,7 @@ impl Sampling {
         self.tally.end_round();
         self.looked_at += read.threads;
         self.cpu_ns = clock::process_cpu_ns() - self.begun_ns;
-        Ok(read.is_target_gone)
+        Ok(read.has_target_exited)
     }
 }
 

@@ -99,7 +99,7 @@ pub enum Reason {
     /// The command was ended by this signal.
     CommandKilled(i32),
     /// No selected task was left.
-    TargetGone,
+    TargetExited,
     /// The recording continues in another file, which starts with the last sample of this file.
     Continued,
     /// A trigger saved this part of a longer recording. The text describes the trigger.
@@ -121,7 +121,7 @@ impl fmt::Display for Reason {
             Self::Interrupted => write!(f, "it was interrupted"),
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
             Self::Other => write!(f, "of a reason that only a later cgscope knows"),
-            Self::TargetGone => write!(f, "no selected task was left"),
+            Self::TargetExited => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
             Self::Continued => write!(f, "it continues in the next file"),
             Self::Triggered(words) => write!(f, "a trigger saved this part ({})", printable(words)),

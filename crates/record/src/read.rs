@@ -172,7 +172,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// Keeps tasks that appear or disappear from now on for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]. Call both.
+    /// Keeps tasks that appear or disappear from now on for [`Self::take_new_tasks`] and [`Self::take_exited_tasks`]. Call both.
     pub fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.decoder.tasks_table() {
             tasks.keeps_changes = true;
@@ -185,8 +185,8 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// The tasks that disappeared since the last call, as in their last sample, in order.
-    pub fn take_gone_tasks(&mut self) -> Vec<Arc<TaskReading>> {
-        self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.gone)).unwrap_or_default()
+    pub fn take_exited_tasks(&mut self) -> Vec<Arc<TaskReading>> {
+        self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.last_rows)).unwrap_or_default()
     }
 
     /// The next sample; `None` once the ending is known.

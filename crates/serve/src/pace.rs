@@ -226,7 +226,7 @@ mod tests {
         pace.ask(30 * MS);
         assert!(matches!(pace.wait(0), Due::At { at_ns, .. } if at_ns.is_multiple_of(30 * MS)));
         pace.ask_no_longer(30 * MS);
-        let teller = {
+        let sender = {
             let pace = pace.clone();
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(20));
@@ -234,7 +234,7 @@ mod tests {
             })
         };
         assert_eq!(pace.wait(0), Due::Now, "no interval is requested");
-        teller.join().unwrap();
+        sender.join().unwrap();
         pace.end();
         assert_eq!(pace.wait(0), Due::Never);
     }

@@ -72,12 +72,12 @@ pub(crate) struct Shower {
     /// The growth of each pair since its cgroup has been shown, under the name that this viewer sees for the culprit. The
     /// sums are accumulated here because the set of cgroups behind one name changes: a plain sum of the readings would rise
     /// and fall with that set.
-    told: BTreeMap<PairKey, PairReading>,
+    reported: BTreeMap<PairKey, PairReading>,
 }
 
 impl Shower {
     pub fn new(view: View) -> Self {
-        Self { view, victims: HashSet::new(), read: Vec::new(), told: BTreeMap::new() }
+        Self { view, victims: HashSet::new(), read: Vec::new(), reported: BTreeMap::new() }
     }
 
     pub fn shows_all(&self) -> bool {
@@ -172,8 +172,8 @@ impl Shower {
         let read: Vec<PairReading> =
             sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
         // Leave out waits from before the cgroup's culprits were shown.
-        let were_told = read.iter().filter(|pair| self.victims.contains(&pair.victim));
-        let came = between(&self.read, were_told);
+        let were_reported = read.iter().filter(|pair| self.victims.contains(&pair.victim));
+        let came = between(&self.read, were_reported);
         let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
         let mut present = HashSet::new();
         for pair in &read {
@@ -182,22 +182,23 @@ impl Shower {
             let new =
                 PairReading { culprit, ns: came.get(&pair.key()).copied().unwrap_or(0), ..pair.clone() };
             present.insert(new.key());
-            let told = self.told.entry(new.key()).or_insert_with(|| PairReading { ns: 0, ..new.clone() });
-            told.ns = told.ns.saturating_add(new.ns);
+            let reported =
+                self.reported.entry(new.key()).or_insert_with(|| PairReading { ns: 0, ..new.clone() });
+            reported.ns = reported.ns.saturating_add(new.ns);
         }
         let stays = |pair: &PairReading| pair.culprit == OTHERS || present.contains(&pair.key());
-        self.told.retain(|_, pair| victims.contains(&pair.victim));
-        let (told, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.told).into_iter().partition(|(_, pair)| stays(pair));
-        self.told = told;
-        for pair in gone.into_values() {
+        self.reported.retain(|_, pair| victims.contains(&pair.victim));
+        let (reported, exited): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.reported).into_iter().partition(|(_, pair)| stays(pair));
+        self.reported = reported;
+        for pair in exited.into_values() {
             // The reading now counts this pair in the rest of its victim, so its sum moves there.
-            if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
+            if let Some(rest) = self.reported.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }
         }
         (self.victims, self.read) = (victims, read);
-        self.told.values().cloned().collect()
+        self.reported.values().cloned().collect()
     }
 }
 

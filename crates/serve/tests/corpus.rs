@@ -23,7 +23,7 @@ fn every_saved_input_is_received_as_the_fuzzer_expects() {
             Said::ByDaemon(_) => by_daemons += 1,
         }
         bytes += said.bytes();
-        said.hear();
+        said.receive();
     }
     let heard = format!("{by_clients} clients and {by_daemons} daemons sent {bytes} bytes");
     assert!(by_clients > 50 && by_daemons > 50 && bytes > 50_000, "{heard}");

@@ -10,7 +10,7 @@ use core::{
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
 use cgscope_layout::{
     ABSENT, BIT_SHIFT, Offsets,
-    wire::{Accounts, Config, Face, Gone, TaskStorage, Totals, Waits},
+    wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
 };
 
 /// Offsets that user space sets before loading. Reads are volatile: the compiler would otherwise use the values given here.
@@ -292,9 +292,9 @@ impl Task {
 
     /// Sums over the exited threads of its process.
     #[inline(always)]
-    pub fn gone(self) -> Gone {
+    pub fn exited_threads(self) -> ExitedThreads {
         let signal = follow(self.0, offset!(task_signal));
-        Gone {
+        ExitedThreads {
             user_ns: load(signal, offset!(signal_utime)),
             system_ns: load(signal, offset!(signal_stime)),
             guest_ns: load(signal, offset!(signal_gtime)),
@@ -434,7 +434,7 @@ impl SeqFile {
 
     /// Bytes that still fit before the kernel passes the buffer to user space.
     #[inline(always)]
-    pub fn room(self) -> u64 {
+    pub fn space_left(self) -> u64 {
         load::<u64>(self.0, offset!(seq_size)).wrapping_sub(load::<u64>(self.0, offset!(seq_count)))
     }
 }

@@ -167,11 +167,11 @@ fn run_one(
     outcomes.extend(results::outcomes(&log));
     let report = KernelReport {
         series: kernel.series,
-        release: results::told(&log, "kernel").unwrap_or_default().to_owned(),
+        release: results::reported(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
         seconds: since.elapsed().as_secs(),
-        doctor: results::told(&log, "doctor").and_then(|code| code.parse().ok()),
-        tests: results::told(&log, "tests").and_then(|code| code.parse().ok()),
+        doctor: results::reported(&log, "doctor").and_then(|code| code.parse().ok()),
+        tests: results::reported(&log, "tests").and_then(|code| code.parse().ok()),
         stopped,
         log,
     };

@@ -55,7 +55,7 @@ impl KernelReport {
 }
 
 /// The value in the first line `lab: WHAT VALUE`.
-pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
+pub(crate) fn reported<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
@@ -182,7 +182,7 @@ fn elsewhere(reports: &[KernelReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelReport, Outcome, notes, outcomes, table, told};
+    use super::{KernelReport, Outcome, notes, outcomes, reported, table};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -201,7 +201,7 @@ test ledger::d ... ";
         outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("asserts times"));
         outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
-        let release = told(LOG, "kernel").expect("the release").to_owned();
+        let release = reported(LOG, "kernel").expect("the release").to_owned();
         KernelReport {
             series: Series(6, 12),
             release,

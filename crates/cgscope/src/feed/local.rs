@@ -249,7 +249,7 @@ mod tests {
     fn a_new_interval_ends_a_running_wait_early() {
         let (mut schedule, start) = under_way(3_600_000, None);
         let (send, controls) = mpsc::channel();
-        let teller = thread::spawn(move || {
+        let sender = thread::spawn(move || {
             thread::sleep(Duration::from_millis(30));
             send.send(Duration::from_millis(60)).unwrap();
             send
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(schedule.wait(&controls), (false, 0));
         let waited = start.elapsed();
         assert!((60..10_000).contains(&waited.as_millis()), "{waited:?}");
-        drop(teller.join().unwrap());
+        drop(sender.join().unwrap());
         assert_eq!(schedule.wait(&controls), (true, 0), "the sender is dropped: one last sample, now");
     }
 

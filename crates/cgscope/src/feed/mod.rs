@@ -34,7 +34,7 @@ pub enum End {
     Finished,
     Interrupted,
     CommandEnded(ExitStatus),
-    TargetGone,
+    TargetExited,
 }
 
 pub trait Feed: Send + 'static {

@@ -148,12 +148,12 @@ mod tests {
         tee.sample(&sample(1));
         assert!(matches!(tee.state(), Some(Recorded::Recording(bytes)) if bytes > 0));
         tee.sample(&sample(2));
-        tee.end(Reason::TargetGone);
+        tee.end(Reason::TargetExited);
         tee.end(Reason::Interrupted);
         assert_eq!((tee.state(), tee.exit()), (None, Exit::Done));
         let words = tee.unsaid.as_deref().unwrap();
         assert!(words.starts_with("2 samples, ") && words.contains("`cgscope replay "), "{words}");
-        assert_eq!(recorded.read(), (2, Reason::TargetGone));
+        assert_eq!(recorded.read(), (2, Reason::TargetExited));
     }
 
     #[test]

@@ -208,14 +208,14 @@ impl Daemon {
             Reload { named, started: config, interval_ns, pace, http, exporter, limits: None, viewers };
         let stop = |reload: Reload| async move {
             let ended = wait_for_end(&mut signals, reload).await;
-            tell(&[NotifyState::Stopping]);
+            report(&[NotifyState::Stopping]);
             if is_verbose {
                 say!("cgscope: ending");
             }
             ended
         };
         let Some(socket) = socket else {
-            tell(&[NotifyState::Ready]);
+            report(&[NotifyState::Ready]);
             let ended = tokio::select! {
                 ended = stop(reload) => ended,
                 failed = failed_of(latest) => Err(failed),
@@ -229,7 +229,7 @@ impl Daemon {
             .map_err(|error| Error::could_not_run(error.to_string()))?;
         reload.limits = Some(Box::new(server.limits()));
         say!("cgscope: serving viewers at {}", socket.place);
-        tell(&[NotifyState::Ready]);
+        report(&[NotifyState::Ready]);
         let mut stopped = Ok(());
         let ended = server.serve(async { stopped = stop(reload).await }).await;
         drop(socket);
@@ -302,7 +302,7 @@ async fn keep_alive(pace: &Pace) {
     loop {
         ticks.tick().await;
         if pace.busy_for().is_none_or(|busy| busy < STUCK) {
-            tell(&[NotifyState::Watchdog]);
+            report(&[NotifyState::Watchdog]);
         }
     }
 }
@@ -326,16 +326,16 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
             sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
-                tell(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
+                report(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
                 reload.reload();
-                tell(&[NotifyState::Ready]);
+                report(&[NotifyState::Ready]);
             }
         }
     }
 }
 
 /// Notifies systemd, if it started the daemon.
-fn tell(states: &[NotifyState<'_>]) {
+fn report(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
 }
 

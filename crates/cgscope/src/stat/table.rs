@@ -132,7 +132,7 @@ impl<'a> Printer<'a> {
         let is_endless = self.options.rhythm.count.is_none() && self.options.rhythm.duration.is_none();
         if is_endless && whole.held() > room {
             let there: HashSet<u64> = interval.tasks.iter().map(|task| task.reading.serial).collect();
-            whole.bury(|task| there.contains(&task.serial));
+            whole.merge_exited(|task| there.contains(&task.serial));
             self.uids.borrow_mut().known.retain(|serial, _| there.contains(serial));
         }
         whole.push(interval);

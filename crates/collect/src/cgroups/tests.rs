@@ -26,10 +26,10 @@ fn paths_are_relative_to_the_mount_and_outlive_their_cgroup() {
     fs::remove_dir_all(&mount).unwrap();
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
 
-    assert!(tree.is_gone(b) && !tree.is_gone(c) && !tree.is_gone(root));
-    tree.forget(|id| id == b, start + 2 * (WALK_EVERY + LINGERS));
+    assert!(tree.is_removed(b) && !tree.is_removed(c) && !tree.is_removed(root));
+    tree.drop_entries(|id| id == b, start + 2 * (WALK_EVERY + LINGERS));
     assert!(tree.path(b).is_some(), "figures still refer to the cgroup");
-    tree.forget(|_| false, start + 2 * (WALK_EVERY + LINGERS));
+    tree.drop_entries(|_| false, start + 2 * (WALK_EVERY + LINGERS));
     assert_eq!((tree.path(b), tree.len()), (None, 3));
 }
 
@@ -42,21 +42,21 @@ fn a_reported_cgroup_needs_no_walk_and_is_dropped_when_unused() {
     let mut tree = CgroupTree::new("/nowhere");
     tree.shows_all = true;
     let start = Instant::now();
-    tree.hear(made(7, "/a"), start);
-    tree.hear(made(8, "/a/b"), start);
-    tree.hear(TreeEvent::Removed(8), start);
+    tree.receive(made(7, "/a"), start);
+    tree.receive(made(8, "/a/b"), start);
+    tree.receive(TreeEvent::Removed(8), start);
     tree.learn([7, 8], start);
     assert!(tree.walked.is_none());
     assert_eq!(tree.path(8).map(|p| &**p), Some("/a/b"));
     assert_eq!(tree.ancestors(8).collect::<Vec<_>>(), [7]);
-    assert!(tree.is_gone(8) && !tree.is_gone(7));
-    assert!(!tree.is_long_gone(8, start) && tree.is_long_gone(8, start + LINGERS));
+    assert!(tree.is_removed(8) && !tree.is_removed(7));
+    assert!(!tree.was_removed_long_ago(8, start) && tree.was_removed_long_ago(8, start + LINGERS));
 
     // Another cgroup of the same name is created before the first one is dropped.
-    tree.hear(made(9, "/a/b"), start);
-    tree.forget(|_| false, start);
+    tree.receive(made(9, "/a/b"), start);
+    tree.drop_entries(|_| false, start);
     assert!(tree.path(8).is_some(), "figures that refer to the cgroup may not have been read yet");
-    tree.forget(|_| false, start + LINGERS);
+    tree.drop_entries(|_| false, start + LINGERS);
     assert_eq!((tree.path(8), tree.len()), (None, 2));
     assert_eq!(tree.ids.get("/a/b"), Some(&9));
 }
@@ -65,12 +65,12 @@ fn a_reported_cgroup_needs_no_walk_and_is_dropped_when_unused() {
 fn a_cgroup_was_created_after_earlier_events() {
     let mut tree = CgroupTree::new("/nowhere");
     let start = Instant::now();
-    tree.hear(made(7, "/a"), start);
-    tree.hear_since(made(8, "/a/b"), 100, start);
-    tree.hear_since(TreeEvent::Removed(8), 200, start);
+    tree.receive(made(7, "/a"), start);
+    tree.receive_since(made(8, "/a/b"), 100, start);
+    tree.receive_since(TreeEvent::Removed(8), 200, start);
     assert_eq!((tree.made_after_ns(7), tree.made_after_ns(8)), (None, Some(100)));
     assert_eq!(tree.living().map(|(id, _)| id).collect::<Vec<_>>(), [7]);
-    tree.forget(|_| false, start + LINGERS);
+    tree.drop_entries(|_| false, start + LINGERS);
     assert_eq!(tree.made_after_ns(8), None);
 }
 
@@ -85,14 +85,14 @@ fn a_rename_or_lost_events_cause_a_walk() {
     fs::rename(mount.join("a"), mount.join("z")).unwrap();
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
-    tree.hear(TreeEvent::Renamed, start);
+    tree.receive(TreeEvent::Renamed, start);
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "a rename causes a walk at once");
     assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
 
     tree.suspect(b);
     tree.learn([], start + WALK_EVERY);
-    assert!(!tree.is_gone(b));
+    assert!(!tree.is_removed(b));
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
 
@@ -103,13 +103,13 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.has_missed = true;
     tree.learn([], start + WALK_EVERY);
     tree.learn([], start + 2 * WALK_EVERY);
-    assert!(!tree.is_gone(b), "the hierarchy is no longer mounted");
+    assert!(!tree.is_removed(b), "the hierarchy is no longer mounted");
     fs::rename(&anew, &mount).unwrap();
     tree.learn([], start + 2 * WALK_EVERY);
-    assert!(!tree.is_gone(b), "the next walk is not due");
+    assert!(!tree.is_removed(b), "the next walk is not due");
     tree.learn([], start + 3 * WALK_EVERY);
     fs::remove_dir(&mount).unwrap();
-    assert!(tree.is_gone(b));
+    assert!(tree.is_removed(b));
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn in_a_partial_mount_a_missing_cgroup_may_still_exist() {
     let mut tree = CgroupTree::new(&mount);
     tree.learn([5], Instant::now());
     fs::remove_dir(&mount).unwrap();
-    assert!(!tree.is_gone(5));
+    assert!(!tree.is_removed(5));
     tree.shows_all = true;
-    assert!(tree.is_gone(5));
+    assert!(tree.is_removed(5));
 }
 
 #[test]
@@ -192,19 +192,19 @@ fn an_unreadable_cgroup_does_not_keep_others_from_being_freed() {
     tree.suspect(inside);
     tree.learn([nobody_knows], start + WALK_EVERY);
     let walked = tree.walked.map(|(at, _)| at);
-    assert!(tree.is_gone(other), "the others are released");
-    assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "its parent shows it");
-    assert!(!tree.is_gone(inside) && !tree.is_gone(below), "they may still exist");
+    assert!(tree.is_removed(other), "the others are released");
+    assert!(!tree.is_removed(theirs) && tree.path(theirs).is_some(), "its parent shows it");
+    assert!(!tree.is_removed(inside) && !tree.is_removed(below), "they may still exist");
     tree.suspect(inside);
     tree.learn([nobody_knows, inside], start + 2 * WALK_EVERY);
     assert_eq!(tree.walked.map(|(at, _)| at), walked, "another walk would find nothing new");
 
-    tree.hear(TreeEvent::Removed(below), start);
-    tree.forget(|_| false, start + LINGERS);
+    tree.receive(TreeEvent::Removed(below), start);
+    tree.drop_entries(|_| false, start + LINGERS);
     assert_eq!(tree.path(below), None, "its removal was reported");
     tree.has_missed = true;
     tree.learn([], start + 3 * WALK_EVERY);
-    tree.forget(|_| false, start + 3 * WALK_EVERY + LINGERS);
+    tree.drop_entries(|_| false, start + 3 * WALK_EVERY + LINGERS);
     assert_eq!(tree.path(inside), None, "its removal may have been missed");
     assert_eq!(tree.len(), 2);
     close(0o700);
@@ -236,12 +236,12 @@ fn a_tree_deeper_than_any_path_does_not_keep_others_from_being_freed() {
         let mut tree = CgroupTree::new(&mount);
         tree.shows_all = true;
         let start = Instant::now();
-        tree.hear(made(deepest, &format!("/{name}").repeat(levels)), start);
+        tree.receive(made(deepest, &format!("/{name}").repeat(levels)), start);
         tree.learn([other], start);
         assert!(tree.len() > 15, "{} found", tree.len());
         fs::remove_dir(mount.join("other")).unwrap();
         tree.learn([1 << 50], start + WALK_EVERY);
-        assert!(tree.is_gone(other) && !tree.is_gone(deepest));
+        assert!(tree.is_removed(other) && !tree.is_removed(deepest));
         fs::remove_dir_all(&mount).unwrap();
     }
 }

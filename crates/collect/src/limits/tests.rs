@@ -297,7 +297,7 @@ fn many_cgroups_are_re_read_in_turn_a_limited_number_at_once() {
     let mut changed = || {
         let readings = names.iter().zip(&ids).map(|(name, id)| limits.read(*id, name, false).unwrap());
         let count = readings.filter(|reading| reading.weight == Some(80)).count() as u64;
-        limits.forget_unread();
+        limits.drop_unread();
         count
     };
     assert_eq!(changed(), 0);
@@ -356,12 +356,12 @@ fn cgroups_not_read_between_two_calls_are_dropped() {
     let (a, b) = (host.id("sys/fs/cgroup/a"), host.id("sys/fs/cgroup/b"));
     let mut limits = host.limits();
     assert!(limits.read(a, "/a", false).is_some() && limits.read(b, "/b", false).is_some());
-    limits.forget_unread();
+    limits.drop_unread();
     assert_eq!(limits.known.len(), 2);
     assert!(limits.read(a, "/a", false).is_some());
-    limits.forget_unread();
+    limits.drop_unread();
     assert_eq!(limits.known.keys().collect::<Vec<_>>(), [&a]);
-    limits.forget_unread();
+    limits.drop_unread();
     assert!(limits.known.is_empty());
 }
 

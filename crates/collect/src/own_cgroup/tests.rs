@@ -78,8 +78,8 @@ fn a_cgroup_that_cannot_be_created_is_an_error_with_the_reason() {
     );
     let hidden = said(Host::new("hidden", V2, "0::/../x\n"));
     assert!(hidden.contains("does not show cgscope's own cgroup"), "{hidden}");
-    let gone = said(Host::new("gone", V2, "0::/nowhere\n"));
-    assert!(gone.starts_with("cannot create a cgroup in"), "{gone}");
+    let removed = said(Host::new("gone", V2, "0::/nowhere\n"));
+    assert!(removed.starts_with("cannot create a cgroup in"), "{removed}");
     let weighing = Host::new("weighing", V2, "0::/a\n");
     fs::write(weighing.at("a/cgroup.subtree_control"), "memory cpu pids\n").unwrap();
     let weighing = said(weighing);

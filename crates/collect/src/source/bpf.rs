@@ -33,7 +33,7 @@ use crate::{
     readings::exited_reading,
     shared::Changes,
     stacks::{self, UnderWay},
-    stream::{self, Buffer, StreamEnd, Told, read_records},
+    stream::{self, Buffer, Reported, StreamEnd, read_records},
 };
 
 const HOST: &str = "/";
@@ -74,11 +74,11 @@ pub(crate) struct BpfSource {
     /// Number of cgroup events lost until the last reading.
     events_lost: u64,
     /// When cgroup events were last read, ns. All earlier events have been read.
-    events_told_ns: u64,
+    events_reported_ns: u64,
     own_losses: Losses,
     buffer: Buffer,
     /// Exited tasks that had stacks at the latest reading, by serial.
-    gone: HashSet<u64>,
+    removed: HashSet<u64>,
     /// Owners of the tasks of the latest reading, ascending by serial; empty unless readings are shared.
     access: Vec<Access>,
     changes: Changes,
@@ -87,13 +87,13 @@ pub(crate) struct BpfSource {
 struct ExitedPlace {
     reading: ExitedReading,
     /// The number of the latest task reading when this entry was read.
-    told_in: u64,
+    reported_in: u64,
     is_quiet: bool,
 }
 
 impl ExitedPlace {
     fn new(cgroup_id: u64, accounts: bool) -> Self {
-        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0, is_quiet: false }
+        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), reported_in: 0, is_quiet: false }
     }
 }
 
@@ -106,7 +106,7 @@ impl Source for BpfSource {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
-        self.all_next |= self.changes.tell(&mut self.side)?;
+        self.all_next |= self.changes.report(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
         self.changes.were_read(&mut self.side)?;
         let counted = if self.config.stack_every_ns != 0 { self.read_stacks()? } else { Vec::new() };
@@ -121,11 +121,11 @@ impl Source for BpfSource {
         Ok(Sample { tasks, exited, pairs, cpus, stacks, ..Sample::default() })
     }
 
-    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
-        let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
+    fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+        let reported_ns = std::mem::replace(&mut self.events_reported_ns, monotonic_ns());
         self.side.cgroup_events(|bytes| {
             if let Some(event) = TreeEvent::parse(bytes) {
-                tree.hear_since(event, told_ns, now);
+                tree.receive_since(event, reported_ns, now);
             }
         });
         // If the losses cannot be read now, they are read with the next sample.
@@ -149,7 +149,7 @@ impl Source for BpfSource {
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
-        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.is_long_gone(*id, now)) {
+        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.was_removed_long_ago(*id, now)) {
             let sum = figures.entry(id).or_default();
             *sum = sum.wrapping_add(figure);
         }
@@ -164,7 +164,7 @@ impl Source for BpfSource {
         let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
         let places: Vec<u64> = places.collect();
         places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
-        self.ledger.forget(|id| settled.contains(&id));
+        self.ledger.drop_entries(|id| settled.contains(&id));
         self.side.give_back(places)?;
         let (given_back, accounts) = (&mut self.given_back, self.config.accounts != 0);
         self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
@@ -258,10 +258,10 @@ impl BpfSource {
             config,
             losses_at_start: Losses::default(),
             events_lost: 0,
-            events_told_ns: config.born_after_ns,
+            events_reported_ns: config.born_after_ns,
             own_losses: Losses::default(),
             buffer: Buffer::default(),
-            gone: HashSet::new(),
+            removed: HashSet::new(),
             access: Vec::new(),
             changes: Changes::default(),
         };
@@ -293,8 +293,8 @@ impl BpfSource {
         {
             reading.visit_all();
             let mut stream = side.read_tasks()?;
-            take_records(&mut stream, buffer, losses, |told| {
-                if let (Some(kept), Told::Task(task)) = (reading.take(&told), &told) {
+            take_records(&mut stream, buffer, losses, |reported| {
+                if let (Some(kept), Reported::Task(task)) = (reading.take(&reported), &reported) {
                     stacks.extend(stacks::under_way(task, kept));
                 }
             })?;
@@ -321,38 +321,38 @@ impl BpfSource {
     /// Reads the counted stacks. Removes those of tasks that had already exited at the reading before, because they have been
     /// reported.
     fn read_stacks(&mut self) -> Result<Vec<StackReading>, Failure> {
-        let (mut counted, mut over, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
-        let (known, before) = (&self.known, &self.gone);
+        let (mut counted, mut over, mut removed) = (Vec::new(), Vec::new(), HashSet::new());
+        let (known, before) = (&self.known, &self.removed);
         self.side.stacks(|key, count| {
             counted.extend(stacks::counted(key, count));
             if known.contains(count.serial) {
                 return;
             }
-            gone.insert(count.serial);
+            removed.insert(count.serial);
             if before.contains(&count.serial) {
                 over.push(*key);
             }
         })?;
-        self.gone = gone;
-        self.side.forget_stacks(&over)?;
+        self.removed = removed;
+        self.side.drop_stacks(&over)?;
         Ok(counted)
     }
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut stream = self.side.read_exited()?;
         let (turn, accounts, places) = (self.known.turn, self.config.accounts != 0, &mut self.places);
-        let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
+        let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, reported| {
             let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
-            (place.told_in, place.is_quiet) = (turn, told.is_none());
-            if let Some(told) = told {
-                place.reading = exited_reading(cgroup_id, told, accounts);
+            (place.reported_in, place.is_quiet) = (turn, reported.is_none());
+            if let Some(reported) = reported {
+                place.reading = exited_reading(cgroup_id, reported, accounts);
             }
         })
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
         if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         } else {
-            self.places.retain(|_, place| place.told_in == turn);
+            self.places.retain(|_, place| place.reported_in == turn);
         }
         let mut exited: Vec<_> = self.places.values().map(|place| place.reading.clone()).collect();
         exited.sort_unstable_by_key(|place| place.cgroup_id);
@@ -373,8 +373,8 @@ fn read_changes(
         *turn += 1;
         side.begin_changes(*turn)?;
         while let Some(mut stream) = side.read_changes()? {
-            let end = take_records(&mut stream, buffer, losses, |told| {
-                reading.take(&told);
+            let end = take_records(&mut stream, buffer, losses, |reported| {
+                reading.take(&reported);
             })?;
             if end == StreamEnd::CutShort || !reading.has_more() {
                 break;
@@ -391,7 +391,7 @@ fn take_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     losses: &mut Losses,
-    each: impl FnMut(Told<'_>),
+    each: impl FnMut(Reported<'_>),
 ) -> Result<StreamEnd, Failure> {
     let end = read_records(stream, buffer, each)
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;

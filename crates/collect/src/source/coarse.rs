@@ -20,8 +20,8 @@ use std::{
 
 use cgscope_layout::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, Mode, Sample, TaskReading, Totals, doctor::Facts,
-    printable,
+    Accounts, ByCause, Cause, CpuTimes, ExitedThreads, Hist, Losses, Mode, Sample, TaskReading, Totals,
+    doctor::Facts, printable,
 };
 
 use super::Source;
@@ -65,8 +65,8 @@ pub(crate) struct CoarseSource {
     number: u64,
     read_ns: Option<u64>,
     /// Whether forks can be counted: `/proc` shows every task that [`text::forks`] counts.
-    counts_births: bool,
-    births: Births,
+    counts_forks: bool,
+    forks: Forks,
     losses: Losses,
     pids: Vec<u32>,
     tids: Vec<u32>,
@@ -93,9 +93,9 @@ impl Source for CoarseSource {
             self.read_process(*pid);
         }
         self.pids = pids;
-        self.forget_ended();
-        let unseen = self.births.unseen(forks);
-        if self.counts_births {
+        self.drop_exited();
+        let unseen = self.forks.unseen(forks);
+        if self.counts_forks {
             self.losses.add(Loss::TaskUnseen, unseen);
         }
         self.read_ns = Some(now_ns);
@@ -130,9 +130,9 @@ impl Source for CoarseSource {
         Ok(())
     }
 
-    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+    fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         if let Some(cgroups) = &self.cgroups {
-            cgroups.tell(tree, now);
+            cgroups.report(tree, now);
         }
     }
 
@@ -154,7 +154,7 @@ impl CoarseSource {
         let ticks = Ticks::of_this_host();
         let since_ticks = ticks.at(monotonic_ns());
         let follow = Follow::new(&options.selection, since_ticks, &mut files, process_of);
-        let counts_births = matches!(follow, Follow::All)
+        let counts_forks = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
         Ok(Self {
@@ -169,8 +169,8 @@ impl CoarseSource {
             accounts: options.accounts.is_some(),
             number: 0,
             read_ns: None,
-            counts_births,
-            births: Births::default(),
+            counts_forks,
+            forks: Forks::default(),
             losses: Losses::default(),
             pids: Vec::new(),
             tids: Vec::new(),
@@ -235,7 +235,7 @@ impl CoarseSource {
             hist: self.no_waits.clone(),
             ..TaskReading::default()
         });
-        self.births.born += u64::from(before.is_none());
+        self.forks.born += u64::from(before.is_none());
         self.active.push(Active::between(before.map(|known| &*known.reading), &reading));
         let (seen, changed) = (self.number, self.number);
         self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
@@ -261,7 +261,7 @@ impl CoarseSource {
         }
     }
 
-    fn forget_ended(&mut self) {
+    fn drop_exited(&mut self) {
         let (number, losses) = (self.number, &mut self.losses);
         self.known.retain(|_, known| {
             let is_there = known.seen == number;
@@ -288,7 +288,7 @@ fn accounts(
     before: Option<CpuTimes>,
 ) -> Arc<Accounts> {
     let cpu = cpu_times(stat, schedstat.on_cpu_ns, ticks, &before.unwrap_or_default());
-    Arc::new(Accounts { cpu, blocked: None, gone: Gone::default() })
+    Arc::new(Accounts { cpu, blocked: None, exited_threads: ExitedThreads::default() })
 }
 
 fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {
@@ -323,7 +323,7 @@ fn cgroup_id(
 }
 
 #[derive(Debug, Default)]
-struct Births {
+struct Forks {
     /// Number of forks on this host until the last reading.
     forks: Option<u64>,
     /// Number of new tasks in this reading.
@@ -332,7 +332,7 @@ struct Births {
     early: u64,
 }
 
-impl Births {
+impl Forks {
     /// Returns the number of unseen tasks since the last reading. `forks` was read before the tasks of this reading.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
         let seen = std::mem::take(&mut self.born) + self.early;

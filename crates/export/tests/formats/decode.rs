@@ -47,8 +47,8 @@ pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
 /// The metadata of the file.
 pub(crate) fn parquet_metadata(bytes: Vec<u8>) -> BTreeMap<String, String> {
     let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
-    let told = reader.metadata().file_metadata().key_value_metadata().expect("metadata").iter();
-    told.map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect()
+    let reported = reader.metadata().file_metadata().key_value_metadata().expect("metadata").iter();
+    reported.map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect()
 }
 
 /// The sum of a column.

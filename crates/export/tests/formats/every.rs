@@ -55,7 +55,7 @@ fn losses_are_in_every_format_that_has_a_place_for_them() {
         profile.comment.iter().any(|at| profile.string_table[*at as usize] == format!("losses: {losses}"))
     );
     assert_eq!(decode::perfetto_trace(&export(Format::Perfetto, &intervals)).host("losses"), 6);
-    let told = decode::parquet_metadata(export(Format::Parquet, &intervals));
-    assert_eq!(told.get("losses").map(String::as_str), Some(losses));
-    assert_eq!(told.get("schema").map(String::as_str), Some(cgscope_export::table::SCHEMA));
+    let reported = decode::parquet_metadata(export(Format::Parquet, &intervals));
+    assert_eq!(reported.get("losses").map(String::as_str), Some(losses));
+    assert_eq!(reported.get("schema").map(String::as_str), Some(cgscope_export::table::SCHEMA));
 }

@@ -173,20 +173,20 @@ fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
 fn threads_that_exited_are_reported_with_their_process() {
     let (load, _out) = Load::workload(&["mix", "4", "30"], None);
     let whole = over(&[load.pid()], 1);
-    let gone = |whole: &Interval, pid: u32| {
+    let exited = |whole: &Interval, pid: u32| {
         let main = whole.tasks.iter().find(|task| task.reading.tid == pid).expect("its main thread");
-        main.accounts.as_deref().expect("accounts").gone
+        main.accounts.as_deref().expect("accounts").exited_threads
     };
-    assert_eq!(gone(&whole, load.pid()).voluntary, 0, "no thread has exited yet");
+    assert_eq!(exited(&whole, load.pid()).voluntary, 0, "no thread has exited yet");
     let (load, _out) = Load::workload(&["churn", "30"], None);
     thread::sleep(Duration::from_millis(500));
     let whole = over(&[load.pid()], 2);
     let of_exited: u64 = whole.exited.iter().map(|exited| exited.totals.on_cpu_ns).sum();
-    let gone = gone(&whole, load.pid());
+    let exited = exited(&whole, load.pid());
     assert!(of_exited > whole.duration_ns / 4, "{of_exited}");
     // CPU time up to a sample stays with the live thread that the sample read: at most 20 ms in each of five samples.
     assert!(
-        gone.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
-        "{gone:?}, by cgroup {of_exited}"
+        exited.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
+        "{exited:?}, by cgroup {of_exited}"
     );
 }

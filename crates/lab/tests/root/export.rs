@@ -145,8 +145,11 @@ fn tables_sum_to_the_report_in_duckdb() {
             assert_eq!(decode::sum(rows, column), *sum, "{column}");
         }
     }
-    let told = decode::parquet_metadata(fs::read(&parquet).expect("an export"));
-    assert!(told["measured_by"].starts_with("cgscope ") && told.contains_key("losses"), "{told:?}");
+    let reported = decode::parquet_metadata(fs::read(&parquet).expect("an export"));
+    assert!(
+        reported["measured_by"].starts_with("cgscope ") && reported.contains_key("losses"),
+        "{reported:?}"
+    );
     let Some(python) = Readers::find().python("DuckDB") else { return };
     let columns: Vec<&str> = expected.keys().map(String::as_str).collect();
     let sums = |table: &str| python.duckdb_sums(table, &columns);
@@ -177,10 +180,10 @@ fn hdrhistograms_own_tool_finds_every_wait_in_the_interval_log() {
         assert!(of_tag().is_sorted_by_key(|logged| logged.start));
         assert!(expected > 0);
         let Some(processor) = Readers::find().hdr_histogram() else { continue };
-        let told = processor.process(&out, tag);
-        assert_eq!(told.count, expected, "{tag:?}");
+        let reported = processor.process(&out, tag);
+        assert_eq!(reported.count, expected, "{tag:?}");
         let longest = of_tag().map(|logged| logged.histogram.max()).max().expect("three histograms");
-        assert_eq!(told.max_ns, longest, "{tag:?}");
+        assert_eq!(reported.max_ns, longest, "{tag:?}");
     }
 }
 
@@ -240,15 +243,15 @@ fn sums_by_cause_are_the_same_in_perfettos_messages() {
         traced.instants
     );
     let Some(python) = Readers::find().python("Perfetto's messages") else { return };
-    let told = python.perfetto(&out);
-    assert_eq!(told["unknown_fields"], 0, "every field is in the published messages");
-    assert_eq!(told["first_ns"], recorded.intervals[0]["start_unix_ns"]);
+    let reported = python.perfetto(&out);
+    assert_eq!(reported["unknown_fields"], 0, "every field is in the published messages");
+    assert_eq!(reported["first_ns"], recorded.intervals[0]["start_unix_ns"]);
     for (name, sum) in &expected {
-        assert_eq!(number(&told["host"][name]), *sum, "{name}");
+        assert_eq!(number(&reported["host"][name]), *sum, "{name}");
     }
-    let findings = told["instants"].as_array().expect("findings");
+    let findings = reported["instants"].as_array().expect("findings");
     assert!(findings.iter().any(|says| says.as_str().is_some_and(|says| says.contains(&recorded.limited))));
-    let processes = told["processes"].as_array().expect("processes");
+    let processes = reported["processes"].as_array().expect("processes");
     assert!(processes.iter().any(|name| name == "sh"), "{processes:?}");
 }
 

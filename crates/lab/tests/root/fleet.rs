@@ -74,11 +74,11 @@ fn the_exports_of_several_hosts_are_one_table() {
 #[test]
 fn kubernetes_accepts_the_daemon_set_which_has_only_the_needed_rights() {
     let Some(python) = Readers::find().python("kubernetes-validate") else { return };
-    let told = python.json(include_str!("fleet/kubernetes.py"), &[DAEMONSET]);
+    let reported = python.json(include_str!("fleet/kubernetes.py"), &[DAEMONSET]);
     let kinds: Vec<_> =
-        told["objects"].as_array().expect("objects").iter().map(|object| &object["kind"]).collect();
+        reported["objects"].as_array().expect("objects").iter().map(|object| &object["kind"]).collect();
     assert_eq!(kinds, ["Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"]);
-    let objects = &told["objects"];
+    let objects = &reported["objects"];
     assert_eq!(objects[1]["automountServiceAccountToken"], false);
     let pod = &objects[3]["spec"]["template"]["spec"];
     assert_eq!((&pod["hostPID"], &pod["automountServiceAccountToken"]), (&true.into(), &false.into()));
@@ -95,5 +95,5 @@ fn kubernetes_accepts_the_daemon_set_which_has_only_the_needed_rights() {
         mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
     assert_eq!(writable, ["socket"]);
     // Check the validator itself: it must refuse an object with a typing error.
-    assert_eq!(told["refuses_a_typing_error"], true);
+    assert_eq!(reported["refuses_a_typing_error"], true);
 }

@@ -103,17 +103,17 @@ impl MadeUp {
             task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
         for _ in 0..CHURN {
-            let gone = self.numbers.below(self.tasks.len() as u64) as usize;
-            let gone = self.tasks.remove(gone).reading;
-            match self.exited.binary_search_by_key(&gone.cgroup_id, |exited| exited.cgroup_id) {
+            let exited = self.numbers.below(self.tasks.len() as u64) as usize;
+            let exited = self.tasks.remove(exited).reading;
+            match self.exited.binary_search_by_key(&exited.cgroup_id, |exited| exited.cgroup_id) {
                 Ok(at) => self.exited[at].tasks += 1,
                 Err(at) => self.exited.insert(
                     at,
                     ExitedReading {
                         accounts: None,
-                        cgroup_id: gone.cgroup_id,
+                        cgroup_id: exited.cgroup_id,
                         tasks: 1,
-                        max_ns: gone.max_ns,
+                        max_ns: exited.max_ns,
                         totals: Totals::default(),
                         hist: Arc::default(),
                     },

@@ -54,12 +54,12 @@ fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
 
 /// Tolerance, percent. Under emulation it is three times as large, because the measurement takes a third of the time. Also, four
 /// emulated CPUs share two real CPUs, so one of them may stop for a time slice of another.
-fn room(percent: f64) -> f64 {
+fn tolerance(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
 
 fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
-    let least = 100.0 - room(100.0 - least);
+    let least = 100.0 - tolerance(100.0 - least);
     let share = share(&wait.by_cause, causes);
     assert!(
         share >= least,
@@ -74,7 +74,7 @@ fn off(ours: u64, theirs: u64) -> f64 {
 }
 
 fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
-    let (off, percent) = (off(ours, theirs), room(percent));
+    let (off, percent) = (off(ours, theirs), tolerance(percent));
     assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
 }
 
@@ -95,7 +95,7 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     let phase = if is_emulated() { 5.0 } else { 2.0 };
     let is_quiet = |(_, wait, theirs): &(Interval, Wait, u64)| {
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
-        share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= room(phase)
+        share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= tolerance(phase)
     };
     let (interval, wait, theirs) = Some(attempt()).filter(is_quiet).unwrap_or_else(attempt);
     assert_share(&wait, &[Cause::Throttled], 98.0);
@@ -345,7 +345,7 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     }
     let unattributed = share(&total.by_cause, &[Cause::Unattributed]);
     println!("{moves} moves, {unattributed:.2}% unattributed");
-    assert!(unattributed <= room(5.0), "{unattributed:.2}%: {:?}", total.by_cause);
+    assert!(unattributed <= tolerance(5.0), "{unattributed:.2}%: {:?}", total.by_cause);
     let group = interval.total();
     assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "including exited tasks");
 }

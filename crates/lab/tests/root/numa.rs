@@ -66,7 +66,7 @@ fn assert_all_is_on(node: u32, interval: &Value) {
 }
 
 /// Asserts that the finding names eight busy threads on the CPUs of the first node, and this reason.
-fn assert_skew_is_told(interval: &Value, reason: &str) {
+fn assert_skew_is_reported(interval: &Value, reason: &str) {
     let nodes = nodes();
     let [(full, cpus), (idle, _), ..] = nodes.as_slice() else {
         return assert_all_is_on(nodes[0].0, interval);
@@ -93,9 +93,9 @@ fn threads_that_a_mask_keeps_on_one_node_are_reported() {
     let (load, _out) = Load::workload(&["bound", &cpus, "8", "60"], None);
     let reason = format!("the affinity mask {cpus} of the threads");
     let intervals = measure(&[], "2");
-    assert_skew_is_told(&intervals[1], &reason);
+    assert_skew_is_reported(&intervals[1], &reason);
     let of_process = measure(&["--pid", &load.pid().to_string()], "2");
-    assert_skew_is_told(&of_process[1], &reason);
+    assert_skew_is_reported(&of_process[1], &reason);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn threads_that_a_cpuset_keeps_on_one_node_are_reported() {
     let cgroup = Cgroup::of_cpus("node", &cpus);
     let (_load, _out) = Load::workload(&["burn", "8", "60"], Some(&cgroup));
     let intervals = measure(&[], "2");
-    assert_skew_is_told(&intervals[1], &format!("the cpuset of {} (cpuset.cpus {cpus})", cgroup.name));
+    assert_skew_is_reported(&intervals[1], &format!("the cpuset of {} (cpuset.cpus {cpus})", cgroup.name));
 }
 
 #[test]

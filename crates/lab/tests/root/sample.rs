@@ -299,16 +299,16 @@ fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
         let groups = ours["groups"].as_array().expect("groups");
         let of_state =
             |state: &&&str| groups.iter().find(|group| group["comm"] == name && group["state"] == ***state);
-        let told: Vec<&Value> = states.iter().filter_map(|state| of_state(&state)).collect();
-        let ours: f64 = told.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
+        let reported: Vec<&Value> = states.iter().filter_map(|state| of_state(&state)).collect();
+        let ours: f64 = reported.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
         let key = |letter: char| theirs["groups"][format!("{name}|{letter}")].as_f64().unwrap_or(0.0);
         let theirs: f64 = letters.chars().map(key).sum::<f64>() / rounds;
         assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, but {theirs} in /proc");
         let merged = if name == "quotaloop" { "throttled" } else { "runnable" };
-        let is_told = told.iter().any(|group| group["state"] == merged);
+        let is_reported = reported.iter().any(|group| group["state"] == merged);
         assert!(
-            is_told || !["pair", "quotaloop"].contains(&name),
-            "psn has one state R, and cgscope has several: {told:?}"
+            is_reported || !["pair", "quotaloop"].contains(&name),
+            "psn has one state R, and cgscope has several: {reported:?}"
         );
     }
     drop(load);
@@ -401,6 +401,6 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
     assert!(stdout(&output).contains("Running (on CPU)"), "{}", stdout(&output));
-    let gone = run(&["sample", "-d", "1", "-p", &pid]);
-    assert_eq!(gone.status.code(), Some(2), "{}", stdout(&gone));
+    let exited = run(&["sample", "-d", "1", "-p", &pid]);
+    assert_eq!(exited.status.code(), Some(2), "{}", stdout(&exited));
 }

@@ -70,14 +70,14 @@ fn a_task_is_owned_by_a_user_if_all_its_ids_are_those_of_the_user() {
         ("0, 61001, 0", [0, ALICE, 0], None),
         ("0, 0, 0", [0; 3], Some(0)),
     ];
-    let loads = cases.map(|(ids, as_told, owner)| (sleeper(ids), as_told, owner));
-    for (load, as_told, _) in &loads {
-        wait_until("its ids", || uids(load.pid()).get(..3) == Some(&as_told[..]));
+    let loads = cases.map(|(ids, as_expected, owner)| (sleeper(ids), as_expected, owner));
+    for (load, as_expected, _) in &loads {
+        wait_until("its ids", || uids(load.pid()).get(..3) == Some(&as_expected[..]));
     }
     let mut collector = shared();
     let (_, access) = read(&mut collector);
-    for (load, as_told, owner) in &loads {
-        assert_eq!(access[&load.pid()].owner, *owner, "{as_told:?}");
+    for (load, as_expected, owner) in &loads {
+        assert_eq!(access[&load.pid()].owner, *owner, "{as_expected:?}");
     }
     let me = std::process::id();
     assert_eq!(access[&me].owner, Some(0));

@@ -84,7 +84,7 @@ impl Scene {
         self.loads.iter().map(|(load, _)| load.pid()).collect()
     }
 
-    fn assert_told(&self, sample: &Sample) {
+    fn assert_reported(&self, sample: &Sample) {
         for (load, letter) in &self.loads {
             assert_eq!(state(sample, load.pid()).map(TaskState::letter), Some(*letter), "{:?}", sample.mode);
         }
@@ -95,9 +95,9 @@ impl Scene {
 fn assert_follows(follow: fn(&[u32]) -> Collector) {
     let scene = Scene::new();
     let mut collector = follow(&scene.pids());
-    scene.assert_told(&collector.sample().expect("a sample"));
+    scene.assert_reported(&collector.sample().expect("a sample"));
     thread::sleep(Duration::from_millis(300));
-    scene.assert_told(&collector.sample().expect("a sample"));
+    scene.assert_reported(&collector.sample().expect("a sample"));
     let (running, stopped) = (scene.loads[0].0.pid(), scene.loads[3].0.pid());
     signal(stopped, libc::SIGCONT);
     signal(running, libc::SIGSTOP);

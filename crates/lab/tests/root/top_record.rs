@@ -141,7 +141,7 @@ fn the_screen_closes_the_recording_of_a_target_that_has_exited() {
     load.kill();
     terminal.wait_for("the target has exited");
     // The recording is complete while the screen still shows the last figures.
-    assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::TargetGone));
+    assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::TargetExited));
     terminal.press("q");
     terminal.wait_for("left with 1");
 }

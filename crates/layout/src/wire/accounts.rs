@@ -36,7 +36,7 @@ impl Accounts {
     pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
 }
 
-impl Gone {
+impl ExitedThreads {
     /// Returns the increase since `base`.
     pub fn since(&self, base: &Self) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Gone {
 /// Sums of the exited threads of a process (`task_struct.signal`), reported with its main thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
+pub struct ExitedThreads {
     /// `utime`, ns.
     pub user_ns: u64,
     /// `stime`, ns.
@@ -75,7 +75,7 @@ pub struct AccountsRecord {
     /// The task's own time.
     pub own: Accounts,
     /// Sums of the exited threads of its process, only in the record of the main thread; all 0 elsewhere.
-    pub gone: Gone,
+    pub exited_threads: ExitedThreads,
     /// Index of a [`crate::BlockedState`] plus one if the task is blocked now, else 0.
     pub state: u64,
     /// 1: `uncounted_ns` will count for the stack at which the task is blocked now. If no stack follows, it is the one reported
@@ -98,7 +98,7 @@ pub struct Blocked {
     /// Completed time blocked by state.
     pub ns: ByState,
     /// The value of [`Self::since_ns`] when the stack was last reported to user space.
-    pub told_since_ns: u64,
+    pub reported_since_ns: u64,
 }
 
 /// Key of the table of stacks.

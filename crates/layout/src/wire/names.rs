@@ -35,7 +35,7 @@ pub const READ_CHANGES: &str = "read_changes";
 /// The program that runs when a task gets another name.
 pub const ON_RENAME: &str = "on_rename";
 /// Array of one word: how many more bytes of memory tasks may take, signed.
-pub const ROOM: &str = "ROOM";
+pub const MEMORY_LEFT: &str = "MEMORY_LEFT";
 /// Per-CPU array of loss counters.
 pub const LOSSES: &str = "LOSSES";
 /// Ring buffer: [`super::CgroupEvent`].

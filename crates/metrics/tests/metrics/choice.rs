@@ -200,7 +200,7 @@ fn named<'a>(culprits: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<Str
 #[test]
 fn the_worst_culprits_are_named_and_the_others_are_summed() {
     let mut metrics = Metrics::new(Config { culprits: 2, ..Config::default() });
-    let gone = 99;
+    let exited = 99;
     blamed(
         &mut metrics,
         &[
@@ -208,7 +208,7 @@ fn the_worst_culprits_are_named_and_the_others_are_summed() {
             ("/a/b", id("/d"), 5),
             ("/a", id("/e"), 9),
             ("/a", id("/a/b"), 2),
-            ("/a", gone, 40),
+            ("/a", exited, 40),
         ],
     );
     assert_eq!(culprits(&metrics, "/a/b"), named([("kernel", 7.0), ("/d", 5.0)]));

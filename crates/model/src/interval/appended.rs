@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Accounts, CgroupReading, Gone, Interval, PairReading, StackReading, TaskInterval, TaskReading,
+    Accounts, CgroupReading, ExitedThreads, Interval, PairReading, StackReading, TaskInterval, TaskReading,
     interval::{ExitedInterval, idle},
     nodes::CpuInterval,
     stacks, sum,
@@ -14,7 +14,7 @@ impl Interval {
     ///
     /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and the
     /// last Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
-    /// `gone` are the last readings of tasks that were in a Sample in between but are not in the last one.
+    /// `exited` are the last readings of tasks that were in a Sample in between but are not in the last one.
     ///
     /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where it was
     /// last.
@@ -24,28 +24,28 @@ impl Interval {
         mut before: Vec<Arc<TaskReading>>,
         late: Vec<Arc<TaskReading>>,
         now: &[Arc<TaskReading>],
-        mut gone: Vec<Arc<TaskReading>>,
+        mut exited: Vec<Arc<TaskReading>>,
     ) -> Self {
         // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
-        gone.reverse();
-        gone.sort_by_key(|task| task.serial);
-        gone.dedup_by_key(|task| task.serial);
-        for task in gone.iter_mut().map(Arc::make_mut) {
+        exited.reverse();
+        exited.sort_by_key(|task| task.serial);
+        exited.dedup_by_key(|task| task.serial);
+        for task in exited.iter_mut().map(Arc::make_mut) {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
         // If a task was there at the start, or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
-        let mut went = gone.iter().peekable();
+        let mut went = exited.iter().peekable();
         let mut later = now.iter().peekable();
         let last = std::iter::from_fn(|| {
-            let is_gone = match (went.peek(), later.peek()) {
+            let has_exited = match (went.peek(), later.peek()) {
                 (Some(went), Some(later)) => went.serial < later.serial,
                 (went, None) => went.is_some(),
                 (None, _) => false,
             };
-            if is_gone {
+            if has_exited {
                 return went.next();
             }
             let now = later.next()?;
@@ -107,21 +107,21 @@ impl Appended {
         self.sums.push((power, sum));
     }
 
-    /// Number of tasks held. Exited tasks stay: a caller that runs without end must [`Self::bury`] them.
+    /// Number of tasks held. Exited tasks stay: a caller that runs without end must [`Self::merge_exited`] them.
     pub fn held(&self) -> usize {
         self.sums.iter().map(|(_, sum)| sum.tasks.len() + sum.idle.len()).sum()
     }
 
     /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup is known from then
     /// on.
-    pub fn bury(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
+    pub fn merge_exited(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
         for (_, sum) in &mut self.sums {
             for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {
-                bury(&mut sum.exited, task);
+                merge_exited(&mut sum.exited, task);
             }
             sum.tasks.shrink_to_fit();
             sum.idle.retain(|task| is_there(task));
-            stacks::bury(&mut sum.stacks, |serial| {
+            stacks::merge_exited(&mut sum.stacks, |serial| {
                 sum.tasks.binary_search_by_key(&serial, |task| task.reading.serial).is_ok()
             });
         }
@@ -135,13 +135,14 @@ impl Appended {
 }
 
 /// Merges a task into the exited tasks. Its exit, and the work of its exited threads, are already counted.
-fn bury(exited: &mut Vec<ExitedInterval>, task: TaskInterval) {
-    let accounts = task.accounts.map(|accounts| Accounts { gone: Gone::default(), ..*accounts });
+fn merge_exited(exited: &mut Vec<ExitedInterval>, task: TaskInterval) {
+    let accounts =
+        task.accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
     let cgroup_id = task.reading.cgroup_id;
-    let dead = ExitedInterval { cgroup_id, tasks: 0, totals: task.totals, accounts, wait: task.wait };
+    let exit = ExitedInterval { cgroup_id, tasks: 0, totals: task.totals, accounts, wait: task.wait };
     match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
-        Ok(at) => exited[at].append(dead),
-        Err(at) => exited.insert(at, dead),
+        Ok(at) => exited[at].append(exit),
+        Err(at) => exited.insert(at, exit),
     }
 }
 

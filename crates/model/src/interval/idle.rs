@@ -83,7 +83,7 @@ impl Interval {
     }
 
     /// The last readings in the earlier interval of tasks that do not exist at the end of this one.
-    pub fn gone_since<'a>(&self, before: &'a Self) -> impl Iterator<Item = &'a TaskReading> {
+    pub fn removed_since<'a>(&self, before: &'a Self) -> impl Iterator<Item = &'a TaskReading> {
         let mut still_idle = sum::same_task(&self.idle);
         let idle = before.idle.iter().filter(move |task| still_idle(task).is_none()).map(AsRef::as_ref);
         let all = before.tasks.iter().map(|task| &task.reading).chain(idle);

@@ -114,7 +114,7 @@ impl ThreadsTimeObject {
             total_ns: time.total_ns(),
             on_cpu_ns: time.on_cpu_ns,
             waited: CauseObject::new(time.waited, run.interval.mode),
-            own_is_the_command_alone: run.own_is_told_apart,
+            own_is_the_command_alone: run.own_is_distinct,
             blocked: time.blocked.map(|blocked| blocked.iter().map(named).collect()),
             blocked_on: run
                 .blocked_on

@@ -67,7 +67,7 @@ struct Kernel {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Birth(u64),
+    Fork(u64),
     Run(usize, u64, u64, usize),
     Move(usize, u64),
     Exit(usize),
@@ -77,7 +77,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let cgroup = 1..4u64;
     prop_oneof![
-        2 => cgroup.clone().prop_map(Step::Birth),
+        2 => cgroup.clone().prop_map(Step::Fork),
         6 => (any::<usize>(), 0..1_000u64, 1..9_000u64, 0..Cause::ALL.len())
             .prop_map(|(task, ran_ns, wait_ns, cause)| Step::Run(task, ran_ns, wait_ns, cause)),
         1 => (any::<usize>(), cgroup).prop_map(|(task, to)| Step::Move(task, to)),
@@ -100,7 +100,7 @@ impl Kernel {
     fn take(&mut self, step: &Step) {
         self.now_ns += 1;
         match *step {
-            Step::Birth(cgroup_id) if !self.given_back.contains(&cgroup_id) => {
+            Step::Fork(cgroup_id) if !self.given_back.contains(&cgroup_id) => {
                 let (serial, start_ns, nothing) = (self.serial(), self.now_ns, Did::default());
                 self.places.entry(cgroup_id).or_default();
                 let (did, base, reported) = (nothing.clone(), nothing.clone(), nothing);
@@ -139,7 +139,7 @@ impl Kernel {
                     self.tasks.remove(at);
                 }
             }
-            Step::Birth(_) | Step::Move(..) | Step::Read { .. } => {}
+            Step::Fork(_) | Step::Move(..) | Step::Read { .. } => {}
         }
     }
 
@@ -306,7 +306,7 @@ fn sums_are_held_only_for_cgroups_of_the_latest_interval() {
 
 // Places of exited tasks that the kernel side frees although their cgroups still exist.
 
-fn gone(tasks: u64, ran_ns: u64) -> ExitedReading {
+fn exited(tasks: u64, ran_ns: u64) -> ExitedReading {
     let totals = Totals { on_cpu_ns: ran_ns, ..Totals::default() };
     ExitedReading { cgroup_id: 7, tasks, max_ns: 0, totals, accounts: None, hist: Default::default() }
 }
@@ -335,11 +335,11 @@ fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64
 #[test]
 fn exits_in_a_place_that_is_recreated_at_once_are_counted() {
     let read = [
-        (None, Some(gone(3, 500))),
-        (Some(gone(3, 500)), Some(gone(1, 20))),
-        (None, Some(gone(2, 25))),
-        (Some(gone(2, 25)), Some(gone(1, 4))),
-        (None, Some(gone(1, 4))),
+        (None, Some(exited(3, 500))),
+        (Some(exited(3, 500)), Some(exited(1, 20))),
+        (None, Some(exited(2, 25))),
+        (Some(exited(2, 25)), Some(exited(1, 4))),
+        (None, Some(exited(1, 4))),
     ];
     assert_eq!(ran(&read), [(1, 20), (1, 5), (1, 4), (0, 0)]);
 }
@@ -347,15 +347,15 @@ fn exits_in_a_place_that_is_recreated_at_once_are_counted() {
 #[test]
 fn exits_between_the_reading_and_the_release_of_a_place_are_counted_once() {
     let read = [
-        (None, Some(gone(3, 500))),
-        (Some(gone(4, 507)), None),
+        (None, Some(exited(3, 500))),
+        (Some(exited(4, 507)), None),
         (None, None),
-        (None, Some(gone(1, 9))),
-        (None, Some(gone(1, 9))),
+        (None, Some(exited(1, 9))),
+        (None, Some(exited(1, 9))),
     ];
     assert_eq!(ran(&read), [(1, 7), (0, 0), (1, 9), (0, 0)]);
     let mut given_back = ExitedSums::default();
-    given_back.take(gone(1, 1));
+    given_back.take(exited(1, 1));
     (0..2).for_each(|_| given_back.add_to(&mut Vec::new()));
     assert!(given_back.is_empty());
 }

@@ -69,7 +69,7 @@ impl ProcWalk {
             threads += self.read_process(*pid, places, each);
         }
         self.chosen.pids = pids;
-        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone, is_whole: true })
+        Ok(RoundRead { threads, has_target_exited: self.chosen.has_exited, is_whole: true })
     }
 
     fn read_process(

@@ -91,7 +91,7 @@ impl TaskIterator {
         places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
     ) -> Result<RoundRead, Failure> {
-        let is_target_gone = self.update_selected().map_err(failed("choose threads"))?;
+        let has_target_exited = self.update_selected().map_err(failed("choose threads"))?;
         let stream = read_iterator(&mut self.bpf, threads_names::LOOK_AT_THREADS);
         let mut stream = stream.map_err(failed("read the threads"))?;
         let (wanted, has_users) = (self.wanted, self.has_users);
@@ -100,27 +100,27 @@ impl TaskIterator {
         });
         let looked_at = looked_at.map_err(failed("read the threads"))?;
         let (threads, is_whole) = (looked_at.unwrap_or_default(), looked_at.is_some());
-        Ok(RoundRead { threads, is_target_gone, is_whole })
+        Ok(RoundRead { threads, has_target_exited, is_whole })
     }
 
     /// Updates the map of selected processes and threads. Returns whether none of them is left.
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
-            return Ok(chosen.is_gone);
+            return Ok(chosen.has_exited);
         }
         let processes = chosen.follow.whole_processes().map(|pid| SELECT_PROCESS | u64::from(pid));
         let threads = chosen.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
         let now: BTreeSet<u64> = processes.chain(threads).collect();
         let mut table: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
-        for gone in self.selected.difference(&now) {
-            table.remove(gone)?;
+        for exited in self.selected.difference(&now) {
+            table.remove(exited)?;
         }
         for new in now.difference(&self.selected) {
             table.insert(new, 1, 0)?;
         }
         self.selected = now;
-        Ok(chosen.is_gone)
+        Ok(chosen.has_exited)
     }
 }
 
@@ -356,8 +356,8 @@ mod tests {
         ] {
             assert_eq!(state(&record(flags, bits)), expected, "{flags:#x} {bits:#x}");
         }
-        let gone = |exit_state| state(&ThreadRecord { exit_state, state: 0x80, ..Default::default() });
-        assert_eq!((gone(0x20), gone(0x10)), (ThreadState::Zombie, ThreadState::Dead));
+        let exited = |exit_state| state(&ThreadRecord { exit_state, state: 0x80, ..Default::default() });
+        assert_eq!((exited(0x20), exited(0x10)), (ThreadState::Zombie, ThreadState::Dead));
     }
 
     #[test]

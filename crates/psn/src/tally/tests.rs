@@ -49,7 +49,7 @@ impl ThreadNames for Said {
     }
 }
 
-fn told(table: &GroupTable) -> Vec<(u64, Vec<String>)> {
+fn reported(table: &GroupTable) -> Vec<(u64, Vec<String>)> {
     let cell = |cell: &Option<GroupCell>| match cell {
         None => "-".to_owned(),
         Some(GroupCell::Number(number)) => number.to_string(),
@@ -84,7 +84,7 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
     }
     let table = tally.table(&Said);
     let (pool, main) = (vec!["pool-*".into(), "on_cpu".into()], vec!["main".into(), "sleeping".into()]);
-    assert_eq!(told(&table), [(6, pool), (2, main)]);
+    assert_eq!(reported(&table), [(6, pool), (2, main)]);
     assert_eq!((table.rounds, table.threads, table.processes), (2, 4, 2));
     assert_eq!(table.per_round(table.rows[0].samples), 3.0);
 }
@@ -98,7 +98,7 @@ fn groups_with_equal_names_are_one_row() {
     tally.end_round();
     let table = tally.table(&Said);
     assert_eq!(
-        told(&table),
+        reported(&table),
         [(3, vec!["odd".to_owned(), "0".to_owned()]), (1, vec!["even".to_owned(), "1".to_owned()])]
     );
 }
@@ -109,7 +109,7 @@ fn a_thread_that_is_not_blocked_has_no_wchan() {
     tally.add(&reading(1, "x", ThreadState::Throttled));
     tally.end_round();
     let row = vec!["throttled".to_owned(), "-".to_owned(), "stack 1".to_owned()];
-    assert_eq!(told(&tally.table(&Said)), [(1, row)]);
+    assert_eq!(reported(&tally.table(&Said)), [(1, row)]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn unknown_values_are_absent() {
     let mut tally = Tally::new(&columns);
     tally.add(&unknown);
     tally.end_round();
-    assert_eq!(told(&tally.table(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
+    assert_eq!(reported(&tally.table(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
 }
 
 #[test]

@@ -82,10 +82,10 @@ pub(crate) struct Decoder<T> {
     earlier: Vec<T>,
     places: RowChanges,
     touched: Vec<usize>,
-    /// Whether to collect rows: in `gone` those that disappear (last values), in `came` those that appear (first values), in
+    /// Whether to collect rows: in `last_rows` those that disappear (last values), in `came` those that appear (first values), in
     /// order.
     pub(crate) keeps_changes: bool,
-    pub(crate) gone: Vec<T>,
+    pub(crate) last_rows: Vec<T>,
     pub(crate) came: Vec<T>,
 }
 
@@ -109,7 +109,7 @@ impl<T: Keyed> Decoder<T> {
             places: RowChanges::default(),
             touched: Vec::new(),
             keeps_changes: false,
-            gone: Vec::new(),
+            last_rows: Vec::new(),
             came: Vec::new(),
         }
     }
@@ -140,15 +140,15 @@ impl<T: Keyed> Decoder<T> {
             return Some(());
         };
         let mut now = self.rows(texts)?.peekable();
-        let (mut gone, mut came) = (Vec::new(), Vec::new());
+        let (mut last_rows, mut came) = (Vec::new(), Vec::new());
         for row in before {
             came.extend(std::iter::from_fn(|| now.next_if(|now| now.key() < row.key())).cloned());
             if now.next_if(|now| now.key() == row.key()).is_none() {
-                gone.push(row);
+                last_rows.push(row);
             }
         }
         came.extend(now.cloned());
-        self.gone.append(&mut gone);
+        self.last_rows.append(&mut last_rows);
         self.came.append(&mut came);
         Some(())
     }
@@ -177,15 +177,15 @@ impl<T: Keyed> Decoder<T> {
         if removed.is_empty() && inserted.is_empty() {
             return Some(());
         }
-        let mut gone = removed.iter().peekable();
+        let mut last_rows = removed.iter().peekable();
         let mut at = 0;
         let went = self.entries.extract_if(.., |_| {
             at += 1;
-            gone.next_if(|place| **place == at - 1).is_some()
+            last_rows.next_if(|place| **place == at - 1).is_some()
         });
         for entry in went {
             if self.keeps_changes {
-                self.gone.push(entry.into_row(texts)?);
+                self.last_rows.push(entry.into_row(texts)?);
             }
         }
         if inserted.is_empty() {
@@ -234,7 +234,7 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
     fn clear(&mut self) {
         self.entries.clear();
         self.earlier.clear();
-        self.gone.clear();
+        self.last_rows.clear();
         self.came.clear();
     }
 

@@ -94,8 +94,8 @@ async fn a_runtime_that_stops_and_restarts_is_reported_twice_and_keeps_its_names
     let back = runtime.refresh().await.unwrap();
     assert!(back.contains("answers: metrics now name pods and containers"), "{back}");
     fake.stop().await;
-    let gone = runtime.refresh().await.unwrap();
-    assert!(gone.contains("could not be reached (Connection refused"), "{gone}");
+    let exited = runtime.refresh().await.unwrap();
+    assert!(exited.contains("could not be reached (Connection refused"), "{exited}");
     assert_eq!(runtime.refresh().await, None);
     assert!(runtime.names("first").is_some(), "the names stay");
     let _fake = Fake::start(socket, one("second"));

@@ -181,7 +181,7 @@ async fn a_reload_can_add_users_and_removes_them_only_without_errors() {
 }
 
 #[test]
-fn what_strangers_can_read_is_told_of_the_users_that_are_there_now() {
+fn what_strangers_can_read_concerns_the_users_that_are_there_now() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, CHEAP, &[("a", "one")]);

@@ -220,8 +220,8 @@ fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
         }
     };
     assert_eq!(word.refused, Some(Refusal::Ending));
-    let gone = Connection::open(&daemon.path, &every(1_000)).unwrap_err();
-    assert!(matches!(gone, ConnectError::NobodyThere(..)), "{gone}");
+    let exited = Connection::open(&daemon.path, &every(1_000)).unwrap_err();
+    assert!(matches!(exited, ConnectError::NobodyThere(..)), "{exited}");
 
     let mut daemon = Daemon::start(
         Made { left: 3, ..made(10) },

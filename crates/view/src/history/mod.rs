@@ -50,7 +50,7 @@ impl History {
         frame.findings = data.findings.len();
         self.total.add(&frame.total);
         self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
-        self.bury(data, before);
+        self.merge_exited(data, before);
         self.append(frame);
         let before = std::mem::take(&mut self.findings_since);
         for finding in &data.findings {
@@ -101,9 +101,9 @@ impl History {
     }
 
     /// Keeps the waits of tasks that have exited.
-    fn bury(&mut self, data: &Data, before: Option<&Data>) {
+    fn merge_exited(&mut self, data: &Data, before: Option<&Data>) {
         let interval = &data.interval;
-        for task in before.iter().flat_map(|before| interval.gone_since(&before.interval)) {
+        for task in before.iter().flat_map(|before| interval.removed_since(&before.interval)) {
             let mut sum = Sum::default();
             sum.add_reading(task);
             self.add_ended(data, task.cgroup_id, &sum.into_wait());
@@ -111,9 +111,9 @@ impl History {
         for exited in &interval.exited {
             self.add_ended(data, exited.cgroup_id, &exited.wait);
         }
-        let gone: Vec<Arc<str>> =
+        let exited: Vec<Arc<str>> =
             self.ended.keys().filter(|path| data.tree.find(path).is_none()).cloned().collect();
-        for path in gone {
+        for path in exited {
             let Some(wait) = self.ended.remove(&path) else { continue };
             let above = path_and_ancestors(&path).find(|at| data.tree.find(at).is_some());
             self.ended.entry(above.unwrap_or("/").into()).or_default().add(&wait);

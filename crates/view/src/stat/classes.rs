@@ -22,12 +22,12 @@ pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<Strin
         all.iter().filter(|row| row.tgid.or(row.tid).is_some() || row.node.is_some()).collect();
     targets.sort_by_key(|row| Reverse(row.figures.busy_ns()));
     let is_one = targets.len() == 1;
-    let told = targets
+    let reported = targets
         .into_iter()
         .take(LOOKED_AT)
         .filter_map(|row| Some((row, verdict(row, data, asked.rows, classes)?)))
         .filter(|(_, verdict)| is_one || verdict.classes != [Class::Idle]);
-    told.take(NAMED).map(|(row, verdict)| format!("{}: {}", name(row), verdict.says)).collect()
+    reported.take(NAMED).map(|(row, verdict)| format!("{}: {}", name(row), verdict.says)).collect()
 }
 
 fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Option<Classified> {

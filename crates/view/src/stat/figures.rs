@@ -1,7 +1,7 @@
 //! The figures of a row.
 
 use cgscope_model::{
-    Cause, Counter, CpuTimes, Gone, Group, Mode, Observed, TaskInterval, Wait, counters::COUNTERS,
+    Cause, Counter, CpuTimes, ExitedThreads, Group, Mode, Observed, TaskInterval, Wait, counters::COUNTERS,
 };
 
 /// Hundredths of a percent, because percentages are printed with two decimal places as in pidstat.
@@ -88,7 +88,7 @@ impl Figures {
     /// per cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
-        figures.add(group.accounts.map(|accounts| accounts.gone).unwrap_or_default());
+        figures.add(group.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default());
         figures
     }
 
@@ -133,13 +133,13 @@ impl Figures {
         counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
     }
 
-    fn add(&mut self, gone: Gone) {
-        self.change(gone, u64::saturating_add);
+    fn add(&mut self, exited: ExitedThreads) {
+        self.change(exited, u64::saturating_add);
     }
 
     /// Subtracts the figures of exited threads that are already counted with their process.
-    pub(super) fn subtract(&mut self, gone: Gone) {
-        self.change(gone, u64::saturating_sub);
+    pub(super) fn subtract(&mut self, exited: ExitedThreads) {
+        self.change(exited, u64::saturating_sub);
         if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {
             let guest_ns = self.guest_ns.unwrap_or(0);
             let cpu = CpuTimes { user_ns: user.saturating_add(guest_ns), system_ns: *system, guest_ns }
@@ -149,19 +149,19 @@ impl Figures {
         }
     }
 
-    fn change(&mut self, gone: Gone, change: impl Fn(u64, u64) -> u64) {
-        let user_ns = gone.user_ns.saturating_sub(gone.guest_ns);
+    fn change(&mut self, exited: ExitedThreads, change: impl Fn(u64, u64) -> u64) {
+        let user_ns = exited.user_ns.saturating_sub(exited.guest_ns);
         for (known, ns) in [
             (&mut self.user_ns, user_ns),
-            (&mut self.system_ns, gone.system_ns),
-            (&mut self.guest_ns, gone.guest_ns),
+            (&mut self.system_ns, exited.system_ns),
+            (&mut self.guest_ns, exited.guest_ns),
         ] {
             *known = known.map(|known| change(known, ns));
         }
-        self.on_cpu_ns = change(self.on_cpu_ns, gone.on_cpu_ns);
+        self.on_cpu_ns = change(self.on_cpu_ns, exited.on_cpu_ns);
         for (counter, known) in Counter::ALL.into_iter().zip(&mut self.counters) {
-            if let (Some(known), Some(of_gone)) = (known, counter.info().gone) {
-                *known = change(*known, of_gone(&gone));
+            if let (Some(known), Some(of_exited)) = (known, counter.info().exited_threads) {
+                *known = change(*known, of_exited(&exited));
             }
         }
     }

@@ -130,7 +130,7 @@ fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
     if rows != Rows::Threads
         && let Some(accounts) = &data.total.accounts
     {
-        figures.subtract(accounts.gone);
+        figures.subtract(accounts.exited_threads);
     }
     figures.is_active().then(|| Row { name: ENDED.into(), ..Row::new(data, figures) })
 }

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use cgscope_made_up::{host, with_accounts};
 use cgscope_model::{
-    Accounts, BlockedOn, CgroupReading, Gone, Interval, Mode, Sample, Totals, class::Classes, findings::Host,
-    interval::Appended,
+    Accounts, BlockedOn, CgroupReading, ExitedThreads, Interval, Mode, Sample, Totals, class::Classes,
+    findings::Host, interval::Appended,
 };
 
 use super::*;
@@ -112,9 +112,11 @@ fn unread_figures_are_a_dash_and_never_0() {
 #[test]
 fn exited_threads_count_once_with_their_process() {
     let (before, mut after) = (with_accounts(host(40, 8, 3)), with_accounts(host(40, 8, 4)));
-    let gone = Gone { user_ns: 300_000, on_cpu_ns: 300_000, voluntary: 7, ..Gone::default() };
+    let exited =
+        ExitedThreads { user_ns: 300_000, on_cpu_ns: 300_000, voluntary: 7, ..ExitedThreads::default() };
     let main = after.tasks.iter_mut().rfind(|task| task.tid == task.tgid).map(Arc::make_mut).unwrap();
-    main.accounts = main.accounts.as_deref().map(|accounts| Arc::new(Accounts { gone, ..*accounts }));
+    main.accounts =
+        main.accounts.as_deref().map(|accounts| Arc::new(Accounts { exited_threads: exited, ..*accounts }));
     let pid = main.tid;
     let (without, with) = (data(3), data_of(&before, &after));
     let figures = |data: &Data, rows: Rows, of: &dyn Fn(&Row<'_>) -> bool| {

@@ -87,7 +87,7 @@ fn encoder() -> CommandRun {
         },
         cpu: Some(CpuUse { usage_ns: 120_338_231_000, user_ns: 115_792_691_000, system_ns: 4_545_540_000 }),
         own_cgroup: Some("/cgscope-stat-1-0".into()),
-        own_is_told_apart: true,
+        own_is_distinct: true,
         quotas: vec![HeldBy { quota: quota(), others: Vec::new() }],
         peak_threads: 21,
         peak_processes: 1,
@@ -130,7 +130,7 @@ fn unknown_figures_and_other_processes_in_the_cgroup_are_reported() {
         ending: Ending::Killed { signal: 15, dumped: false },
         cpu: None,
         own_cgroup: None,
-        own_is_told_apart: false,
+        own_is_distinct: false,
         outlived: vec![outlived(9, "daemon"), outlived(10, "other")],
         remarks: vec!["no cgroup v2 hierarchy is mounted, so the command has no cgroup of its own".into()],
         ..encoder()

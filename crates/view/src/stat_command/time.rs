@@ -91,7 +91,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
             let named: Vec<_> = named.collect();
             (!named.is_empty()).then(|| format!("quota of {}", named.join(", ")))
         }
-        Cause::OwnCgroup if run.own_is_told_apart => Some("behind its own threads".into()),
+        Cause::OwnCgroup if run.own_is_distinct => Some("behind its own threads".into()),
         Cause::OwnCgroup => {
             let places = cgscope_model::command_run::places(&run.interval);
             let mut named: Vec<&str> = places.iter().take(QUOTAS).map(|path| &**path).collect();

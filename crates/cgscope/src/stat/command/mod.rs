@@ -109,7 +109,7 @@ fn finish(
         usage: ended.usage,
         cpu: seen.cpu,
         own_cgroup: seen.own_cgroup,
-        own_is_told_apart: seen.own_is_told_apart,
+        own_is_distinct: seen.own_is_distinct,
         quotas: seen.quotas,
         peak_threads: measured.peak_threads,
         peak_processes: measured.peak_processes,

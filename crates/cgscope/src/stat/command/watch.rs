@@ -33,7 +33,7 @@ pub struct Seen {
     pub cpu: Option<CpuUse>,
     pub own_cgroup: Option<String>,
     /// Waits are also known for the command's own cgroup alone (cgroup v2 only).
-    pub own_is_told_apart: bool,
+    pub own_is_distinct: bool,
     /// The quotas that limited the command.
     pub quotas: Vec<HeldBy>,
     pub outlived: Vec<Outlived>,
@@ -86,7 +86,7 @@ impl Watch {
         Seen {
             cpu: cpu(before.own.as_ref(), after.own.as_ref()),
             own_cgroup: own.as_ref().map(|own| own.path().into()),
-            own_is_told_apart: own.is_some() && self.quotas.borrow().is_v2(),
+            own_is_distinct: own.is_some() && self.quotas.borrow().is_v2(),
             quotas: self.held_by(interval, &before.quotas, &after.quotas, &outlived),
             outlived,
         }

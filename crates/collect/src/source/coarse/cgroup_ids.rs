@@ -72,12 +72,12 @@ impl CgroupIds {
     }
 
     /// Adds the found cgroups to the tree, so that it need not be walked.
-    pub fn tell(&self, tree: &mut CgroupTree, now: std::time::Instant) {
+    pub fn report(&self, tree: &mut CgroupTree, now: std::time::Instant) {
         for (path, id) in &self.met {
             let Some(id) = *id else { continue };
             let path: Arc<str> = printable(&String::from_utf8_lossy(path));
-            if tree.path(id) != Some(&path) || tree.is_gone(id) {
-                tree.hear(TreeEvent::Made(id, Some(path)), now);
+            if tree.path(id) != Some(&path) || tree.is_removed(id) {
+                tree.receive(TreeEvent::Made(id, Some(path)), now);
             }
         }
     }
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(part.id(b"0::/system.slice\n"), None, "not shown here");
 
         let mut tree = CgroupTree::new(&mount);
-        whole.tell(&mut tree, std::time::Instant::now());
+        whole.report(&mut tree, std::time::Instant::now());
         let b = inode("a/b").unwrap();
         assert_eq!(tree.path(b).map(|path| &**path), Some("/a/b"));
         assert_eq!(tree.ancestors(b).collect::<Vec<_>>(), [inode("").unwrap(), inode("a").unwrap()]);

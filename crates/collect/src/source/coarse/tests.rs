@@ -50,7 +50,7 @@ impl Host {
         self.write(&format!("{at}/cgroup"), "0::/\n");
     }
 
-    fn gone(&self, pid: u32) {
+    fn removed(&self, pid: u32) {
         fs::remove_dir_all(self.0.join("proc").join(pid.to_string())).unwrap();
     }
 
@@ -70,8 +70,8 @@ impl Host {
             accounts: true,
             number: 0,
             read_ns: None,
-            counts_births: pids.is_empty(),
-            births: Births::default(),
+            counts_forks: pids.is_empty(),
+            forks: Forks::default(),
             losses: Losses::default(),
             pids: Vec::new(),
             tids: Vec::new(),
@@ -130,7 +130,11 @@ fn cpu_time_is_split_to_the_nanosecond_and_never_falls() {
     let b = sample(&mut source);
     let between = Interval::between(&a, &b).tasks[0].accounts.clone().unwrap();
     assert_eq!(between.cpu.user_ns + between.cpu.system_ns, 400_000_002);
-    assert_eq!((between.blocked, between.gone), (None, Gone::default()), "/proc does not show it");
+    assert_eq!(
+        (between.blocked, between.exited_threads),
+        (None, ExitedThreads::default()),
+        "/proc does not show it"
+    );
     // The ticks of a thread that has run for less than one tick show nothing.
     host.thread(6, 6, 3_000, 200, OLD);
     let c = sample(&mut source);
@@ -163,7 +167,7 @@ fn new_tasks_count_from_their_start_and_short_lived_tasks_as_unseen() {
     // The present, in ticks: up to 10 ms before the task's start, so possibly before the last reading.
     let now = monotonic_ns() / 10_000_000;
     host.thread(9, 9, 300, 40, ('R', 5, now));
-    host.gone(5);
+    host.removed(5);
     host.forks(104);
     let b = sample(&mut source);
     let interval = Interval::between(&a, &b);
@@ -190,7 +194,7 @@ fn an_exited_task_is_shown_once_more_with_all_its_time() {
     let b = sample(&mut source);
     assert_eq!(Interval::between(&a, &b).total().wait.total_ns, 60);
     assert_eq!(tids(&sample(&mut source)), [] as [u32; 0]);
-    host.gone(5);
+    host.removed(5);
     sample(&mut source);
     assert_eq!(source.losses, Losses::default());
 }
@@ -208,7 +212,7 @@ fn a_process_is_followed_with_its_later_children() {
     host.forks(102);
     assert_eq!(tids(&sample(&mut source)), [4, 5, 7]);
     // The task's parent exits; the task is still followed.
-    host.gone(7);
+    host.removed(7);
     host.thread(4, 4, 9, 20, ('S', 1, 60));
     host.forks(103);
     assert_eq!(tids(&sample(&mut source)), [4, 5]);
@@ -231,14 +235,14 @@ fn invalid_files_give_no_tasks() {
 
 #[test]
 fn tasks_seen_before_their_fork_is_counted_are_not_counted_twice() {
-    let mut births = Births::default();
-    assert_eq!(births.unseen(Some(100)), 0);
+    let mut forks = Forks::default();
+    assert_eq!(forks.unseen(Some(100)), 0);
     // Two tasks were started during the reading.
-    births.born = 3;
-    assert_eq!(births.unseen(Some(101)), 0);
-    assert_eq!(births.unseen(Some(103)), 0);
-    births.born = 1;
-    assert_eq!(births.unseen(Some(109)), 5);
-    assert_eq!(births.unseen(None), 0);
-    assert_eq!(births.unseen(Some(200)), 0, "the start of counting is unknown");
+    forks.born = 3;
+    assert_eq!(forks.unseen(Some(101)), 0);
+    assert_eq!(forks.unseen(Some(103)), 0);
+    forks.born = 1;
+    assert_eq!(forks.unseen(Some(109)), 5);
+    assert_eq!(forks.unseen(None), 0);
+    assert_eq!(forks.unseen(Some(200)), 0, "the start of counting is unknown");
 }

@@ -7,7 +7,7 @@ use cgscope_model::{Cause, Interval};
 use super::{
     Host, assert_share,
     moved::{Moves, assert_explained},
-    room, wait_of,
+    tolerance, wait_of,
 };
 use crate::{
     bench::is_emulated,
@@ -116,9 +116,9 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let least = if is_emulated() { 0.02 } else { 0.1 };
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
-    assert!(off < room(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time");
+    assert!(off < tolerance(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} of the run time");
     // Culprits are counted when a wait ends.
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
-    assert!(off < room(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
+    assert!(off < tolerance(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
 }

@@ -13,7 +13,7 @@ use std::{
 use cgscope_layout::Loss;
 use cgscope_model::{Cause, Interval, Wait};
 
-use super::{Host, assert_share, room, share, wait_of};
+use super::{Host, assert_share, share, tolerance, wait_of};
 use crate::load::{Cgroup, Load};
 
 /// Moves threads between CPUs 0 and 1, until dropped.
@@ -98,7 +98,7 @@ fn assert_wait_explained(interval: &Interval, wait: &Wait, migrations: u64, leas
     );
     assert!(migrations >= least_migrations, "the tasks were moved: {migrations}");
     assert!(wait.total_ns > 500_000_000, "the tasks waited: {wait:?}");
-    assert!(unattributed <= room(1.0), "{unattributed:.2}%: {:?}", wait.by_cause);
+    assert!(unattributed <= tolerance(1.0), "{unattributed:.2}%: {:?}", wait.by_cause);
 }
 
 fn migrations(interval: &Interval, pids: &[u32]) -> u64 {
@@ -141,7 +141,7 @@ fn loops_out_of_quota_are_throttled_wherever_they_are_moved() {
         "{moves} moves, {counted} of them throttled, {unattributed:.2}% unattributed: {:?}",
         wait.by_cause
     );
-    assert!(unattributed <= room(3.0), "{unattributed:.2}%: {:?}", wait.by_cause);
+    assert!(unattributed <= tolerance(3.0), "{unattributed:.2}%: {:?}", wait.by_cause);
     assert_share(&wait, &[Cause::Throttled], 95.0);
 }
 
@@ -181,7 +181,7 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
         let share = share(&wait_of(interval, &[load.pid()]).by_cause, &[Cause::Unattributed]);
         let counted = interval.losses.get(Loss::MovedAsleep);
         println!("{share:.2}% unattributed, {counted} moved asleep");
-        share > room(1.0) && counted > 0
+        share > tolerance(1.0) && counted > 0
     };
     let interval = (0..4).map(|_| host.measured(3)).find(|interval| !is_disturbed(interval));
     let interval = interval.expect("an interval in which the kernel counts little sleep as waits");
@@ -205,7 +205,7 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
         (share(&wait.by_cause, &[Cause::Unattributed]), interval.losses.get(Loss::MovedAsleep));
     println!("{counted} times, {unattributed:.2}% unattributed: {:?}", wait.by_cause);
     assert!(
-        unattributed <= room(1.0) || counted > 0,
+        unattributed <= tolerance(1.0) || counted > 0,
         "{unattributed:.2}% without a loss: {:?}",
         wait.by_cause
     );

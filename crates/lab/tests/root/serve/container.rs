@@ -75,8 +75,8 @@ fn the_daemon_serves_from_an_image_that_contains_nothing_else() {
     let args = ["hist", "--connect", &socket, "-p", &load.pid().to_string(), "--json", "1", "1"];
     let output = cgscope().args(args).output().expect("the command starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
-    assert_eq!(told["tasks"][0]["tid"], load.pid(), "{told}");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(reported["tasks"][0]["tid"], load.pid(), "{reported}");
     daemon.signal(libc::SIGTERM);
     let (code, words) = daemon.wait();
     assert_eq!(code, Some(0), "{words}");

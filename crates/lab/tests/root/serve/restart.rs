@@ -180,8 +180,8 @@ fn after_a_reload_with_users_the_metrics_need_a_password() {
     std::fs::write(&users, line).expect("a file of ours");
     daemon.configure_exporting(&format!("users = \"{users}\"\n[containers]\nruntime = \"\""));
     daemon.process().signal(libc::SIGHUP);
-    let told = daemon.process().wait_for("was read again");
-    assert!(told.contains("`runtime` in [containers]") && !told.contains("[http]"), "{told}");
+    let reported = daemon.process().wait_for("was read again");
+    assert!(reported.contains("`runtime` in [containers]") && !reported.contains("[http]"), "{reported}");
     assert!(status(&daemon).contains(" 401 "), "{}", status(&daemon));
 }
 

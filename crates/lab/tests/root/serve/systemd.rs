@@ -39,7 +39,7 @@ impl Systemd {
     }
 
     /// Returns the next notification, if one arrives within `longest`.
-    fn hear(&self, longest: Duration) -> Option<String> {
+    fn receive(&self, longest: Duration) -> Option<String> {
         let end = Instant::now() + longest;
         let mut bytes = [0; 4096];
         while Instant::now() < end {
@@ -62,7 +62,7 @@ impl Systemd {
         let end = Instant::now() + patience(10_000);
         loop {
             assert!(Instant::now() < end, "{word}");
-            match self.hear(Duration::from_millis(500)) {
+            match self.receive(Duration::from_millis(500)) {
                 Some(said) if said.lines().next() == Some(word) => return,
                 Some(said) => assert_eq!(said, "WATCHDOG=1", "not {word}"),
                 None => {}
@@ -82,7 +82,7 @@ fn the_daemon_notifies_systemd_of_start_watchdog_reload_and_stop() {
     systemd.wait_for("READY=1");
     for _ in 0..4 {
         assert_eq!(
-            systemd.hear(watchdog).as_deref(),
+            systemd.receive(watchdog).as_deref(),
             Some("WATCHDOG=1"),
             "within the time that systemd waits"
         );

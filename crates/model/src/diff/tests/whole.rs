@@ -402,8 +402,8 @@ fn a_task_that_moves_counts_where_it_waited() {
 #[test]
 fn a_finding_that_disappeared_is_reported() {
     let diff = diff(quota(1, 30, 2, 50), waiting(30, |_| vec![MS; 10]));
-    let gone: Vec<_> = diff.findings.iter().map(|change| (change.finding.rule, change.presence)).collect();
-    assert!(gone.contains(&(Rule::Throttled, Presence::OnlyBefore)), "{gone:?}");
+    let exited: Vec<_> = diff.findings.iter().map(|change| (change.finding.rule, change.presence)).collect();
+    assert!(exited.contains(&(Rule::Throttled, Presence::OnlyBefore)), "{exited:?}");
 }
 
 #[test]

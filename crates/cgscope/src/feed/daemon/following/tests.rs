@@ -95,10 +95,12 @@ fn only_messages_for_users_are_passed_on() {
 
 #[test]
 fn a_lost_daemon_is_reconnected_while_samples_are_wanted() {
-    let gone = "message: the daemon at /run/it has ended; cgscope tries to reconnect";
-    for (message, words) in
-        [(None, gone), (refused(Refusal::Ending), gone), (refused(Refusal::Failed), "message: it is broken")]
-    {
+    let exited = "message: the daemon at /run/it has ended; cgscope tries to reconnect";
+    for (message, words) in [
+        (None, exited),
+        (refused(Refusal::Ending), exited),
+        (refused(Refusal::Failed), "message: it is broken"),
+    ] {
         let mut following = following(Some(SECOND));
         assert_eq!(after(&mut following, message, Wanted::Samples), given(&[words], Then::Reconnect));
     }

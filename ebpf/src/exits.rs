@@ -20,8 +20,8 @@ use crate::{
 
 /// Hands over the unreported figures of an exited task. Not inlined, because it is rare compared with the other work of the hook.
 #[inline(never)]
-pub fn bury(task: Task) {
-    let Some(storage) = storage(task) else { return bury_unfollowed(task) };
+pub fn report_exit(task: Task) {
+    let Some(storage) = storage(task) else { return report_unfollowed_exit(task) };
     if storage.is_handed_over != 0 {
         return;
     }
@@ -35,7 +35,7 @@ pub fn bury(task: Task) {
 /// Hands over a task without storage that exits before the next reading. Only the kernel's sums are known. Its waits have no
 /// histogram; the loss `StorageNotCreated` was counted when the task started.
 #[inline(always)]
-fn bury_unfollowed(task: Task) {
+fn report_unfollowed_exit(task: Task) {
     if sleeper(task).is_some() {
         // It was reported, but never got a storage.
         changes::all_may_have_changed();
@@ -82,12 +82,12 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
 /// Adds the figures that were not reported yet to the entry, and marks them as reported.
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
-    let told = &mut storage.told;
-    place.totals.add_since(now, &told.totals, add);
-    told.totals = *now;
+    let reported = &mut storage.reported;
+    place.totals.add_since(now, &reported.totals, add);
+    reported.totals = *now;
     if keeps_accounts() {
         let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
-        add_accounts(&mut place.accounts, &accounts, &mut told.accounts);
+        add_accounts(&mut place.accounts, &accounts, &mut reported.accounts);
     }
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
@@ -96,41 +96,41 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     }
     for bucket in 0..BUCKETS {
         let now = &storage.histogram.counts[bucket];
-        add_count(&mut place.counts[bucket], now, &mut told.histogram.counts[bucket]);
+        add_count(&mut place.counts[bucket], now, &mut reported.histogram.counts[bucket]);
     }
     for cell in 0..CELLS {
         let now = &storage.histogram.shares[cell];
-        add_count(&mut place.shares[cell], now, &mut told.histogram.shares[cell]);
+        add_count(&mut place.shares[cell], now, &mut reported.histogram.shares[cell]);
     }
     add(&mut place.complete, 1);
 }
 
 #[inline(always)]
-fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
+fn add_count(sum: &mut u64, count: &u32, reported: &mut u32) {
     // SAFETY: a reference. Read only once: the hook of another CPU may change it.
     let now = unsafe { read_volatile(count) };
-    if now != *told {
-        add(sum, u64::from(now.wrapping_sub(*told)));
-        *told = now;
+    if now != *reported {
+        add(sum, u64::from(now.wrapping_sub(*reported)));
+        *reported = now;
     }
 }
 
 #[inline(always)]
-fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
-    add_time(&mut sums.user_ns, now.user_ns, &mut told.user_ns);
-    add_time(&mut sums.system_ns, now.system_ns, &mut told.system_ns);
-    add_time(&mut sums.guest_ns, now.guest_ns, &mut told.guest_ns);
+fn add_accounts(sums: &mut Accounts, now: &Accounts, reported: &mut Accounts) {
+    add_time(&mut sums.user_ns, now.user_ns, &mut reported.user_ns);
+    add_time(&mut sums.system_ns, now.system_ns, &mut reported.system_ns);
+    add_time(&mut sums.guest_ns, now.guest_ns, &mut reported.guest_ns);
     for state in 0..BLOCKED_STATES {
-        add_time(&mut sums.blocked_ns[state], now.blocked_ns[state], &mut told.blocked_ns[state]);
+        add_time(&mut sums.blocked_ns[state], now.blocked_ns[state], &mut reported.blocked_ns[state]);
     }
 }
 
 /// Adds a difference, or nothing if the time went backwards: clocks of two CPUs differ, and readings include unfinished times.
 #[inline(always)]
-fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
-    if now > *told {
-        add(sum, now - *told);
-        *told = now;
+fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
+    if now > *reported {
+        add(sum, now - *reported);
+        *reported = now;
     }
 }
 

@@ -8,21 +8,22 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::wire::{SLEEPER_BYTES, TASK_BYTES};
 
 use crate::{
-    burial::add,
+    exits::add,
     kernel::Task,
-    maps::{room, sleeper, storage},
+    maps::{memory_left, sleeper, storage},
 };
 
 #[inline(always)]
 pub fn is_left(bytes: u64) -> bool {
     // SAFETY: a word of a map value, which others may write at the same time.
-    room().is_none_or(|room| unsafe { core::ptr::read_volatile(room) } as i64 >= bytes as i64)
+    memory_left()
+        .is_none_or(|memory_left| unsafe { core::ptr::read_volatile(memory_left) } as i64 >= bytes as i64)
 }
 
 #[inline(always)]
 pub fn take(bytes: u64) {
-    if let Some(room) = room() {
-        add(room, bytes.wrapping_neg());
+    if let Some(memory_left) = memory_left() {
+        add(memory_left, bytes.wrapping_neg());
     }
 }
 
@@ -37,8 +38,8 @@ pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     if sleeper(task).is_some() {
         bytes += SLEEPER_BYTES;
     }
-    if let Some(room) = room() {
-        add(room, bytes);
+    if let Some(memory_left) = memory_left() {
+        add(memory_left, bytes);
     }
     0
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::TaskInterval;
-use crate::{Accounts, Gone, Sample, TaskReading, sum};
+use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
 
 /// Subtracts from the main threads of `tasks` the figures of exited threads that were already counted up to `a`. These threads
 /// are in `a` but not in `b`.
@@ -17,9 +17,10 @@ use crate::{Accounts, Gone, Sample, TaskReading, sum};
 /// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
 /// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
-    let has_gone =
-        |task: &TaskInterval| task.accounts.as_ref().is_some_and(|accounts| accounts.gone != Gone::default());
-    if !tasks.iter().any(has_gone) {
+    let has_exited = |task: &TaskInterval| {
+        task.accounts.as_ref().is_some_and(|accounts| accounts.exited_threads != ExitedThreads::default())
+    };
+    if !tasks.iter().any(has_exited) {
         return;
     }
     let counted = counted(a, b);
@@ -29,39 +30,40 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
         _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
     };
     for task in tasks {
-        let Some(accounts) = task.accounts.as_mut().filter(|accounts| accounts.gone != Gone::default())
+        let Some(accounts) =
+            task.accounts.as_mut().filter(|accounts| accounts.exited_threads != ExitedThreads::default())
         else {
             continue;
         };
-        let mut gone = accounts.gone;
+        let mut exited_threads = accounts.exited_threads;
         if let Some((serial, before)) = counted.get(&task.reading.tgid)
             && *serial == task.reading.serial
         {
-            gone = gone.since(before);
+            exited_threads = exited_threads.since(before);
         }
-        if gone.on_cpu_ns > most_ns {
-            gone = Gone::default();
+        if exited_threads.on_cpu_ns > most_ns {
+            exited_threads = ExitedThreads::default();
         }
         // Ticks are scaled differently for each single thread and for their sum.
-        gone = gone.in_proportion();
-        if gone != accounts.gone {
-            Arc::make_mut(accounts).gone = gone;
+        exited_threads = exited_threads.in_proportion();
+        if exited_threads != accounts.exited_threads {
+            Arc::make_mut(accounts).exited_threads = exited_threads;
         }
     }
 }
 
 /// The work up to `a` of threads that no longer exist in `b`, by process, with the serial of the process's main thread.
-fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
-    let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
+fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
+    let mut counted: BTreeMap<u32, (u64, ExitedThreads)> = BTreeMap::new();
     let mut now = sum::earlier(&b.tasks, |task| task.serial);
     // The same thread with another serial.
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
-    let has_gone = |task: &&Arc<TaskReading>| now(task.serial).is_none();
-    let went = a.tasks.iter().filter(has_gone).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
+    let has_exited = |task: &&Arc<TaskReading>| now(task.serial).is_none();
+    let went = a.tasks.iter().filter(has_exited).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
     for task in went {
-        let Some(gone) = all_of(task) else { continue };
-        counted.entry(task.tgid).or_default().1.add(&gone);
+        let Some(exited_threads) = all_of(task) else { continue };
+        counted.entry(task.tgid).or_default().1.add(&exited_threads);
     }
     if !counted.is_empty() {
         for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
@@ -74,10 +76,10 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
 }
 
 /// The whole work of a thread, as its process reports it after the exit.
-fn all_of(task: &TaskReading) -> Option<Gone> {
+fn all_of(task: &TaskReading) -> Option<ExitedThreads> {
     let Accounts { cpu, .. } = task.accounts.as_deref()?;
     let totals = &task.totals;
-    Some(Gone {
+    Some(ExitedThreads {
         user_ns: cpu.user_ns,
         system_ns: cpu.system_ns,
         guest_ns: cpu.guest_ns,
@@ -93,11 +95,16 @@ mod tests {
     use crate::{CpuReading, CpuTimes, Interval, Totals};
 
     /// A thread of process 5 with its run time, and the work of its exited threads.
-    fn thread(tid: u32, ran_ns: u64, gone_ns: u64) -> TaskReading {
+    fn thread(tid: u32, ran_ns: u64, exited_ns: u64) -> TaskReading {
         let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };
-        let gone = Gone { user_ns: gone_ns, on_cpu_ns: gone_ns, voluntary: gone_ns, ..Gone::default() };
+        let exited_threads = ExitedThreads {
+            user_ns: exited_ns,
+            on_cpu_ns: exited_ns,
+            voluntary: exited_ns,
+            ..ExitedThreads::default()
+        };
         TaskReading {
-            accounts: Some(Arc::new(Accounts { cpu, gone, blocked: None })),
+            accounts: Some(Arc::new(Accounts { cpu, exited_threads, blocked: None })),
             serial: tid.into(),
             tid,
             tgid: 5,
@@ -109,46 +116,52 @@ mod tests {
         }
     }
 
-    fn gone_between(a: Vec<TaskReading>, b: Vec<TaskReading>) -> Gone {
+    fn exited_between(a: Vec<TaskReading>, b: Vec<TaskReading>) -> ExitedThreads {
         let cpu = |cpu| CpuReading { cpu, ..CpuReading::default() };
         let cpus = vec![cpu(0), cpu(1)];
         let shared = |tasks: Vec<TaskReading>| tasks.into_iter().map(Arc::new).collect();
         let a = Sample { mono_ns: 1_000, tasks: shared(a), cpus: cpus.clone(), ..Sample::default() };
         let b = Sample { mono_ns: 2_000, tasks: shared(b), cpus, ..Sample::default() };
         let interval = Interval::between(&a, &b);
-        interval.tasks[0].accounts.as_ref().unwrap().gone
+        interval.tasks[0].accounts.as_ref().unwrap().exited_threads
     }
 
     #[test]
     fn the_earlier_work_of_a_thread_is_not_counted_again_when_it_exits() {
         // The first 700 ns of the thread were already counted. In the interval it ran for 20 ns more and exited.
-        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
-        assert_eq!((gone.user_ns, gone.on_cpu_ns, gone.voluntary), (20, 20, 20));
+        let exited_threads =
+            exited_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
+        assert_eq!(
+            (exited_threads.user_ns, exited_threads.on_cpu_ns, exited_threads.voluntary),
+            (20, 20, 20)
+        );
         // A thread that started and exited in between was never counted.
-        let gone = gone_between(vec![thread(5, 10, 100)], vec![thread(5, 15, 130)]);
-        assert_eq!(gone.on_cpu_ns, 30);
+        let exited_threads = exited_between(vec![thread(5, 10, 100)], vec![thread(5, 15, 130)]);
+        assert_eq!(exited_threads.on_cpu_ns, 30);
         // The exited thread is not added to its process yet.
-        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
-        assert_eq!(gone, Gone::default());
+        let exited_threads =
+            exited_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
+        assert_eq!(exited_threads, ExitedThreads::default());
     }
 
     #[test]
     fn a_thread_that_moved_to_another_cgroup_has_not_exited() {
         let moved = TaskReading { serial: 60, moved_ns: Some(1_500), ..thread(6, 20, 0) };
-        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 130), moved]);
-        assert_eq!(gone.on_cpu_ns, 30, "the work of another thread");
+        let exited_threads =
+            exited_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 130), moved]);
+        assert_eq!(exited_threads.on_cpu_ns, 30, "the work of another thread");
     }
 
     #[test]
     fn work_beyond_the_capacity_of_the_cpus_is_left_out() {
-        let after = |ns| gone_between(vec![thread(5, 10, 0)], vec![thread(5, 15, ns)]);
+        let after = |ns| exited_between(vec![thread(5, 10, 0)], vec![thread(5, 15, ns)]);
         assert_eq!(after(2_000).on_cpu_ns, 2_000);
-        assert_eq!(after(2_001), Gone::default(), "two CPUs had 1000 ns");
+        assert_eq!(after(2_001), ExitedThreads::default(), "two CPUs had 1000 ns");
     }
 
     #[test]
     fn work_of_an_earlier_process_with_the_same_id_is_not_subtracted() {
         let later = TaskReading { serial: 9, start_ns: 1_500, ..thread(5, 15, 40) };
-        assert_eq!(gone_between(vec![thread(5, 10, 0), thread(6, 700, 0)], vec![later]).on_cpu_ns, 40);
+        assert_eq!(exited_between(vec![thread(5, 10, 0), thread(6, 700, 0)], vec![later]).on_cpu_ns, 40);
     }
 }
