@@ -19,6 +19,7 @@ mod coarse_fallback;
 mod conservation;
 mod cost;
 mod diff;
+mod documented;
 mod export;
 mod field_case_1;
 mod field_case_2;
