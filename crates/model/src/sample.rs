@@ -92,29 +92,23 @@ pub struct Sample {
 }
 
 /// The reading of one task.
+///
+/// In this order, what is read of each idle task in each interval is in one line of the CPU's cache.
+#[repr(C)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskReading {
     /// Unique id of the task; unlike a tid, it is never reused.
     pub serial: u64,
+    /// The cgroup's id; 0: unknown.
+    pub cgroup_id: u64,
+    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
     /// Thread id.
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// Name of the thread.
-    pub comm: Arc<str>,
-    /// Start, ns of CLOCK_MONOTONIC.
-    pub start_ns: u64,
-    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or was there
-    /// before cgscope started.
-    ///
-    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
-    pub moved_ns: Option<u64>,
-    /// The cgroup's id; 0: unknown.
-    pub cgroup_id: u64,
     /// The CPU that the task is on, or was on last.
     pub cpu: u32,
-    /// The NUMA node of that CPU, if the host reports it.
-    pub node: Option<u32>,
     /// True if the task is on a CPU at this moment.
     pub on_cpu: bool,
     /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has stored.
@@ -124,6 +118,17 @@ pub struct TaskReading {
     pub state: Option<TaskState>,
     /// Set while the task waits for a CPU.
     pub pending: Option<Pending>,
+    /// Name of the thread.
+    pub comm: Arc<str>,
+    /// Start, ns of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or was there
+    /// before cgscope started.
+    ///
+    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
+    pub moved_ns: Option<u64>,
+    /// The NUMA node of that CPU, if the host reports it.
+    pub node: Option<u32>,
     /// Where the task ran; `None` if there is only one node, or if this was not read.
     pub placement: Option<Arc<Placement>>,
     /// How the kernel schedules the task; `None`: the task was never busy, or this was not read.
@@ -132,8 +137,6 @@ pub struct TaskReading {
     pub max_ns: u64,
     /// Cumulative readings.
     pub totals: Totals,
-    /// Where the time went outside the waits; `None`: not requested. Not recorded.
-    pub accounts: Option<Arc<Accounts>>,
     /// Completed waits so far. Shared with the previous Sample if no wait was added.
     pub hist: Arc<Hist>,
 }
