@@ -1,5 +1,7 @@
 //! Tests that take minutes: `cargo xtask test --long`. The latest results are in docs/long.md.
 
+mod threads;
+
 use std::{
     process::Stdio,
     thread,

@@ -148,7 +148,7 @@ impl Pty {
     }
 
     /// Presses a key once the output pauses, and returns the time until the answer.
-    fn answer(&mut self, key: &str) -> Duration {
+    pub(crate) fn answer(&mut self, key: &str) -> Duration {
         while self.take(Duration::from_millis(20)) {}
         let pressed = Instant::now();
         self.press(key);
