@@ -34,7 +34,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     setup::ensure(&setup::for_lab())?;
     let apt = Apt::new(kernels::cache()?.join("apt"));
-    let qemu = Qemu::find(&apt)?;
+    let qemu = Qemu::find(&apt, request.cpus)?;
     let kernels = kernels::fetch(&apt, request)?;
     let binaries = build(false)?;
     if request.shell {

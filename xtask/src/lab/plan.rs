@@ -7,7 +7,7 @@ use crate::lanes::LONG;
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
 /// Tests that run only on the host: the reason, and prefixes of their full names.
-const HOST_ONLY: [(&str, &[&str]); 27] = [
+const HOST_ONLY: [(&str, &[&str]); 28] = [
     (
         "needs two readings at one moment, and emulation is too slow for that",
         &["coarse::the_sums_equal_those_of_the_exact_mode"],
@@ -16,6 +16,7 @@ const HOST_ONLY: [(&str, &[&str]); 27] = [
         "asserts times, which are meaningless under emulation",
         &["coarse::five_thousand", "cost::", "screen_cost::", "stat_classes::a_command_that_sleeps"],
     ),
+    ("runs fifty commands and screens, which depend on the kernel in other tests", &["documented::"]),
     ("needs Java, Go and Python; the exports are the same on every kernel", &["export::"]),
     (
         "Prometheus is 200 MB; the metrics page is the same on every kernel",

@@ -1,6 +1,7 @@
 //! The arguments of `cargo xtask lab`.
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
+use crate::lab::vm::Cpus;
 
 /// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
 const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
@@ -13,6 +14,7 @@ pub(crate) struct Request {
     pub(super) shell: bool,
     pub(super) list: bool,
     pub(super) all: bool,
+    pub(super) cpus: Cpus,
     /// A shell script to run instead of the tests.
     pub(super) script: Option<String>,
     pub(super) filters: Vec<String>,
@@ -27,6 +29,15 @@ impl Request {
                 "--shell" => request.shell = true,
                 "--list" => request.list = true,
                 "--all" => request.all = true,
+                "--cpus" => {
+                    let cpus = words.next().and_then(|text| Cpus::parse(text));
+                    request.cpus = cpus.ok_or_else(|| {
+                        Failure::Usage(
+                            "`--cpus` needs a number from 2 to 255, or `ONLINE/POSSIBLE`: `--cpus 4/255`"
+                                .to_owned(),
+                        )
+                    })?;
+                }
                 "--script" => {
                     let file = words.next().ok_or_else(|| {
                         Failure::Usage("`--script` needs a file: `cargo xtask lab --script FILE`".to_owned())
@@ -96,6 +107,13 @@ mod tests {
         let request = parse("7.2 6.1 -- truth ledger::a").expect("valid arguments");
         assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
         assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
+    }
+
+    #[test]
+    fn cpus_can_be_chosen() {
+        assert_eq!(parse("7.2 --cpus 64 -- hotplug").expect("valid arguments").cpus.online, 64);
+        assert_eq!(parse("7.2 --cpus"), None);
+        assert_eq!(parse("7.2 --cpus 5000"), None);
     }
 
     #[test]

@@ -36,10 +36,12 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-    command.args("-nodefaults -no-user-config -display none -no-reboot -m 2048 -smp 4".split(' '));
-    for node in 0..2 {
+    command.args("-nodefaults -no-user-config -display none -no-reboot -m 2048".split(' '));
+    let Cpus { online, possible } = qemu.cpus;
+    command.args(["-smp", &format!("{online},maxcpus={possible}")]);
+    for (node, cpus) in qemu.cpus.on_two_nodes().into_iter().enumerate() {
         let memory = format!("memory-backend-ram,id=m{node},size=1024M");
-        let cpus = format!("node,nodeid={node},cpus={}-{},memdev=m{node}", 2 * node, 2 * node + 1);
+        let cpus = format!("node,nodeid={node},cpus={cpus},memdev=m{node}");
         command.args(["-object", &memory, "-numa", &cpus]);
     }
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd).args(["-append", COMMAND_LINE]);
@@ -134,19 +136,53 @@ impl Drop for Machine {
 /// translation"). So a kernel that patches its code to switch BPF statistics crashes ("Oops: int3").
 const LEAST: (u32, u32) = (8, 1);
 
+/// The CPUs of a machine, on two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cpus {
+    pub(crate) online: u32,
+    /// The kernel reserves memory for this many.
+    pub(crate) possible: u32,
+}
+
+impl Default for Cpus {
+    fn default() -> Self {
+        Self { online: 4, possible: 4 }
+    }
+}
+
+impl Cpus {
+    /// Parses `64`, or `4/255`: 4 CPUs online, 255 possible.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (online, possible) = text.split_once('/').unwrap_or((text, text));
+        let cpus = Self { online: online.parse().ok()?, possible: possible.parse().ok()? };
+        // QEMU's default board has at most 255.
+        (2..=255)
+            .contains(&cpus.possible)
+            .then_some(cpus)
+            .filter(|cpus| (1..=cpus.possible).contains(&cpus.online))
+    }
+
+    /// The first node has half of the CPUs that are online, the second has all others.
+    fn on_two_nodes(self) -> [String; 2] {
+        let half = self.online.div_ceil(2);
+        [format!("0-{}", half - 1), format!("{half}-{}", self.possible - 1)]
+    }
+}
+
 /// A QEMU that is new enough.
 pub(crate) struct Qemu {
     program: PathBuf,
+    pub(crate) cpus: Cpus,
     /// The directory of its data files, if it is not installed.
     data: Option<PathBuf>,
 }
 
 impl Qemu {
     /// Finds the installed QEMU. If it is too old, downloads and unpacks the backport without installing it.
-    pub(crate) fn find(apt: &Apt) -> Result<Self, Failure> {
+    pub(crate) fn find(apt: &Apt, cpus: Cpus) -> Result<Self, Failure> {
         let installed = PathBuf::from("qemu-system-x86_64");
         if is_new_enough(&installed) {
-            return Ok(Self { program: installed, data: None });
+            return Ok(Self { program: installed, cpus, data: None });
         }
         let place = kernels::cache()?.join("qemu");
         let program = place.join("usr/bin/qemu-system-x86_64");
@@ -161,7 +197,7 @@ impl Qemu {
                 "lab: qemu-system-x86_64 {major}.{minor} or later is not available, and kernels crash in older ones; install it"
             )));
         }
-        Ok(Self { program, data: Some(place.join("usr/share/qemu")) })
+        Ok(Self { program, cpus, data: Some(place.join("usr/share/qemu")) })
     }
 }
 
@@ -181,7 +217,18 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::{Cpus, version};
+
+    #[test]
+    fn cpus_are_those_online_and_those_possible() {
+        assert_eq!(Cpus::parse("64"), Some(Cpus { online: 64, possible: 64 }));
+        let some = Cpus::parse("4/255").expect("valid");
+        assert_eq!((some.online, some.on_two_nodes()), (4, ["0-1".to_owned(), "2-254".to_owned()]));
+        assert_eq!(Cpus::default().on_two_nodes(), ["0-1", "2-3"]);
+        for wrong in ["0", "256", "8/4", "many", "1"] {
+            assert_eq!(Cpus::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn the_version_is_parsed_from_the_output_of_qemu() {

@@ -1,11 +1,11 @@
 //! Counts by CPU equal counts by task.
 
-use std::{thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
-use cgscope_collect::{Collector, Options};
+use cgscope_collect::{Collector, Options, facts};
 use cgscope_model::{ByCause, Sample, Selection};
 
-use crate::load::Load;
+use crate::{background::Background, bench::cgscope, load::Load};
 
 pub(crate) fn stop(load: &Load) {
     signal(load, libc::SIGSTOP);
@@ -67,4 +67,29 @@ fn the_sums_by_cpu_equal_the_sums_by_task() {
     let sums = by_task(&sample);
     assert!(sums.0 > 100, "the load waited too rarely: {} waits", sums.0);
     assert_eq!(by_cpu(&sample), sums);
+}
+
+/// Memory of the maps of a process, bytes, as the kernel counts it (`memlock`, Linux 6.4).
+fn map_bytes(pid: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process").flatten();
+    let of_maps = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    let of_maps = of_maps.filter(|text| text.contains("map_type:"));
+    let memory = |text: String| {
+        text.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
+    };
+    of_maps.filter_map(memory).sum()
+}
+
+/// The kernel reserves memory for each possible CPU, even if the host has few.
+#[test]
+fn the_maps_take_at_most_160_kib_for_each_possible_cpu() {
+    let possible = u64::from(facts::possible_cpus(Path::new("/")));
+    let mut measuring = Background::start(cgscope().args(["hist", "--verbose", "1"]));
+    measuring.wait_for("attached after");
+    let bytes = map_bytes(measuring.pid());
+    measuring.signal(libc::SIGINT);
+    assert_eq!(measuring.wait().0, Some(0));
+    println!("{possible} possible CPUs: {} KiB", bytes >> 10);
+    assert!(bytes > 60_000 * possible, "the histories: {bytes}");
+    assert!(bytes <= (2_304 << 10) + possible * (160 << 10), "{possible} possible CPUs: {bytes} bytes");
 }
