@@ -148,6 +148,51 @@ fn nodes_are_side_by_side_and_hidden_nodes_are_counted() {
     assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("busy covers the host"));
 }
 
+/// A made-up host with 512 CPUs on 8 nodes, numbered as on a machine with two threads for each core.
+fn large_host() -> Arc<Interval> {
+    let samples = [20, 21].map(|round| cgscope_made_up::host(4_000, 500, round));
+    let cpu = |cpu: u32| {
+        let busy_ns = u64::from(10 + cpu / 32 % 8 * 10) * 10_000_000;
+        CpuInterval {
+            cpu,
+            node: Some(cpu % 256 / 32),
+            busy_ns: Some(busy_ns),
+            idle_ns: Some(1_000_000_000 - busy_ns),
+            ..CpuInterval::default()
+        }
+    };
+    let node = |node| NodeReading { node, memory_bytes: Some(256 << 30), free_bytes: Some(16 << 30) };
+    Arc::new(Interval {
+        cpus: (0..512).map(cpu).collect(),
+        nodes: (0..8).map(node).collect(),
+        ..Interval::between(&samples[0], &samples[1])
+    })
+}
+
+#[test]
+fn a_host_of_512_cpus_fits_every_view() {
+    let interval = large_host();
+    let mut at_80 = String::new();
+    for size in SIZES {
+        for view in '1'..='8' {
+            let shown = screen(&app(size, interval.clone(), view));
+            assert!(
+                shown.lines().all(|line| line.chars().count() <= size.0.into()),
+                "{size:?} {view}:\n{shown}"
+            );
+            if size == (80, 24) {
+                at_80 += &shown;
+            }
+        }
+    }
+    assert!(at_80.contains("45% of 512 CPUs"), "{at_80}");
+    for node in 0..8 {
+        let busy = format!(" {}%", 10 + 10 * node);
+        let is_row = |line: &str| line.starts_with(&format!("   {node} ")) && line.contains(&busy);
+        assert!(at_80.lines().any(is_row), "node {node}, {busy} busy:\n{at_80}");
+    }
+}
+
 #[test]
 fn blocked_threads_are_grouped_by_state() {
     let states = [Some(TaskState::DiskSleep), Some(TaskState::Sleeping), None];
