@@ -4,6 +4,7 @@
 extern crate std;
 
 mod check;
+mod lifecycle;
 mod quota;
 mod switch;
 mod task;
@@ -11,6 +12,7 @@ mod wait;
 
 use std::vec::Vec;
 
+pub(super) use self::lifecycle::Events;
 use self::task::{Sim, State};
 use super::{
     host::{CPUS, Facts, Maps, Simulated},
@@ -21,6 +23,7 @@ use crate::history::{IDLE, KERNEL};
 const TASKS: usize = 9;
 /// The root, which has no quota, and three others.
 pub(super) const ROOT: u64 = 1;
+/// Their ids at first. Each id that replaces another is larger by their number.
 const CGROUPS: [u64; 4] = [ROOT, 2, 3, 4];
 /// A task without a special role.
 const STARVED: usize = 2;
@@ -35,6 +38,11 @@ pub(super) enum Flavour {
     ThrottlesQueues,
 }
 
+/// Returns the place of a cgroup among those that exist.
+fn place(cgroup: u64) -> usize {
+    (cgroup as usize - 1) % CGROUPS.len()
+}
+
 pub(super) struct Kernel {
     random: u64,
     seed: u64,
@@ -46,6 +54,15 @@ pub(super) struct Kernel {
     pub(super) is_plain: bool,
     now_ns: u64,
     tasks: Vec<Sim>,
+    /// Tasks that have exited, and whose slots others have now.
+    finished: Vec<Sim>,
+    /// The ids of the cgroups.
+    cgroups: [u64; CGROUPS.len()],
+    /// Exits and removals of cgroups are rarer by this factor.
+    rarity: u64,
+    /// The latest slice of each CPU at the latest replacement of a cgroup.
+    replaced_at: [u64; CPUS],
+    events: Events,
     current: [Option<usize>; CPUS],
     /// Since when the current task runs.
     since_ns: [u64; CPUS],
@@ -73,6 +90,11 @@ impl Kernel {
             is_plain: false,
             now_ns: 1_000,
             tasks: Vec::new(),
+            finished: Vec::new(),
+            cgroups: CGROUPS,
+            rarity: 1,
+            replaced_at: [0; CPUS],
+            events: Events::default(),
             current: [None; CPUS],
             since_ns: [1_000; CPUS],
             is_unseen: [false; CPUS],
@@ -88,7 +110,10 @@ impl Kernel {
             kernel.log.ran(cpu, kernel.now_ns, IDLE);
         }
         for number in 0..TASKS {
-            let task = kernel.new_task(number);
+            let place = kernel.below(CGROUPS.len() as u64) as usize;
+            let cgroup = if number == 0 { ROOT } else { CGROUPS[place] };
+            let cpu = kernel.below(CPUS as u64) as u32;
+            let task = kernel.new_task(number, cgroup, cpu);
             kernel.tasks.push(task);
         }
         kernel
@@ -113,7 +138,7 @@ impl Kernel {
 
     fn facts(&self, at: usize) -> Facts {
         let task = &self.tasks[at];
-        let mut queues = self.queues[task.cgroup as usize - 1];
+        let mut queues = self.queues[place(task.cgroup)];
         for (cpu, queue) in queues.iter_mut().enumerate().filter(|(_, queue)| queue.1 != 0) {
             queue.1 += Self::offset_ns(cpu as u32);
         }
@@ -128,7 +153,7 @@ impl Kernel {
             is_throttled: task.is_throttled,
             sleeps_on_queue: task.state == State::SleepingOnQueue,
             queues,
-            stopped: self.stopped[task.cgroup as usize - 1],
+            stopped: self.stopped[place(task.cgroup)],
             group_ran_ns: core::array::from_fn(|cpu| self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns)),
         }
     }
@@ -148,7 +173,7 @@ impl Kernel {
     }
 
     fn is_queue_throttled(&self, cgroup: u64, cpu: u32) -> bool {
-        let (cgroup, cpu) = (cgroup as usize - 1, cpu as usize);
+        let (cgroup, cpu) = (place(cgroup), cpu as usize);
         self.queues[cgroup][cpu].1 != 0 || self.stopped[cgroup][cpu]
     }
 
@@ -170,6 +195,7 @@ impl Kernel {
 
     /// Runs a schedule of random steps, and then lets the hook see who runs on each CPU.
     pub(super) fn run(&mut self, steps: usize) {
+        self.rarity = (steps as u64 / 5_000).max(1);
         for _ in 0..steps {
             self.now_ns += match self.below(10) {
                 0 => 0,
@@ -178,7 +204,8 @@ impl Kernel {
             };
             let (mut at, cpu) = (self.below(TASKS as u64) as usize, self.below(CPUS as u64) as u32);
             at += usize::from(self.is_starved(at));
-            let limited = CGROUPS[1 + self.below(3) as usize];
+            self.come_and_go(cpu);
+            let limited = self.cgroups[1 + self.below(3) as usize];
             match self.below(20) {
                 0..8 => self.pick(cpu),
                 8..12 => self.wake(at, cpu),

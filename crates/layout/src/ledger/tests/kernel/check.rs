@@ -2,6 +2,8 @@
 
 extern crate std;
 
+use std::vec::Vec;
+
 use super::{Kernel, Maps, Simulated, TASKS, task::State};
 use crate::{ByCause, Cause, ledger};
 
@@ -23,9 +25,8 @@ impl Kernel {
         let (seed, flavour) = (self.seed, self.flavour);
         let is_cut = Maps::losses().contains_key("look_back_cut");
         assert!(!is_cut, "schedule {seed}: too dense");
-        for at in 0..TASKS {
-            let (ours, theirs) = self.pending(at);
-            let task = &self.tasks[at];
+        let pending: Vec<_> = (0..TASKS).map(|at| self.pending(at)).collect();
+        for (at, task) in self.all_tasks().enumerate() {
             let storage = &task.storage;
             let of = std::format!("schedule {seed} ({flavour:?}), task {at}");
             assert_eq!(storage.by_cause, task.parts, "{of}");
@@ -33,6 +34,7 @@ impl Kernel {
             assert_eq!(storage.waits.total_ns, task.parts.iter().sum::<u64>(), "{of}");
             assert_eq!(storage.waits.unstamped_ns, task.unstamped_ns, "{of}");
             if matches!(task.state, State::Queued) {
+                let (ours, theirs) = pending[at];
                 assert_eq!(ours, theirs, "{of}: unfinished");
             }
             let booked_ns: u64 = task.moved.iter().sum();
@@ -41,7 +43,7 @@ impl Kernel {
             assert_eq!(u64::from(counts), task.waits, "{of}");
         }
         assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
-        self.tasks.iter().map(|task| task.waits).sum()
+        self.all_tasks().map(|task| task.waits).sum()
     }
 
     /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.
@@ -50,7 +52,7 @@ impl Kernel {
         // The history explains all waits, unless they are longer on purpose.
         let is_cut = Maps::losses().contains_key("look_back_cut");
         assert!(self.is_plain || !is_cut, "schedule {seed}: too dense");
-        for (at, task) in self.tasks.iter().enumerate() {
+        for (at, task) in self.all_tasks().enumerate() {
             let (ours, theirs) = (task.storage.by_cause, task.parts);
             assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
             for cause in Cause::ALL {
@@ -59,7 +61,7 @@ impl Kernel {
                 assert!(ours.abs_diff(theirs) <= task.uncertain_ns, "{of}, {} uncertain", task.uncertain_ns);
             }
         }
-        let uncertain_ns = self.tasks.iter().map(|task| task.uncertain_ns).sum();
+        let uncertain_ns = self.all_tasks().map(|task| task.uncertain_ns).sum();
         let ours = Maps::charges();
         for of in ours.keys().chain(self.log.charges.keys()) {
             let [ours, theirs] = [&ours, &self.log.charges].map(|sums| sums.get(of).copied().unwrap_or(0));
@@ -70,17 +72,17 @@ impl Kernel {
                 "schedule {seed}, {of:?}: {ours} {theirs}"
             );
         }
-        (self.tasks.iter().flat_map(|task| task.parts).sum(), uncertain_ns)
+        (self.all_tasks().flat_map(|task| task.parts).sum(), uncertain_ns)
     }
 
     pub(in crate::ledger::tests) fn segments_beyond_history(&self) -> u64 {
-        self.tasks.iter().map(|task| task.beyond).sum()
+        self.all_tasks().map(|task| task.beyond).sum()
     }
 
     /// Checks that no cause but `Unattributed` has more than in the reference. Returns the time of segments that were missed.
     pub(in crate::ledger::tests) fn check_missed(&mut self) -> u64 {
         let seed = self.seed;
-        for (at, task) in self.tasks.iter().enumerate() {
+        for (at, task) in self.all_tasks().enumerate() {
             let (ours, theirs) = (task.storage.by_cause, task.parts);
             assert_eq!(task.storage.waits.total_ns, theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
             assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
@@ -89,13 +91,13 @@ impl Kernel {
                 assert!(ours <= theirs, "schedule {seed}, task {at}, {cause:?}: {ours} > {theirs}");
             }
         }
-        let missed_ns = self.tasks.iter().map(|task| task.missed_ns).sum();
+        let missed_ns = self.all_tasks().map(|task| task.missed_ns).sum();
         let is_counted = Maps::losses().contains_key("moved_unseen");
         let waited_ns = |cause: Cause| -> u64 {
-            self.tasks.iter().map(|task| task.storage.by_cause[cause as usize]).sum()
+            self.all_tasks().map(|task| task.storage.by_cause[cause as usize]).sum()
         };
         let more_ns = waited_ns(Cause::Unattributed)
-            - self.tasks.iter().map(|task| task.parts[Cause::Unattributed as usize]).sum::<u64>();
+            - self.all_tasks().map(|task| task.parts[Cause::Unattributed as usize]).sum::<u64>();
         assert!(is_counted || more_ns == 0, "schedule {seed}: {more_ns} ns without a loss");
         missed_ns
     }

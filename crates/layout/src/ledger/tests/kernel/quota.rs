@@ -1,6 +1,6 @@
 //! Quotas that run out and return.
 
-use super::{Flavour, Kernel, TASKS, task::Fate};
+use super::{Flavour, Kernel, TASKS, place, task::Fate};
 
 impl Kernel {
     pub(super) fn throttle(&mut self, cgroup: u64, cpu: u32) {
@@ -10,7 +10,7 @@ impl Kernel {
         let current = self.current[cpu as usize].map(|at| self.tasks[at].cgroup);
         // Linux 6.18 starts the clock with the first task that it throttles there.
         if self.flavour == Flavour::ThrottlesTasks && current != Some(cgroup) && self.below(2) == 0 {
-            self.stopped[cgroup as usize - 1][cpu as usize] = true;
+            self.stopped[place(cgroup)][cpu as usize] = true;
             return;
         }
         self.start_clock(cgroup, cpu);
@@ -18,7 +18,7 @@ impl Kernel {
     }
 
     fn start_clock(&mut self, cgroup: u64, cpu: u32) {
-        self.queues[cgroup as usize - 1][cpu as usize].1 = self.now_ns;
+        self.queues[place(cgroup)][cpu as usize].1 = self.now_ns;
         self.log.throttle(cgroup, cpu, self.now_ns);
     }
 
@@ -31,7 +31,7 @@ impl Kernel {
             return;
         }
         self.tasks[at].is_throttled = self.flavour == Flavour::ThrottlesTasks;
-        if core::mem::take(&mut self.stopped[cgroup as usize - 1][cpu as usize]) {
+        if core::mem::take(&mut self.stopped[place(cgroup)][cpu as usize]) {
             self.start_clock(cgroup, cpu);
         }
         let next = (0..TASKS).find(|at| self.can_run(*at, cpu) && !self.is_starved(*at));
@@ -44,8 +44,8 @@ impl Kernel {
         if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;
         }
-        if !core::mem::take(&mut self.stopped[cgroup as usize - 1][cpu as usize]) {
-            let queue = &mut self.queues[cgroup as usize - 1][cpu as usize];
+        if !core::mem::take(&mut self.stopped[place(cgroup)][cpu as usize]) {
+            let queue = &mut self.queues[place(cgroup)][cpu as usize];
             queue.0 += self.now_ns - queue.1;
             queue.1 = 0;
             self.log.unthrottle(cgroup, cpu, self.now_ns);

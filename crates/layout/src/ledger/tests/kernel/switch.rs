@@ -15,12 +15,7 @@ use crate::{
 
 impl Kernel {
     pub(super) fn pick(&mut self, cpu: u32) {
-        let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
-        able.retain(|at| !self.is_starved(*at));
-        let next = match able.len() as u64 {
-            0 => None,
-            count => Some(able[self.below(count) as usize]).filter(|_| self.below(8) != 0),
-        };
+        let next = self.next(cpu);
         let fate = match self.below(8) {
             0..4 => Fate::Preempted,
             4 => Fate::PreemptedUnstamped,
@@ -28,6 +23,16 @@ impl Kernel {
             _ => Fate::SleepsOnQueue,
         };
         self.switch(cpu, next, fate);
+    }
+
+    /// A task that can run on the CPU, or sometimes nobody.
+    pub(super) fn next(&mut self, cpu: u32) -> Option<usize> {
+        let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
+        able.retain(|at| !self.is_starved(*at));
+        match able.len() as u64 {
+            0 => None,
+            count => Some(able[self.below(count) as usize]).filter(|_| self.below(8) != 0),
+        }
     }
 
     /// Gives the CPU to a task that the kernel hides from the hook: the hook does not run when it switches out.
@@ -74,6 +79,7 @@ impl Kernel {
             self.depart(prev, fate);
         }
         if let Some(next) = next {
+            self.count_first_wait(next);
             self.end_segment(next, true);
             let task = &mut self.tasks[next];
             if task.last_queued_ns != 0 {
@@ -116,6 +122,7 @@ impl Kernel {
                 }
                 Fate::PreemptedUnstamped => ledger::begin_unstamped(facts, storage, clock_ns),
                 Fate::Sleeps | Fate::SleepsOnQueue => {}
+                Fate::Exits => self.check_exit(prev),
             }
         }
         let who = self.who(next);
@@ -139,6 +146,7 @@ impl Kernel {
             Fate::Preempted | Fate::PreemptedUnstamped => State::Queued,
             Fate::Sleeps => State::Sleeping,
             Fate::SleepsOnQueue => State::SleepingOnQueue,
+            Fate::Exits => State::Exited,
         };
         match fate {
             Fate::Preempted => {

@@ -4,8 +4,12 @@ extern crate std;
 
 use std::boxed::Box;
 
-use super::{CGROUPS, CPUS, Kernel, ROOT};
-use crate::{ByCause, wire::TaskStorage};
+use super::Kernel;
+use crate::{
+    ByCause,
+    segment::NO_CPU,
+    wire::{TaskStorage, serial},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
@@ -14,6 +18,8 @@ pub(super) enum State {
     SleepingOnQueue,
     Queued,
     Running,
+    /// The slot is free.
+    Exited,
 }
 
 /// How a task leaves its CPU.
@@ -24,6 +30,7 @@ pub(super) enum Fate {
     PreemptedUnstamped,
     Sleeps,
     SleepsOnQueue,
+    Exits,
 }
 
 /// A task: what the kernel keeps of it, and what the reference keeps.
@@ -34,6 +41,8 @@ pub(super) struct Sim {
     pub(super) is_kernel_thread: bool,
     pub(super) is_real_time: bool,
     pub(super) is_throttled: bool,
+    /// It was forked during the schedule.
+    pub(super) is_forked: bool,
     pub(super) switches: u64,
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,
@@ -65,21 +74,20 @@ pub(super) struct Sim {
 }
 
 impl Kernel {
-    pub(super) fn new_task(&mut self, number: usize) -> Sim {
-        let is_kernel_thread = number == 0;
-        let cgroup = if is_kernel_thread { ROOT } else { CGROUPS[self.below(CGROUPS.len() as u64) as usize] };
+    /// A sleeping task that the hook knows since it was forked. `number`: its slot.
+    pub(super) fn new_task(&self, number: usize, cgroup: u64, cpu: u32) -> Sim {
         Sim {
             state: State::Sleeping,
-            cpu: self.below(CPUS as u64) as u32,
+            cpu,
             cgroup,
-            is_kernel_thread,
+            is_kernel_thread: number == 0,
             is_real_time: number == 1,
             is_throttled: false,
+            is_forked: false,
             switches: 0,
             run_delay_ns: 0,
             last_queued_ns: 0,
-            // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
-            storage: unsafe { Box::<TaskStorage>::new_zeroed().assume_init() },
+            storage: self.create_storage(cgroup),
             since_ns: None,
             throttled_since_ns: None,
             is_phantom: false,
@@ -96,5 +104,15 @@ impl Kernel {
             uncertain_ns: 0,
             beyond: 0,
         }
+    }
+
+    /// Creates the storage of a new task as the program at `task_newtask` does (`create_storage`).
+    fn create_storage(&self, cgroup: u64) -> Box<TaskStorage> {
+        // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
+        let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+        storage.start.ran_on = NO_CPU;
+        storage.serial = serial((self.tasks.len() + self.finished.len()) as u32 + 1, self.now_ns);
+        (storage.told_serial, storage.cgroup_id) = (storage.serial, cgroup);
+        storage
     }
 }

@@ -1,10 +1,13 @@
 //! Waits: how their segments begin and end outside of switches.
 
-use super::{CGROUPS, Flavour, Kernel, STARVED, Segment, Simulated, task::State};
+use super::{CGROUPS, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
 use crate::{ByCause, ledger};
 
 impl Kernel {
     pub(super) fn wake(&mut self, at: usize, cpu: u32) {
+        if self.tasks[at].state == State::Exited {
+            return self.fork(at, cpu);
+        }
         let now_ns = self.now_ns;
         let stays = self.tasks[at].state == State::SleepingOnQueue || self.tasks[at].last_queued_ns != 0;
         let cpu = if stays { self.tasks[at].cpu } else { cpu };
@@ -68,7 +71,7 @@ impl Kernel {
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
         let cgroup = self.tasks[at].cgroup;
         let stays_throttled = self.is_queue_throttled(cgroup, to);
-        let clock_stands = self.stopped[cgroup as usize - 1][to as usize];
+        let clock_stands = self.stopped[place(cgroup)][to as usize];
         let task = &mut self.tasks[at];
         task.is_throttled &= stays_throttled;
         (task.cpu, task.last_queued_ns, task.since_ns) = (to, clock_ns, Some(now_ns));
@@ -122,14 +125,13 @@ impl Kernel {
     }
 
     pub(super) fn change_cgroup(&mut self, at: usize) {
-        let to = CGROUPS[self.below(CGROUPS.len() as u64) as usize];
-        if self.is_plain && at == STARVED {
+        let to = self.cgroups[self.below(CGROUPS.len() as u64) as usize];
+        if self.is_plain && at == STARVED || self.tasks[at].state == State::Exited {
             return;
         }
         let task = &mut self.tasks[at];
         // Whole queues: a running task cannot be in a throttled queue.
-        let fits =
-            task.state != State::Running || !self.queues[to as usize - 1].iter().any(|queue| queue.1 != 0);
+        let fits = task.state != State::Running || !self.queues[place(to)].iter().any(|queue| queue.1 != 0);
         // The history has one cgroup for each run.
         let is_unseen = task.state == State::Running && self.is_unseen[task.cpu as usize];
         if !task.is_kernel_thread && !task.is_throttled && fits && !is_unseen {
