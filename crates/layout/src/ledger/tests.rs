@@ -8,7 +8,7 @@ mod reference;
 
 use std::{env, println};
 
-use self::kernel::{Flavour, Kernel};
+use self::kernel::{Events, Flavour, Kernel};
 
 /// Schedules in each run; `CGSCOPE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 10_000;
@@ -20,27 +20,32 @@ fn schedules() -> u64 {
 /// Every task, cell by cell: the waits, their parts by cause, the culprits, and the unfinished waits.
 #[test]
 fn the_ledger_equals_the_reference_on_random_schedules() {
-    let mut waits = 0;
+    let (mut waits, mut events) = (0, Events::default());
     for seed in 0..schedules() {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
         kernel.run(250);
         waits += kernel.check();
+        events.add(kernel.events());
     }
-    println!("{waits} waits");
+    println!("{waits} waits, {events:?}");
+    assert!(events.all_occurred(), "{events:?}");
     assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
 }
 
 /// If the hook misses moves, time becomes unattributed, but no other cause gets more than in the reference.
 #[test]
 fn moves_that_the_hook_misses_make_time_unattributed() {
-    let mut missed_ns = 0;
+    let (mut missed_ns, mut events) = (0, Events::default());
     for seed in 0..schedules() / 10 {
         let mut kernel = Kernel::new(seed, Flavour::ThrottlesTasks);
         kernel.misses_moves = true;
         kernel.run(250);
         missed_ns += kernel.check_missed();
+        events.add(kernel.events());
     }
+    println!("{events:?}");
+    assert!(events.moved_first_waits > 0 && events.behind_removed > 0, "{events:?}");
     assert!(missed_ns > 0, "moves were missed");
 }
 
@@ -48,7 +53,7 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
 /// within a block.
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
-    let (mut waited_ns, mut uncertain_ns) = (0, 0);
+    let (mut waited_ns, mut uncertain_ns, mut events) = (0, 0, Events::default());
     for seed in 0..schedules() / 200 {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
@@ -56,8 +61,10 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
         kernel.run(50_000);
         let sums = kernel.check_long();
         (waited_ns, uncertain_ns) = (waited_ns + sums.0, uncertain_ns + sums.1);
+        events.add(kernel.events());
     }
-    println!("{uncertain_ns} of {waited_ns} ns uncertain");
+    println!("{uncertain_ns} of {waited_ns} ns uncertain, {events:?}");
+    assert!(events.all_occurred(), "{events:?}");
     assert!(uncertain_ns > 0, "waits reached back to blocks");
     assert!(uncertain_ns < waited_ns / 20, "{uncertain_ns} of {waited_ns} ns");
 }
@@ -65,7 +72,7 @@ fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
 /// If the hook saw a segment begin, with a switch or with a move, the sums of its CPU explain what is older than the history.
 #[test]
 fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_begin() {
-    let mut beyond = 0;
+    let (mut beyond, mut events) = (0, Events::default());
     for seed in 0..schedules() / 400 {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
@@ -73,7 +80,9 @@ fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_beg
         kernel.run(600_000);
         kernel.check_long();
         beyond += kernel.segments_beyond_history();
+        events.add(kernel.events());
     }
-    println!("{beyond} segments");
+    println!("{beyond} segments, {events:?}");
+    assert!(events.all_occurred(), "{events:?}");
     assert!(beyond > 0, "segments are longer than the history");
 }

@@ -3,7 +3,10 @@
 
 extern crate std;
 
-use std::{collections::BTreeMap, vec::Vec};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use super::{host::CPUS, kernel::ROOT};
 use crate::{
@@ -33,6 +36,10 @@ pub(super) struct Log {
     throttled: BTreeMap<(u64, u32), Vec<Span>>,
     /// Charges by victim, culprit and kind.
     pub(super) charges: BTreeMap<(u64, u64, u32), u64>,
+    /// Cgroups that do not exist any more.
+    removed: BTreeSet<u64>,
+    /// Charges to them.
+    pub(super) behind_removed: u64,
 }
 
 /// A segment that ends now.
@@ -79,6 +86,11 @@ impl Log {
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32, now_ns: u64) {
         let phases = self.throttled.get_mut(&(cgroup, cpu)).expect("it is throttled");
         phases.last_mut().expect("a phase").1 = now_ns;
+    }
+
+    /// Removes a cgroup, which is not throttled any more.
+    pub(super) fn remove(&mut self, cgroup: u64) {
+        self.removed.insert(cgroup);
     }
 
     /// The runs on a CPU from the one at `from_ns` on.
@@ -155,6 +167,7 @@ impl Log {
         }
         for (who, kind, ns) in charges.into_iter().filter(|(.., ns)| charge && *ns != 0) {
             assert_ne!(who, IDLE);
+            self.behind_removed += u64::from(self.removed.contains(&who));
             *self.charges.entry((victim, who, kind)).or_default() += ns;
         }
         parts

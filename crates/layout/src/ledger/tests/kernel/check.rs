@@ -1,0 +1,104 @@
+//! Comparison of the ledger with the reference.
+
+extern crate std;
+
+use std::vec::Vec;
+
+use super::{Kernel, Maps, Simulated, TASKS, task::State};
+use crate::{ByCause, Cause, ledger};
+
+impl Kernel {
+    /// The unfinished wait of a task by cause: ours and the reference's.
+    fn pending(&mut self, at: usize) -> (ByCause, ByCause) {
+        let mut ours = ByCause::default();
+        let facts = self.facts(at);
+        ledger::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
+        let mut theirs = self.tasks[at].moved;
+        let current = self.segment(at).filter(|segment| segment.span.0 < segment.span.1);
+        let current = current.map(|segment| self.log.split(&segment, false)).unwrap_or_default();
+        theirs.iter_mut().zip(current).for_each(|(sum, ns)| *sum += ns);
+        (ours, theirs)
+    }
+
+    /// Compares everything with the reference. Returns the number of waits.
+    pub(in crate::ledger::tests) fn check(&mut self) -> u64 {
+        let (seed, flavour) = (self.seed, self.flavour);
+        let is_cut = Maps::losses().contains_key("look_back_cut");
+        assert!(!is_cut, "schedule {seed}: too dense");
+        let pending: Vec<_> = (0..TASKS).map(|at| self.pending(at)).collect();
+        for (at, task) in self.all_tasks().enumerate() {
+            let storage = &task.storage;
+            let of = std::format!("schedule {seed} ({flavour:?}), task {at}");
+            assert_eq!(storage.by_cause, task.parts, "{of}");
+            assert_eq!(storage.waits.count, task.waits, "{of}");
+            assert_eq!(storage.waits.total_ns, task.parts.iter().sum::<u64>(), "{of}");
+            assert_eq!(storage.waits.unstamped_ns, task.unstamped_ns, "{of}");
+            if matches!(task.state, State::Queued) {
+                let (ours, theirs) = pending[at];
+                assert_eq!(ours, theirs, "{of}: unfinished");
+            }
+            let booked_ns: u64 = task.moved.iter().sum();
+            assert_eq!(storage.waits.total_ns + booked_ns, task.run_delay_ns, "{of}: the kernel's own sum");
+            let counts: u32 = storage.histogram.counts.iter().sum();
+            assert_eq!(u64::from(counts), task.waits, "{of}");
+        }
+        assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
+        self.all_tasks().map(|task| task.waits).sum()
+    }
+
+    /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.
+    pub(in crate::ledger::tests) fn check_long(&mut self) -> (u64, u64) {
+        let seed = self.seed;
+        // The history explains all waits, unless they are longer on purpose.
+        let is_cut = Maps::losses().contains_key("look_back_cut");
+        assert!(self.is_plain || !is_cut, "schedule {seed}: too dense");
+        for (at, task) in self.all_tasks().enumerate() {
+            let (ours, theirs) = (task.storage.by_cause, task.parts);
+            assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
+            for cause in Cause::ALL {
+                let (ours, theirs) = (ours[cause as usize], theirs[cause as usize]);
+                let of = std::format!("schedule {seed}, task {at}, {cause:?}: {ours} {theirs}");
+                assert!(ours.abs_diff(theirs) <= task.uncertain_ns, "{of}, {} uncertain", task.uncertain_ns);
+            }
+        }
+        let uncertain_ns = self.all_tasks().map(|task| task.uncertain_ns).sum();
+        let ours = Maps::charges();
+        for of in ours.keys().chain(self.log.charges.keys()) {
+            let [ours, theirs] = [&ours, &self.log.charges].map(|sums| sums.get(of).copied().unwrap_or(0));
+            // Who ran before the history is not known.
+            let is_missing = self.is_plain && ours < theirs;
+            assert!(
+                is_missing || ours.abs_diff(theirs) <= uncertain_ns,
+                "schedule {seed}, {of:?}: {ours} {theirs}"
+            );
+        }
+        (self.all_tasks().flat_map(|task| task.parts).sum(), uncertain_ns)
+    }
+
+    pub(in crate::ledger::tests) fn segments_beyond_history(&self) -> u64 {
+        self.all_tasks().map(|task| task.beyond).sum()
+    }
+
+    /// Checks that no cause but `Unattributed` has more than in the reference. Returns the time of segments that were missed.
+    pub(in crate::ledger::tests) fn check_missed(&mut self) -> u64 {
+        let seed = self.seed;
+        for (at, task) in self.all_tasks().enumerate() {
+            let (ours, theirs) = (task.storage.by_cause, task.parts);
+            assert_eq!(task.storage.waits.total_ns, theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
+            assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
+            for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::Unattributed) {
+                let (ours, theirs) = (ours[cause as usize], theirs[cause as usize]);
+                assert!(ours <= theirs, "schedule {seed}, task {at}, {cause:?}: {ours} > {theirs}");
+            }
+        }
+        let missed_ns = self.all_tasks().map(|task| task.missed_ns).sum();
+        let is_counted = Maps::losses().contains_key("moved_unseen");
+        let waited_ns = |cause: Cause| -> u64 {
+            self.all_tasks().map(|task| task.storage.by_cause[cause as usize]).sum()
+        };
+        let more_ns = waited_ns(Cause::Unattributed)
+            - self.all_tasks().map(|task| task.parts[Cause::Unattributed as usize]).sum::<u64>();
+        assert!(is_counted || more_ns == 0, "schedule {seed}: {more_ns} ns without a loss");
+        missed_ns
+    }
+}

@@ -1,0 +1,147 @@
+//! Tasks that exit and are forked, and cgroups that are removed and created.
+
+extern crate std;
+
+use super::{
+    CGROUPS, CPUS, Kernel, ROOT, STARVED, Simulated,
+    task::{Fate, Sim, State},
+};
+use crate::{history::BLOCK, host::Host};
+
+/// Cgroups that a schedule replaces at most. The tables of culprits have space for the pairs of all of them.
+const MOST_REPLACED: u64 = 6;
+
+/// How often tasks and cgroups came and went in a schedule.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::ledger::tests) struct Events {
+    /// Tasks that exited.
+    pub(in crate::ledger::tests) exits: u64,
+    /// Those of them whose last switch in the hook did not see.
+    pub(in crate::ledger::tests) unseen_exits: u64,
+    /// Tasks that were forked and then ran.
+    pub(in crate::ledger::tests) first_waits: u64,
+    /// Those of them that waited on another CPU first.
+    pub(in crate::ledger::tests) moved_first_waits: u64,
+    /// Cgroups that were removed, and replaced by others.
+    pub(in crate::ledger::tests) replaced: u64,
+    /// Charges to a cgroup that had been removed when the wait ended.
+    pub(in crate::ledger::tests) behind_removed: u64,
+}
+
+impl Events {
+    pub(in crate::ledger::tests) fn add(&mut self, other: Self) {
+        self.exits += other.exits;
+        self.unseen_exits += other.unseen_exits;
+        self.first_waits += other.first_waits;
+        self.moved_first_waits += other.moved_first_waits;
+        self.replaced += other.replaced;
+        self.behind_removed += other.behind_removed;
+    }
+
+    pub(in crate::ledger::tests) fn all_occurred(&self) -> bool {
+        let Self { exits, unseen_exits, first_waits, moved_first_waits, replaced, behind_removed } = *self;
+        [exits, unseen_exits, first_waits, moved_first_waits, replaced, behind_removed].iter().all(|n| *n > 0)
+    }
+}
+
+impl Kernel {
+    pub(in crate::ledger::tests) fn events(&self) -> Events {
+        Events { behind_removed: self.log.behind_removed, ..self.events }
+    }
+
+    /// All tasks, also those that have exited.
+    pub(super) fn all_tasks(&self) -> impl Iterator<Item = &Sim> {
+        self.tasks.iter().chain(&self.finished)
+    }
+
+    /// Takes a random step, once in a while: a task exits, or a cgroup is replaced.
+    pub(super) fn come_and_go(&mut self, cpu: u32) {
+        match self.below(60 * self.rarity) {
+            0..2 => self.exit(cpu),
+            2..6 => {
+                let place = 1 + self.below(CGROUPS.len() as u64 - 1) as usize;
+                self.replace_cgroup(place);
+            }
+            _ => {}
+        }
+    }
+
+    /// The current task of a CPU exits.
+    fn exit(&mut self, cpu: u32) {
+        let Some(at) = self.current[cpu as usize] else { return };
+        self.events.exits += 1;
+        self.events.unseen_exits += u64::from(self.is_unseen[cpu as usize]);
+        let next = self.next(cpu);
+        self.switch(cpu, next, Fate::Exits);
+        assert_eq!(self.tasks[at].state, State::Exited);
+    }
+
+    /// Asserts that nothing is left to count for a task whose last switch the hook handles. Otherwise the hook would count the rest as
+    /// a wait (`count_unseen_arrival`).
+    pub(super) fn check_exit(&self, at: usize) {
+        let (seed, task) = (self.seed, &self.tasks[at]);
+        let waits = &task.storage.waits;
+        assert_eq!(waits.expected_run_delay_ns, task.run_delay_ns, "schedule {seed}, task {at}: at the exit");
+        assert_eq!(task.storage.moved.ns, 0, "schedule {seed}, task {at}: at the exit");
+        assert_eq!(waits.unstamped_since_ns, 0, "schedule {seed}, task {at}: at the exit");
+    }
+
+    /// Forks a task into the slot of one that has exited, and queues it on a CPU (`wake_up_new_task`). The hook does not run: the choice
+    /// of the first CPU is not a move.
+    pub(super) fn fork(&mut self, at: usize, cpu: u32) {
+        // A clone may enter another cgroup than its parent's (CLONE_INTO_CGROUP).
+        let parent = self.current[self.below(CPUS as u64) as usize];
+        let place = self.below(CGROUPS.len() as u64) as usize;
+        let parents = parent.map(|parent| self.tasks[parent].cgroup).filter(|_| self.below(4) != 0);
+        let cgroup = match at {
+            0 => ROOT,
+            STARVED if self.is_plain => self.cgroups[1],
+            _ => parents.unwrap_or(self.cgroups[place]),
+        };
+        let mut task = self.new_task(at, cgroup, cpu);
+        (task.state, task.is_forked) = (State::Queued, true);
+        (task.last_queued_ns, task.since_ns) = (self.clock_ns(cpu), Some(self.now_ns));
+        let old = core::mem::replace(&mut self.tasks[at], task);
+        self.finished.push(old);
+    }
+
+    /// Counts the first wait of a forked task, which ends now.
+    pub(super) fn count_first_wait(&mut self, at: usize) {
+        let task = &self.tasks[at];
+        if task.is_forked && task.ran.1 == u32::MAX {
+            self.events.first_waits += 1;
+            self.events.moved_first_waits += u64::from(task.moved.iter().sum::<u64>() != 0);
+        }
+    }
+
+    /// Removes a cgroup without tasks, and creates another. Its queues are new: they have not been throttled yet, and nobody has run
+    /// there.
+    fn replace_cgroup(&mut self, place: usize) {
+        let old = self.cgroups[place];
+        let has_tasks = self.tasks.iter().any(|task| task.state != State::Exited && task.cgroup == old);
+        if has_tasks || self.events.replaced == MOST_REPLACED || !self.is_past_a_block() {
+            return;
+        }
+        for cpu in 0..CPUS {
+            if self.queues[place][cpu].1 != 0 {
+                self.log.unthrottle(old, cpu as u32, self.now_ns);
+            }
+            (self.queues[place][cpu], self.stopped[place][cpu]) = ((0, 0), false);
+        }
+        self.log.remove(old);
+        self.cgroups[place] = old + CGROUPS.len() as u64;
+        self.events.replaced += 1;
+    }
+
+    /// Returns whether each CPU has begun a block of its history since the latest replacement of a cgroup, so that no block has more
+    /// cgroups than it keeps. Short schedules have no blocks.
+    fn is_past_a_block(&mut self) -> bool {
+        let heads = core::array::from_fn(|cpu| Simulated::ring(cpu as u32).expect("a CPU").head);
+        let is_past = (0..CPUS).all(|cpu| heads[cpu] >= self.replaced_at[cpu] + BLOCK as u64);
+        if is_past || self.rarity == 1 {
+            self.replaced_at = heads;
+            return true;
+        }
+        false
+    }
+}

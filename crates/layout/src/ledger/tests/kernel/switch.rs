@@ -1,0 +1,165 @@
+//! Switches of the simulated scheduler.
+
+extern crate std;
+
+use std::vec::Vec;
+
+use super::{
+    Flavour, Kernel, ROOT, Simulated, TASKS,
+    task::{Fate, State},
+};
+use crate::{
+    history::{FOLD_NS, KERNEL},
+    ledger, segment,
+};
+
+impl Kernel {
+    pub(super) fn pick(&mut self, cpu: u32) {
+        let next = self.next(cpu);
+        let fate = match self.below(8) {
+            0..4 => Fate::Preempted,
+            4 => Fate::PreemptedUnstamped,
+            5..7 => Fate::Sleeps,
+            _ => Fate::SleepsOnQueue,
+        };
+        self.switch(cpu, next, fate);
+    }
+
+    /// A task that can run on the CPU, or sometimes nobody.
+    pub(super) fn next(&mut self, cpu: u32) -> Option<usize> {
+        let mut able: Vec<usize> = (0..TASKS).filter(|at| self.can_run(*at, cpu)).collect();
+        able.retain(|at| !self.is_starved(*at));
+        match able.len() as u64 {
+            0 => None,
+            count => Some(able[self.below(count) as usize]).filter(|_| self.below(8) != 0),
+        }
+    }
+
+    /// Gives the CPU to a task that the kernel hides from the hook: the hook does not run when it switches out.
+    pub(super) fn hide(&mut self, cpu: u32) {
+        let (at, is_hidden) = (cpu as usize, self.is_hidden[cpu as usize]);
+        if self.misses_moves || is_hidden {
+            return;
+        }
+        if self.current[at].is_some() {
+            self.switch(cpu, None, Fate::Sleeps);
+        }
+        self.settle(cpu, None);
+        // It is in the root.
+        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(cpu));
+        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        if !ring.latest_is(ROOT) && !ring.fold(ROOT, clock_ns) {
+            ring.push(ROOT, clock_ns, |_| {});
+        }
+        self.log.ran(cpu, now_ns, ROOT);
+        (self.is_hidden[at], self.since_ns[at]) = (true, now_ns);
+    }
+
+    pub(super) fn switch(&mut self, cpu: u32, next: Option<usize>, fate: Fate) {
+        let prev = self.current[cpu as usize];
+        let is_hidden = core::mem::take(&mut self.is_hidden[cpu as usize]);
+        if prev == next && !is_hidden {
+            return;
+        }
+        // The kernel's sum does not show a wait of 0 ns.
+        self.now_ns += u64::from(is_hidden);
+        // Shorter runs are folded, which is exact only to a 64th: see `history`.
+        let since_ns = self.since_ns[cpu as usize];
+        if self.who(prev) == KERNEL && self.now_ns < since_ns + FOLD_NS {
+            self.now_ns = since_ns + FOLD_NS;
+        }
+        prev.into_iter().for_each(|prev| self.tasks[prev].switches += 1);
+        if !is_hidden {
+            self.settle(cpu, prev);
+            self.on_switch(cpu, prev, next, fate);
+        }
+        self.is_unseen[cpu as usize] = is_hidden;
+        let (now_ns, clock_ns, who) = (self.now_ns, self.clock_ns(cpu), self.who(next));
+        if let Some(prev) = prev {
+            self.depart(prev, fate);
+        }
+        if let Some(next) = next {
+            self.count_first_wait(next);
+            self.end_segment(next, true);
+            let task = &mut self.tasks[next];
+            if task.last_queued_ns != 0 {
+                task.run_delay_ns += clock_ns - task.last_queued_ns;
+            }
+            task.last_queued_ns = 0;
+            (task.state, task.ran) = (State::Running, (now_ns, cpu, task.cgroup));
+        }
+        self.log.ran(cpu, now_ns, who);
+        (self.current[cpu as usize], self.since_ns[cpu as usize]) = (next, now_ns);
+    }
+
+    /// What the hook does after a switch that it did not see.
+    fn settle(&mut self, cpu: u32, prev: Option<usize>) {
+        if !core::mem::take(&mut self.is_unseen[cpu as usize]) {
+            return;
+        }
+        let clock_ns = self.clock_ns(cpu);
+        let since_ns = self.since_ns[cpu as usize] + Self::offset_ns(cpu);
+        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        ring.push(self.who(prev), since_ns, |_| {});
+        if let Some(prev) = prev {
+            let facts = self.facts(prev);
+            let storage = &mut self.tasks[prev].storage;
+            ledger::arrived_unseen::<Simulated>(facts, storage, cpu, since_ns);
+            segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
+        }
+    }
+
+    /// What the hook at `sched_switch` does.
+    fn on_switch(&mut self, cpu: u32, prev: Option<usize>, next: Option<usize>, fate: Fate) {
+        let clock_ns = self.clock_ns(cpu);
+        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        if let Some(prev) = prev {
+            let facts = self.facts(prev);
+            let storage = &mut self.tasks[prev].storage;
+            match fate {
+                Fate::Preempted => {
+                    segment::leave::<Simulated>(facts, facts, &mut storage.start, ring, cpu, clock_ns);
+                }
+                Fate::PreemptedUnstamped => ledger::begin_unstamped(facts, storage, clock_ns),
+                Fate::Sleeps | Fate::SleepsOnQueue => {}
+                Fate::Exits => self.check_exit(prev),
+            }
+        }
+        let who = self.who(next);
+        if let Some(next) = next {
+            let facts = self.facts(next);
+            let storage = &mut self.tasks[next].storage;
+            ledger::arrive::<Simulated>(facts, who, storage, cpu, clock_ns, ring);
+            segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
+        }
+        if !ring.latest_is(who) && !ring.fold(who, clock_ns) {
+            ring.push(who, clock_ns, |_| {});
+        }
+    }
+
+    /// A task leaves its CPU (`sched_info_depart`).
+    fn depart(&mut self, at: usize, fate: Fate) {
+        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(self.tasks[at].cpu));
+        let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
+        let task = &mut self.tasks[at];
+        task.state = match fate {
+            Fate::Preempted | Fate::PreemptedUnstamped => State::Queued,
+            Fate::Sleeps => State::Sleeping,
+            Fate::SleepsOnQueue => State::SleepingOnQueue,
+            Fate::Exits => State::Exited,
+        };
+        match fate {
+            Fate::Preempted => {
+                task.last_queued_ns = clock_ns;
+                (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
+                task.has_no_clock = false;
+                // Whole queues: the clock at the switch in is the base, in the cgroup of that time.
+                let counts = !throttles_tasks || task.is_throttled;
+                task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };
+                task.throttled_since_ns = counts.then_some(if throttles_tasks { now_ns } else { task.ran.0 });
+            }
+            Fate::PreemptedUnstamped => task.unstamped_since_ns = Some(now_ns),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Waits: how their segments begin and end outside of switches.
+
+use super::{CGROUPS, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
+use crate::{ByCause, ledger};
+
+impl Kernel {
+    pub(super) fn wake(&mut self, at: usize, cpu: u32) {
+        if self.tasks[at].state == State::Exited {
+            return self.fork(at, cpu);
+        }
+        let now_ns = self.now_ns;
+        let stays = self.tasks[at].state == State::SleepingOnQueue || self.tasks[at].last_queued_ns != 0;
+        let cpu = if stays { self.tasks[at].cpu } else { cpu };
+        let clock_ns = self.clock_ns(cpu);
+        let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
+        // The hour of the task on the queue may also end without a wakeup.
+        let falls_asleep = self.tasks[at].state == State::SleepingOnQueue && self.below(2) == 0;
+        let task = &mut self.tasks[at];
+        if falls_asleep {
+            task.state = State::Sleeping;
+        } else if matches!(task.state, State::Sleeping | State::SleepingOnQueue) {
+            (task.state, task.cpu) = (State::Queued, cpu);
+            if task.last_queued_ns == 0 {
+                task.last_queued_ns = clock_ns;
+                (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, false);
+                task.has_no_clock = false;
+                task.base = task.ran.2;
+                let is_base = !throttles_tasks && task.ran.1 == cpu;
+                task.throttled_since_ns = is_base.then_some(task.ran.0);
+            }
+        }
+    }
+
+    /// Moves a task that is on a queue to another CPU.
+    pub(super) fn change_cpu(&mut self, at: usize, to: u32) {
+        let on_queue = matches!(self.tasks[at].state, State::Queued | State::SleepingOnQueue);
+        // Until the next switch of this CPU, its history lacks the task that runs.
+        let is_unseen = self.is_unseen[self.tasks[at].cpu as usize];
+        if !on_queue || self.tasks[at].cpu == to || is_unseen {
+            return;
+        }
+        let (now_ns, old_clock_ns) = (self.now_ns, self.clock_ns(self.tasks[at].cpu));
+        let is_missed = self.misses_moves
+            && self.tasks[at].is_seen
+            && self.tasks[at].state == State::Queued
+            && self.below(3) == 0;
+        let task = &mut self.tasks[at];
+        if task.last_queued_ns != 0 {
+            task.run_delay_ns += old_clock_ns - task.last_queued_ns;
+        }
+        task.last_queued_ns = 0;
+        if is_missed {
+            task.missed_ns += now_ns - task.since_ns.unwrap_or(now_ns);
+            task.unstamped_since_ns = None;
+        } else {
+            let facts = self.facts(at);
+            ledger::change_cpu::<Simulated>(facts, &mut self.tasks[at].storage, to);
+            let task = &mut self.tasks[at];
+            if let Some(since_ns) = task.unstamped_since_ns.take() {
+                task.unstamped_ns += now_ns - since_ns;
+            }
+        }
+        self.end_segment(at, false);
+        self.tasks[at].is_seen = !is_missed;
+        self.begin_segment(at, to);
+    }
+
+    /// Begins the segment of a task that was moved to the CPU `to`.
+    fn begin_segment(&mut self, at: usize, to: u32) {
+        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(to));
+        let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
+        let cgroup = self.tasks[at].cgroup;
+        let stays_throttled = self.is_queue_throttled(cgroup, to);
+        let clock_stands = self.stopped[place(cgroup)][to as usize];
+        let task = &mut self.tasks[at];
+        task.is_throttled &= stays_throttled;
+        (task.cpu, task.last_queued_ns, task.since_ns) = (to, clock_ns, Some(now_ns));
+        (task.is_phantom, task.base) = (task.state == State::SleepingOnQueue, task.cgroup);
+        task.throttled_since_ns = (!throttles_tasks || task.is_throttled).then_some(now_ns);
+        task.has_no_clock = task.is_throttled && clock_stands;
+    }
+
+    /// The current segment, if it ended now.
+    pub(super) fn segment(&self, at: usize) -> Option<Segment> {
+        let task = &self.tasks[at];
+        let since_ns = task.since_ns?;
+        let counts =
+            task.base == task.cgroup && !(task.is_real_time && self.flavour == Flavour::ThrottlesQueues);
+        Some(Segment {
+            victim: task.cgroup,
+            limit: task.base,
+            cpu: task.cpu,
+            span: (since_ns, self.now_ns),
+            throttled_since_ns: task.throttled_since_ns.filter(|_| counts),
+            is_phantom: task.is_phantom,
+            has_no_clock: task.has_no_clock,
+            is_real_time: task.is_real_time,
+            is_seen: task.is_seen,
+        })
+    }
+
+    pub(super) fn end_segment(&mut self, at: usize, is_last: bool) {
+        let Some(segment) = self.segment(at) else {
+            // Not stamped.
+            let now_ns = self.now_ns;
+            let task = &mut self.tasks[at];
+            if let Some(since_ns) = task.unstamped_since_ns.take() {
+                task.unstamped_ns += now_ns - since_ns;
+            }
+            return;
+        };
+        let parts = self.log.split(&segment, true);
+        let uncertain_ns = if self.starves_one == 0 { 0 } else { self.log.uncertain_ns(&segment) };
+        let is_beyond = segment.is_seen && !segment.is_phantom && self.log.is_beyond_history(&segment);
+        let task = &mut self.tasks[at];
+        task.beyond += u64::from(is_beyond);
+        task.uncertain_ns += uncertain_ns;
+        task.since_ns = None;
+        task.moved.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
+        if is_last {
+            task.parts.iter_mut().zip(task.moved).for_each(|(sum, ns)| *sum += ns);
+            task.moved = ByCause::default();
+            task.waits += 1;
+        }
+    }
+
+    pub(super) fn change_cgroup(&mut self, at: usize) {
+        let to = self.cgroups[self.below(CGROUPS.len() as u64) as usize];
+        if self.is_plain && at == STARVED || self.tasks[at].state == State::Exited {
+            return;
+        }
+        let task = &mut self.tasks[at];
+        // Whole queues: a running task cannot be in a throttled queue.
+        let fits = task.state != State::Running || !self.queues[place(to)].iter().any(|queue| queue.1 != 0);
+        // The history has one cgroup for each run.
+        let is_unseen = task.state == State::Running && self.is_unseen[task.cpu as usize];
+        if !task.is_kernel_thread && !task.is_throttled && fits && !is_unseen {
+            task.cgroup = to;
+        }
+    }
+}
