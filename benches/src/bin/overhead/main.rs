@@ -1,10 +1,11 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
-//! The load is `perf bench sched pipe` on one CPU, or `perf bench sched messaging` on all. In each round it runs under every subject in turn, so that changes of the
-//! machine's speed affect all subjects. The load runs twice under each subject. In one run the kernel counts the time of BPF
+//! The load is `perf bench sched pipe` on one CPU or on all, or `perf bench sched messaging` on all. In each round it runs under
+//! every subject in turn, so that changes of the machine's speed affect all subjects. The load runs twice under each subject. In one run the kernel counts the time of BPF
 //! programs (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of
 //! the load.
 
+mod collector;
 mod counting;
 mod sleepers;
 mod subject;
@@ -47,45 +48,96 @@ struct Options {
     /// Leave out the part with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
+
+    /// All figures of docs/cost.md: three loads, idle threads beside other tools, and what a reading costs
+    #[arg(long, conflicts_with_all = ["messaging", "hist_only", "hook_only"])]
+    full: bool,
+}
+
+cgscope_layout::named! {
+    /// What switches all the time.
+    Switching {
+        /// Two processes take turns.
+        Pipe = "pipe on one CPU",
+        /// Every CPU is saturated.
+        Pipes = "a pipe on each CPU",
+        /// 160 processes, many of which wake up on another CPU.
+        Messaging = "messaging on all CPUs",
+    }
+}
+
+impl Switching {
+    /// Runs the load. Returns its duration in seconds.
+    fn run(self, loops: u64) -> Result<f64> {
+        match self {
+            Self::Pipe => pipe(0, loops),
+            Self::Pipes => pipes(loops),
+            Self::Messaging => messaging(loops),
+        }
+    }
 }
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let load = if options.messaging { messaging } else { pipe };
-    let what = if options.messaging { "messaging on all CPUs" } else { "pipe on one CPU" };
-    println!("perf bench sched {what}, {} loops, {} rounds", options.loops, options.rounds);
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
     if setting.trim() == "1" {
         println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
-    let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
-        Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
-        Subject::Before => options.before.is_some(),
-        _ => !options.hist_only,
-    });
-    let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
-    for round in 1..=options.rounds {
-        for row in &mut rows {
-            eprintln!("round {round}: {}", row.subject.name());
-            let running = row.subject.start(options.before.as_deref())?;
-            row.seconds.push(load(options.loops)?);
-            let counts = counting::start()?;
-            let before = counting::read(&running.programs)?;
-            load(options.loops)?;
-            let after = counting::read(&running.programs)?;
-            drop(counts);
-            row.counted.push(Counted::between(&before, &after));
-        }
+    let first = if options.messaging { Switching::Messaging } else { Switching::Pipe };
+    let net_ns = compare(first, options.hist_only, &options)?;
+    if options.full {
+        compare(Switching::Pipes, true, &options)?;
+        compare(Switching::Messaging, true, &options)?;
+        collector::measure(net_ns)?;
     }
-    print(&rows)?;
     if !options.hook_only && !options.hist_only {
         sleepers::measure()?;
     }
     Ok(())
 }
 
-fn pipe(loops: u64) -> Result<f64> {
-    run(&["taskset", "-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops.to_string()])
+/// Runs one load under every subject, or only under those that `hist 1` is compared with. Prints a table. Returns what
+/// `cgscope hist 1` adds to an empty hook at a switch, ns.
+fn compare(load: Switching, hist_only: bool, options: &Options) -> Result<f64> {
+    println!("perf bench sched: {}, {} loops, {} rounds", load.name(), options.loops, options.rounds);
+    let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
+        Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
+        Subject::Before => options.before.is_some(),
+        Subject::Runqlat => !hist_only || options.full,
+        _ => !hist_only,
+    });
+    let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
+    for round in 1..=options.rounds {
+        for row in &mut rows {
+            eprintln!("round {round}: {}", row.subject.name());
+            let running = row.subject.start(options.before.as_deref())?;
+            row.seconds.push(load.run(options.loops)?);
+            let counts = counting::start()?;
+            let before = counting::read(&running.programs)?;
+            load.run(options.loops)?;
+            let after = counting::read(&running.programs)?;
+            drop(counts);
+            row.counted.push(Counted::between(&before, &after));
+        }
+    }
+    print(&rows)
+}
+
+fn pipe(cpu: usize, loops: u64) -> Result<f64> {
+    let (cpu, loops) = (cpu.to_string(), loops.to_string());
+    run(&["taskset", "-c", &cpu, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
+}
+
+/// Saturates every CPU. Returns the mean duration of the pipes.
+fn pipes(loops: u64) -> Result<f64> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let seconds: Vec<f64> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..cpus).map(|cpu| scope.spawn(move || pipe(cpu, loops))).collect();
+        let ended =
+            runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect::<Result<_>>()
+    })?;
+    Ok(seconds.iter().sum::<f64>() / cpus as f64)
 }
 
 fn messaging(loops: u64) -> Result<f64> {

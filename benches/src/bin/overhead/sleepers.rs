@@ -15,7 +15,7 @@ const THREADS: u32 = 5_000;
 const SECONDS: u32 = 10;
 
 pub fn measure() -> Result<()> {
-    let _load = Sleepers::start()?;
+    let _load = Load::start(&["sleep", &THREADS.to_string(), "300"])?;
     println!("\n{THREADS} sleeping threads, `cgscope hist --json 1` for {SECONDS} s");
     let mut child = Command::new(cgscope()?)
         .args(["hist", "--verbose", "--json", "1", &SECONDS.to_string()])
@@ -44,27 +44,26 @@ pub fn measure() -> Result<()> {
     Ok(())
 }
 
-/// The process with the sleeping threads, killed on drop.
-struct Sleepers(Child);
+/// A load of the lab, killed on drop.
+pub struct Load(Child);
 
-impl Sleepers {
-    fn start() -> Result<Self> {
+impl Load {
+    /// Starts `workload ARGS` and waits until it is ready.
+    pub fn start(args: &[&str]) -> Result<Self> {
         let path = std::env::current_exe()?.with_file_name("workload");
-        let mut child = Command::new(&path)
-            .args(["sleep", &THREADS.to_string(), "300"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| {
-                format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
-            })?;
+        let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
+            format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
+        })?;
+        let output = child.stdout.take().context("its output")?;
+        let load = Self(child);
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
-        anyhow::ensure!(line == "ready\n", "the load did not start");
-        Ok(Self(child))
+        BufReader::new(output).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "the load {args:?} did not start");
+        Ok(load)
     }
 }
 
-impl Drop for Sleepers {
+impl Drop for Load {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -43,7 +43,8 @@ const PEERS: [(Subject, Subject, &str); 3] = [
     (Subject::StatOffcpu, Subject::Offcputime, ""),
 ];
 
-pub fn print(rows: &[SubjectResults]) -> Result<()> {
+/// Prints the results. Returns what `cgscope hist 1` adds to an empty hook at a switch, ns.
+pub fn print(rows: &[SubjectResults]) -> Result<f64> {
     let row = |subject: Subject| {
         let found = rows.iter().find(|row| row.subject == subject);
         found.with_context(|| format!("{} was not measured", subject.name()))
@@ -103,7 +104,8 @@ pub fn print(rows: &[SubjectResults]) -> Result<()> {
         println!("{names}, net: 1/{:.1}{most}", peer.net_ns(empty) / ours.net_ns(empty));
         println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
     }
-    Ok(())
+    println!();
+    Ok(cgscope.net_ns(empty))
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -1,0 +1,188 @@
+//! Measures the collector: idle threads beside other tools, changed tasks, cgroups, and what follows for a large host.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use cgscope_collect::facts::CgroupMounts;
+use serde_json::Value;
+
+use crate::{sleepers::Load, subject::cgscope};
+
+const SECONDS: u64 = 8;
+const IDLE_THREADS: u64 = 20_000;
+const MIXED_THREADS: u64 = 4_000;
+const CGROUPS: u64 = 1_000;
+/// The host of the reckoning.
+const LARGE: (u64, u64) = (512, 400_000);
+/// Assumed switches of each of its CPUs, each second.
+const SWITCHES: f64 = 5_000.0;
+
+/// What `cgscope hist --json 1` reports of itself, as a mean of its intervals.
+struct Figures {
+    /// CPU time of the collector for each reading, us.
+    reading_us: f64,
+    rss_bytes: f64,
+    /// Tasks that did something.
+    changed: f64,
+}
+
+/// Measures with `switch_ns`: what the hook adds to a switch, ns.
+pub fn measure(switch_ns: f64) -> Result<()> {
+    let idle_host = figures()?;
+    let with_idle = beside_others()?;
+    let load = Load::start(&["mix", &MIXED_THREADS.to_string(), "60"])?;
+    let mixed = figures()?;
+    drop(load);
+    let spread = Spread::start()?;
+    let with_cgroups = figures()?;
+    drop(spread);
+
+    let more = |figures: &Figures, each: f64| (figures.reading_us - idle_host.reading_us) / each;
+    let changed = mixed.changed - idle_host.changed;
+    let idle_us = more(&with_idle, IDLE_THREADS as f64);
+    let idle_bytes = (with_idle.rss_bytes - idle_host.rss_bytes) / IDLE_THREADS as f64;
+    println!("\nwhat a reading costs, `cgscope hist --json 1`");
+    println!(
+        "a host without load          {:8.0} us, {:.1} MiB",
+        idle_host.reading_us,
+        mib(idle_host.rss_bytes)
+    );
+    println!("each idle task               {idle_us:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)");
+    println!(
+        "each changed task            {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
+        more(&mixed, changed)
+    );
+    println!(
+        "each cgroup with an idle task {:7.2} us ({CGROUPS} cgroups)",
+        more(&with_cgroups, CGROUPS as f64)
+    );
+
+    let (cpus, threads) = LARGE;
+    let cpu_kib = 140.0;
+    println!(
+        "\nreckoned from these figures, not measured: {cpus} CPUs, {threads} threads, nearly all idle, {SWITCHES} switches a second on each CPU"
+    );
+    println!("the hook: {:.3} % of each CPU", SWITCHES * switch_ns / 1e7);
+    println!(
+        "the collector at one reading a second: {:.1} % of one CPU, {:.0} MiB",
+        (idle_host.reading_us + threads as f64 * idle_us) / 1e4,
+        mib(idle_host.rss_bytes + threads as f64 * idle_bytes)
+    );
+    println!("kernel memory: {:.0} MiB", (cpus as f64 * cpu_kib + threads as f64 * 0.4) / 1024.0);
+    Ok(())
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+fn figures() -> Result<Figures> {
+    let seconds = (SECONDS + 2).to_string();
+    let output = Command::new(cgscope()?).args(["hist", "--json", "1", &seconds]).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    // The first two intervals include work that is done once.
+    let intervals = intervals.get(2..).filter(|rest| !rest.is_empty()).context("no intervals")?;
+    let mean = |of: &dyn Fn(&Value) -> f64| intervals.iter().map(of).sum::<f64>() / intervals.len() as f64;
+    Ok(Figures {
+        reading_us: mean(&|interval| interval["self"]["cpu_ns"].as_f64().unwrap_or(0.0)) / 1e3,
+        rss_bytes: mean(&|interval| interval["self"]["rss_bytes"].as_f64().unwrap_or(0.0)),
+        changed: mean(&|interval| interval["tasks"].as_array().map_or(0, Vec::len) as f64),
+    })
+}
+
+/// Measures the three tools one after the other, on a host with many idle threads. Returns cgscope's own figures there.
+fn beside_others() -> Result<Figures> {
+    let each = (IDLE_THREADS / 4).to_string();
+    let _loads =
+        [(); 4].map(|()| Load::start(&["sleep", &each, "300"])).into_iter().collect::<Result<Vec<_>>>()?;
+    println!(
+        "\n{IDLE_THREADS} idle threads, one report a second, for {SECONDS} s    CPU      resident memory"
+    );
+    let tools: [(PathBuf, &[&str]); 3] =
+        [(cgscope()?, &["hist", "1"]), ("runqlat".into(), &["-P", "1"]), ("pidstat".into(), &["-t", "1"])];
+    for (program, args) in tools {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (percent, bytes) = usage(&program, args)?;
+        println!("{:<55} {percent:5.2} %  {:.1} MiB", format!("{name} {}", args.join(" ")), mib(bytes));
+    }
+    figures()
+}
+
+/// CPU use in percent of one core, and resident memory in bytes, of a tool that runs until it is interrupted.
+fn usage(program: &PathBuf, args: &[&str]) -> Result<(f64, f64)> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut tool = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    sleep(Duration::from_secs(4));
+    let before = ticks(&tool)?;
+    sleep(Duration::from_secs(SECONDS));
+    let used = ticks(&tool)? - before;
+    let rss = resident(&tool)?;
+    // SAFETY: a child of ours that has not been reaped.
+    unsafe { libc::kill(tool.id() as i32, libc::SIGINT) };
+    tool.wait()?;
+    // SAFETY: no pointers.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    Ok((100.0 * used / per_second / SECONDS as f64, rss))
+}
+
+/// CPU time of a process, clock ticks.
+fn ticks(tool: &Child) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", tool.id()))?;
+    let (_, rest) = stat.rsplit_once(") ").context("a stat file")?;
+    // Fields 14 and 15 of proc_pid_stat(5); `rest` begins with field 3.
+    Ok(rest.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum())
+}
+
+fn resident(tool: &Child) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", tool.id()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    Ok(1024.0 * line.trim().trim_end_matches(" kB").parse::<f64>()?)
+}
+
+/// Cgroups with one idle task each, removed on drop.
+struct Spread {
+    load: Option<Load>,
+    directory: PathBuf,
+}
+
+impl Spread {
+    fn start() -> Result<Self> {
+        let mounts = CgroupMounts::read(Path::new("/"));
+        let root = mounts.cpu().context("no hierarchy with the cpu controller is mounted")?;
+        let directory = root.join(format!("cgscope-overhead-{}", std::process::id()));
+        let mut spread = Self { load: None, directory: directory.clone() };
+        fs::create_dir(&directory)?;
+        for number in 0..CGROUPS {
+            fs::create_dir(directory.join(number.to_string()))?;
+        }
+        let path = directory.to_str().context("a path in UTF-8")?;
+        spread.load = Some(Load::start(&["spread", path, &CGROUPS.to_string(), "1", "120"])?);
+        Ok(spread)
+    }
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        self.load = None;
+        // Killed processes need a moment to exit.
+        let end = Instant::now() + Duration::from_secs(20);
+        for number in 0..CGROUPS {
+            let path = self.directory.join(number.to_string());
+            while fs::remove_dir(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
+                && Instant::now() < end
+            {
+                sleep(Duration::from_millis(2));
+            }
+        }
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
