@@ -134,19 +134,7 @@ impl Log {
             return parts;
         }
         if segment.has_no_clock {
-            let runs = self.runs[segment.cpu as usize].windows(2);
-            let last = self.runs[segment.cpu as usize].last().expect("the first run");
-            let idle = runs
-                .filter(|pair| pair[0].1 == IDLE)
-                .map(|pair| (pair[0].0, pair[1].0))
-                .chain((last.1 == IDLE).then_some((last.0, u64::MAX)));
-            let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
-            parts[Cause::Throttled as usize] = idle_ns;
-            parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
-            if charge && idle_ns != 0 {
-                *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
-            }
-            return parts;
+            return self.split_without_clock(segment, charge);
         }
         let throttled_ns = segment
             .throttled_since_ns
@@ -174,6 +162,24 @@ impl Log {
             assert_ne!(who, IDLE);
             self.behind_removed += u64::from(self.removed.contains(&who));
             *self.charges.entry((victim, who, kind)).or_default() += ns;
+        }
+        parts
+    }
+
+    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while nobody ran.
+    fn split_without_clock(&mut self, segment: &Segment, charge: bool) -> ByCause {
+        let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
+        let runs = self.runs[segment.cpu as usize].windows(2);
+        let last = self.runs[segment.cpu as usize].last().expect("the first run");
+        let idle = runs
+            .filter(|pair| pair[0].1 == IDLE)
+            .map(|pair| (pair[0].0, pair[1].0))
+            .chain((last.1 == IDLE).then_some((last.0, u64::MAX)));
+        let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
+        parts[Cause::Throttled as usize] = idle_ns;
+        parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
+        if charge && idle_ns != 0 {
+            *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
         }
         parts
     }
