@@ -148,11 +148,14 @@ fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut 
         work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
         split::<H>(next, &storage.start, work, Work::HOOK);
     }
+    // After a move within the nanosecond in which the segment began, nothing is left of the part before the move.
+    let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);
     if wait.elsewhere_ns != 0 {
-        if storage.moved.add_to(work, wait.elsewhere_ns) != 0 {
-            H::lost(Loss::MovedUnseen);
-        }
+        is_move_missed |= storage.moved.add_to(work, wait.elsewhere_ns) != 0;
         storage.moved.ns = 0;
+    }
+    if is_move_missed {
+        H::lost(Loss::MovedUnseen);
     }
     storage.start.limit = 0;
     if work.walk.parts[Cause::Throttled as usize] != 0 {

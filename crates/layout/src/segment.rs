@@ -59,6 +59,13 @@ impl Start {
         self.is_seen != 0 && self.switches == task.switches()
     }
 
+    /// Returns whether `task`, which is on `cpu`, was moved there without the hook since this record, and nobody knows whether it could
+    /// run there.
+    #[inline(always)]
+    pub(crate) fn is_in_doubt<H: Host>(&self, task: H::Task, cpu: u32) -> bool {
+        self.is_of(task) && self.cpu != cpu && (self.limit != 0 || !H::throttles_tasks())
+    }
+
     /// Returns the throttled time of a segment. `now_ns`: the throttled time of its queue at the end; `queued_ns`: when the task
     /// was queued.
     #[inline(always)]

@@ -200,8 +200,7 @@ pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, whic
     if let Some(loss) = loss {
         lose::<H>(loss, which);
     }
-    // After a move that the hook missed, nobody knows whether the task could run here.
-    if loss.is_some() || is_missed && (start.limit != 0 || !H::throttles_tasks()) {
+    if loss.is_some() || start.is_in_doubt::<H>(task, cpu) {
         work.walk.add(Cause::Unattributed, to_ns - from_ns);
         return;
     }

@@ -43,6 +43,11 @@ fn place(cgroup: u64) -> usize {
     (cgroup as usize - 1) % CGROUPS.len()
 }
 
+/// Returns whether a cgroup existed before the schedule.
+pub(super) fn existed_before(cgroup: u64) -> bool {
+    CGROUPS.contains(&cgroup)
+}
+
 pub(super) struct Kernel {
     random: u64,
     seed: u64,

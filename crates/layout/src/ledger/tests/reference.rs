@@ -8,7 +8,10 @@ use std::{
     vec::Vec,
 };
 
-use super::{host::CPUS, kernel::ROOT};
+use super::{
+    host::CPUS,
+    kernel::{ROOT, existed_before},
+};
 use crate::{
     ByCause, Cause,
     culprits::kind,
@@ -56,7 +59,7 @@ pub(super) struct Segment {
     /// The task was throttled when it came, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
     pub(super) is_real_time: bool,
-    /// The hook saw the segment begin.
+    /// The hook saw the segment begin, and the cgroup had run on the CPU before. The ledger takes a sum of 0 for an unknown one.
     pub(super) is_seen: bool,
 }
 
@@ -69,14 +72,16 @@ impl Log {
         runs.push((since_ns, who));
     }
 
-    /// How long a cgroup has run on a CPU, ns, with a part from before the schedule; 0 for the root, for which the kernel has no sum.
+    /// How long a cgroup has run on a CPU, ns, with a part from before the schedule if the cgroup existed then; 0 for the root, for which
+    /// the kernel has no sum.
     pub(super) fn ran_ns(&self, cgroup: u64, cpu: u32, now_ns: u64) -> u64 {
         if cgroup == ROOT {
             return 0;
         }
         let latest = self.runs[cpu as usize].last().filter(|run| run.1 == cgroup);
         let latest_ns = latest.map_or(0, |run| now_ns - run.0);
-        1 + self.sums.get(&(cgroup, cpu)).copied().unwrap_or(0) + latest_ns
+        let before_ns = u64::from(existed_before(cgroup));
+        before_ns + self.sums.get(&(cgroup, cpu)).copied().unwrap_or(0) + latest_ns
     }
 
     pub(super) fn throttle(&mut self, cgroup: u64, cpu: u32, now_ns: u64) {
@@ -104,7 +109,7 @@ impl Log {
     }
 
     /// How far the ledger may be off in a segment: the time from its beginning to the end of the block in which it began, or 0 if the
-    /// history still has all its slices. All of it if the segment began before the history, and the hook did not see it begin.
+    /// history still has all its slices. All of it if the segment began before the history, and not as [`Segment::is_seen`] says.
     pub(super) fn uncertain_ns(&self, segment: &Segment) -> u64 {
         let (from_ns, to_ns) = segment.span;
         let mut later = self.runs_since(segment.cpu, from_ns).to_vec();
@@ -129,19 +134,7 @@ impl Log {
             return parts;
         }
         if segment.has_no_clock {
-            let runs = self.runs[segment.cpu as usize].windows(2);
-            let last = self.runs[segment.cpu as usize].last().expect("the first run");
-            let idle = runs
-                .filter(|pair| pair[0].1 == IDLE)
-                .map(|pair| (pair[0].0, pair[1].0))
-                .chain((last.1 == IDLE).then_some((last.0, u64::MAX)));
-            let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
-            parts[Cause::Throttled as usize] = idle_ns;
-            parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
-            if charge && idle_ns != 0 {
-                *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
-            }
-            return parts;
+            return self.split_without_clock(segment, charge);
         }
         let throttled_ns = segment
             .throttled_since_ns
@@ -169,6 +162,24 @@ impl Log {
             assert_ne!(who, IDLE);
             self.behind_removed += u64::from(self.removed.contains(&who));
             *self.charges.entry((victim, who, kind)).or_default() += ns;
+        }
+        parts
+    }
+
+    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while nobody ran.
+    fn split_without_clock(&mut self, segment: &Segment, charge: bool) -> ByCause {
+        let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
+        let runs = self.runs[segment.cpu as usize].windows(2);
+        let last = self.runs[segment.cpu as usize].last().expect("the first run");
+        let idle = runs
+            .filter(|pair| pair[0].1 == IDLE)
+            .map(|pair| (pair[0].0, pair[1].0))
+            .chain((last.1 == IDLE).then_some((last.0, u64::MAX)));
+        let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
+        parts[Cause::Throttled as usize] = idle_ns;
+        parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
+        if charge && idle_ns != 0 {
+            *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
         }
         parts
     }

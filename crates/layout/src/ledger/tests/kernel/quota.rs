@@ -1,6 +1,6 @@
 //! Quotas that run out and return.
 
-use super::{Flavour, Kernel, TASKS, place, task::Fate};
+use super::{CPUS, Flavour, Kernel, TASKS, place, task::Fate};
 
 impl Kernel {
     pub(super) fn throttle(&mut self, cgroup: u64, cpu: u32) {
@@ -36,6 +36,11 @@ impl Kernel {
         }
         let next = (0..TASKS).find(|at| self.can_run(*at, cpu) && !self.is_starved(*at));
         self.switch(cpu, next, Fate::Preempted);
+        // A move may follow within the same nanosecond.
+        if self.misses_moves && self.below(4) == 0 {
+            let to = self.below(CPUS as u64) as u32;
+            self.change_cpu(at, to);
+        }
     }
 
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32) {

@@ -142,6 +142,7 @@ impl Kernel {
         let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(self.tasks[at].cpu));
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
         let task = &mut self.tasks[at];
+        let has_sum = self.log.ran_ns(task.cgroup, task.cpu, now_ns) != 0;
         task.state = match fate {
             Fate::Preempted | Fate::PreemptedUnstamped => State::Queued,
             Fate::Sleeps => State::Sleeping,
@@ -152,7 +153,7 @@ impl Kernel {
             Fate::Preempted => {
                 task.last_queued_ns = clock_ns;
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
-                task.has_no_clock = false;
+                (task.has_no_clock, task.has_sum) = (false, has_sum);
                 // Whole queues: the clock at the switch in is the base, in the cgroup of that time.
                 let counts = !throttles_tasks || task.is_throttled;
                 task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };

@@ -58,6 +58,8 @@ pub(super) struct Sim {
     pub(super) base: u64,
     /// The hook saw the segment begin.
     pub(super) is_seen: bool,
+    /// Its cgroup had run on the CPU by then, as far as the kernel has a sum.
+    pub(super) has_sum: bool,
     /// When, where and in which cgroup it last switched in.
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
@@ -94,6 +96,7 @@ impl Kernel {
             has_no_clock: false,
             base: cgroup,
             is_seen: false,
+            has_sum: false,
             ran: (0, u32::MAX, 0),
             unstamped_since_ns: None,
             unstamped_ns: 0,

@@ -72,8 +72,9 @@ impl Kernel {
         let cgroup = self.tasks[at].cgroup;
         let stays_throttled = self.is_queue_throttled(cgroup, to);
         let clock_stands = self.stopped[place(cgroup)][to as usize];
+        let has_sum = self.log.ran_ns(cgroup, to, now_ns) != 0;
         let task = &mut self.tasks[at];
-        task.is_throttled &= stays_throttled;
+        (task.is_throttled, task.has_sum) = (task.is_throttled && stays_throttled, has_sum);
         (task.cpu, task.last_queued_ns, task.since_ns) = (to, clock_ns, Some(now_ns));
         (task.is_phantom, task.base) = (task.state == State::SleepingOnQueue, task.cgroup);
         task.throttled_since_ns = (!throttles_tasks || task.is_throttled).then_some(now_ns);
@@ -95,7 +96,7 @@ impl Kernel {
             is_phantom: task.is_phantom,
             has_no_clock: task.has_no_clock,
             is_real_time: task.is_real_time,
-            is_seen: task.is_seen,
+            is_seen: task.is_seen && task.has_sum,
         })
     }
 
