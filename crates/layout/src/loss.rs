@@ -26,8 +26,9 @@ crate::named! {
         /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
         /// The history does not explain all of a wait: hundreds of cgroups took turns on the CPU, so the look back was cut to limit
-        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a switch or a move, its causes are known
-        /// from sums and only culprits are missing. If it began with a wakeup, the rest is unattributed.
+        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a switch
+        /// or a move, its causes are known from sums and only culprits are missing. If it began with a wakeup, the rest is
+        /// unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
         /// SCHED_DEADLINE) and waited for more. The wait is complete but unattributed: it has no cause yet.
@@ -35,8 +36,8 @@ crate::named! {
         /// More cgroups were created and removed between two readings than the buffer for their names can hold. Cgroups that
         /// still exist are found in the hierarchy. A cgroup that was removed before has no name, but its figures are complete.
         CgroupEventLost = "cgroup_event_lost",
-        /// Before Linux 6.6: more queues of cgroups were throttled on a CPU than we keep clocks for. The throttled part of waits
-        /// there counts for the other causes.
+        /// Before Linux 6.6: more queues of cgroups were throttled on a CPU than we keep clocks for. In waits on that
+        /// CPU, the throttled part is counted under the other causes.
         ThrottleClockForgotten = "throttle_clock_forgotten",
         /// The table of stacks was full or in use. The time blocked counts for its state, but for no stack.
         StackNotCounted = "stack_not_counted",
