@@ -26,8 +26,8 @@ crate::named! {
         /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
         /// The history does not explain all of a wait: hundreds of cgroups took turns on the CPU, so the look back was cut to limit
-        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a switch
-        /// or a move, its causes are known from sums and only culprits are missing. If it began with a wakeup, the rest is
+        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a
+        /// switch or a move, its causes are known from sums and only culprits are missing. If it began with a wakeup, the rest is
         /// unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
