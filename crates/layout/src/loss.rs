@@ -45,11 +45,11 @@ crate::named! {
         /// when the task starts and at each reading. If cgscope follows all tasks and this task exits before memory is available,
         /// its waits are in its cgroup's sum but in no histogram.
         NoRoomForTask = "no_room_for_task",
-        /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The kernel
-        /// counts the rest of that sleep as a wait. It is complete but unattributed.
+        /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The
+        /// kernel counts the rest of that sleep as a wait. It is complete but unattributed.
         MovedAsleep = "moved_asleep",
-        /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup. The
-        /// time in which that CPU ran others is unattributed.
+        /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup.
+        /// The time in which that CPU ran others is unattributed.
         MovedThrottled = "moved_throttled",
         /// A task was moved to another CPU while it waited, and no program saw it: a hardened kernel runs none while a process that
         /// it hides is on the CPU that moves the task. The part of the wait before the move is unattributed.
