@@ -19,7 +19,7 @@ use crate::{
     maps::{lost, throttle_clocks},
 };
 
-/// Starts the clock of a queue. Runs before the queue's number of levels out of quota rises.
+/// Starts the clock of a queue. Runs before the kernel raises the queue's number of levels out of quota.
 #[fentry(function = "tg_throttle_down")]
 pub fn on_throttle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
@@ -31,7 +31,7 @@ pub fn on_throttle(ctx: FEntryContext) -> i32 {
     0
 }
 
-/// Stops the clock of a queue. Runs before the queue's number of levels out of quota falls.
+/// Stops the clock of a queue. Runs before the kernel lowers the queue's number of levels out of quota.
 #[fentry(function = "tg_unthrottle_up")]
 pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));

@@ -188,7 +188,8 @@ impl Wanted {
         let (offered, absent): (Vec<_>, Vec<_>) =
             self.packages.into_iter().partition(|name| apt.can_have(name));
         if !apt.updated && (self.is_second_choice || !absent.is_empty()) {
-            let then = Some("apt-get install of what is missing, and the linker for the kernel side");
+            let then =
+                Some("install what is missing with apt-get, and install the linker for the kernel side");
             return Plan { steps: vec![Step::AptUpdate], then, out_of_reach: Vec::new() };
         }
         if !absent.is_empty() {

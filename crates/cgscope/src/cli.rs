@@ -58,7 +58,7 @@ Examples:
     Hist(Hist),
     /// Print a line per process or cgroup, like pidstat, with %wait split by cause
     ///
-    /// With a command, prints one summary when the command ends, like time.
+    /// With a command, prints one summary when the command ends, as the command `time` does.
     #[command(after_long_help = "\
 Examples:
   sudo cgscope stat 1                     every second, a line per process
@@ -68,9 +68,9 @@ Examples:
     Stat(Stat),
     /// Count the states of threads, like psn: on a CPU, runnable, throttled, blocked
     ///
-    /// Reads the states of all threads many times, at random moments, and counts them by group. The column samples shows how
-    /// often a thread of the group was seen, avg_threads the average number of threads in the group. Columns for -g and -G: comm
-    /// (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu, username, exe, cmdline.
+    /// Reads the states of all threads many times, at random moments, and counts them by group. The column `samples` shows how
+    /// often a thread of the group was seen; `avg_threads` shows the average number of threads in the group. Columns for -g and
+    /// -G: comm (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu, username, exe, cmdline.
     #[command(after_long_help = "\
 Examples:
   sudo cgscope sample                     five seconds, by command name and state
@@ -117,9 +117,9 @@ Examples:
     Export(Export),
     /// Run the daemon: measure for all users and serve metrics to Prometheus
     ///
-    /// The daemon loads BPF and then drops its privileges. Over a Unix socket it serves the commands `top`, `hist`, `stat` and `record`
-    /// of other users; each user sees only what belongs to them. It serves metrics over HTTP. SIGHUP reloads its configuration.
-    /// See docs/serve.md.
+    /// The daemon loads BPF and then drops its privileges. Other users can run `top`, `hist`, `stat` and `record` through its Unix
+    /// socket; each user sees only their own tasks. It serves metrics over HTTP. SIGHUP reloads its configuration. See
+    /// docs/serve.md.
     #[command(after_long_help = "\
 Examples:
   sudo cgscope serve                      with /etc/cgscope/cgscope.toml
@@ -216,7 +216,7 @@ pub struct Top {
     #[arg(short, long, value_name = "SECS", value_parser = interval)]
     pub delay: Option<Duration>,
 
-    /// View to start with; with -b: overview or cgroups
+    /// The first view; with -b, only overview or cgroups
     #[arg(long, value_name = "VIEW", value_parser = view)]
     pub view: Option<View>,
 

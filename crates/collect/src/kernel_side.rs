@@ -487,7 +487,7 @@ fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
 
 const BPF_NOEXIST: u64 = 1;
 
-/// Makes the kernel measure the run time of BPF programs while the result exists (Linux 5.8).
+/// Makes the kernel measure the run time of BPF programs until the returned descriptor is closed (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {
     enable_stats(Stats::RunTime).ok()
 }

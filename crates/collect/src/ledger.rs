@@ -84,7 +84,7 @@ impl Ledger {
         removed.into_iter().for_each(|key| self.merge(key));
     }
 
-    /// Limits the culprits of each victim to those with the most recent time.
+    /// For each victim, keeps the culprits that recently took the most time, and merges the others.
     fn bound(&mut self) {
         let mut surplus: Vec<PairKey> = Vec::new();
         let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();

@@ -21,7 +21,7 @@ use crate::{
     memory::{numa_stat, numa_stat_v1},
 };
 
-/// Minimum number of reads of a cgroup for which its settings are reused.
+/// Minimum number of reads of a cgroup from one reading of its settings to the next.
 const SETTINGS_EVERY: u64 = 5;
 /// Maximum length of a file, bytes. The longest is a list of CPUs: every second one of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;

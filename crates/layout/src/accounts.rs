@@ -23,7 +23,7 @@ pub const BLOCKED_STATES: usize = BlockedState::ALL.len();
 /// ns by state, in the order of [`BlockedState::ALL`].
 pub type ByState = [u64; BLOCKED_STATES];
 
-/// Return addresses that are kept of a kernel stack, the innermost first; 0 after its end.
+/// Maximum number of return addresses in a [`Stack`], the innermost first; unused entries are 0.
 pub const FRAMES: usize = 62;
 
 /// A kernel stack.

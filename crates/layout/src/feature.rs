@@ -58,7 +58,7 @@ named! {
     Cgroups = "cgroups", false, Probe::Fields;
     /// CPU quotas: CONFIG_CFS_BANDWIDTH.
     Quotas = "quotas", false, Probe::Fields;
-    /// A clock per group and CPU that runs while the quota of the group or of an ancestor is out: Linux 6.6 (commit
+    /// A clock for each group and CPU. It runs while the group or an ancestor is out of quota: Linux 6.6 (commit
     /// 677ea015f231).
     ThrottleClock = "throttle_clock", false, Probe::Fields;
     /// The kernel functions at which we can keep such a clock ourselves. They have had these names since Linux 3.6.

@@ -139,7 +139,7 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Records that interrupts took `ns` of the latest slice.
+    /// Counts `ns` of the latest slice as time that interrupts took.
     #[inline(always)]
     pub fn interrupt(&mut self, ns: u64) {
         let latest = self.head;

@@ -26,8 +26,9 @@ crate::named! {
         /// but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
         /// The history does not explain all of a wait: hundreds of cgroups took turns on the CPU, so the look back was cut to limit
-        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a switch or a move, its causes are known
-        /// from sums and only culprits are missing. If it began with a wakeup, the rest is unattributed.
+        /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a
+        /// switch or a move, its causes are known from sums and only culprits are missing. If it began with a wakeup, the rest is
+        /// unattributed.
         LookBackCut = "look_back_cut",
         /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
         /// SCHED_DEADLINE) and waited for more. The wait is complete but unattributed: it has no cause yet.
@@ -35,8 +36,8 @@ crate::named! {
         /// More cgroups were created and removed between two readings than the buffer for their names can hold. Cgroups that
         /// still exist are found in the hierarchy. A cgroup that was removed before has no name, but its figures are complete.
         CgroupEventLost = "cgroup_event_lost",
-        /// Before Linux 6.6: more queues of cgroups were throttled on a CPU than we keep clocks for. The throttled part of waits
-        /// there counts for the other causes.
+        /// Before Linux 6.6: more queues of cgroups were throttled on a CPU than we keep clocks for. In waits on that
+        /// CPU, the throttled part is counted under the other causes.
         ThrottleClockForgotten = "throttle_clock_forgotten",
         /// The table of stacks was full or in use. The time blocked counts for its state, but for no stack.
         StackNotCounted = "stack_not_counted",
@@ -44,11 +45,11 @@ crate::named! {
         /// when the task starts and at each reading. If cgscope follows all tasks and this task exits before memory is available,
         /// its waits are in its cgroup's sum but in no histogram.
         NoRoomForTask = "no_room_for_task",
-        /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The kernel
-        /// counts the rest of that sleep as a wait. It is complete but unattributed.
+        /// Since Linux 6.12: a task was moved to another CPU while it slept but was still on its queue (delayed dequeue). The
+        /// kernel counts the rest of that sleep as a wait. It is complete but unattributed.
         MovedAsleep = "moved_asleep",
-        /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup. The
-        /// time in which that CPU ran others is unattributed.
+        /// Since Linux 6.18: a throttled task was moved to a CPU on which the kernel did not count throttled time for its cgroup.
+        /// The time in which that CPU ran others is unattributed.
         MovedThrottled = "moved_throttled",
         /// A task was moved to another CPU while it waited, and no program saw it: a hardened kernel runs none while a process that
         /// it hides is on the CPU that moves the task. The part of the wait before the move is unattributed.

@@ -77,7 +77,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Charges {
     victim: u64,
-    /// The clock of the charging CPU.
+    /// The clock of the CPU whose table records charges.
     pub(crate) clock_ns: u64,
     /// The CPU whose history is read.
     pub(crate) cpu: u32,

@@ -65,7 +65,7 @@ struct Gauges {
     effective_cores: Option<f64>,
 }
 
-/// The families with one series for each cgroup, without counters.
+/// The gauges with one series for each cgroup.
 const GAUGES: [Figure<Cgroup>; 7] = [
     (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
     (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),

@@ -191,7 +191,7 @@ impl Hist {
         }
         for octave in self.octaves() {
             let k = of(octave.low_ns(), octave.high_ns());
-            // The middle of an octave may lie in the row after the last row: a row of ms may hold only a part of the octave.
+            // An octave may cover parts of two rows, so its middle may lie beyond the last row.
             let k = k.min(rows.len().saturating_sub(1));
             for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
                 *sum += count;

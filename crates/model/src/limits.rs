@@ -19,7 +19,7 @@ pub struct CgroupReading {
     /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and an
     /// ancestor may still have a limit.
     pub quota_us: Option<u64>,
-    /// Length of a period, µs, also without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
+    /// Length of a period, µs; set even if there is no quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
     /// Unused CPU time that the cgroup may save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,

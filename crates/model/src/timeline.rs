@@ -23,7 +23,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Creates a timeline with at most `most` slices, but at least two.
+    /// Creates a timeline with room for `most` slices, or for two if `most` is smaller.
     pub fn new(most: usize) -> Self {
         Self { slices: Vec::new(), most: most.max(2), per_slice: 1, in_last: 0 }
     }

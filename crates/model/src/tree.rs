@@ -34,7 +34,7 @@ pub struct Tree {
     pub unknown: Option<Group>,
 }
 
-/// A cgroup that has tasks, limits, pairs of victim and culprit, or such a cgroup below it.
+/// A cgroup with tasks, limits, or pairs of victim and culprit, either in itself or in a cgroup below it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Path, relative to the mount.

@@ -65,14 +65,10 @@ pub fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// A time as a ratio to another time: `2.2 times as long`, `55.0% as long`; `None` if `whole` is 0.
-pub fn as_long(part: u64, whole: u64) -> Option<String> {
+/// How long a time is in relation to another time, whose name follows: `2.2 times`, `55.0% of`; `None` if `whole` is 0.
+pub fn times(part: u64, whole: u64) -> Option<String> {
     let ratio = percent(part, whole)? / 100.0;
-    Some(if ratio < 1.0 {
-        format!("{:.1}% as long", ratio * 100.0)
-    } else {
-        format!("{ratio:.1} times as long")
-    })
+    Some(if ratio < 1.0 { format!("{:.1}% of", ratio * 100.0) } else { format!("{ratio:.1} times") })
 }
 
 /// Events per second.
@@ -164,9 +160,9 @@ mod tests {
 
     #[test]
     fn a_ratio_of_times_is_written_in_times_or_percent() {
-        assert_eq!(as_long(263, 120).as_deref(), Some("2.2 times as long"));
-        assert_eq!(as_long(1, 8).as_deref(), Some("12.5% as long"));
-        assert_eq!(as_long(1, 0), None);
+        assert_eq!(times(263, 120).as_deref(), Some("2.2 times"));
+        assert_eq!(times(1, 8).as_deref(), Some("12.5% of"));
+        assert_eq!(times(1, 0), None);
     }
 
     #[test]

@@ -120,11 +120,11 @@ impl Cells {
     }
 }
 
-/// The numbers of the texts that were written since the last key frame. The empty text has number 0.
+/// The numbers of the strings that were written since the last key frame. The empty string has number 0.
 #[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
-    /// Texts that are not in the file yet.
+    /// Strings that are not in the file yet.
     pub(crate) new: Vec<Arc<str>>,
 }
 

@@ -92,7 +92,7 @@ columns! {
     Pending = "now", 'Y', 7, Right, "how long its longest current wait has lasted";
     OnCpu = "%CPU", 'C', 6, Right, "time on a CPU as a share of the interval, summed over threads";
     Quota = "of quota", 'Q', 10, Right, "used share of its quota, and the quota in CPUs; in brackets: the tightest quota of its ancestors, if it has no quota";
-    Behind = "behind", ' ', 18, Path, "the culprit that ran most while its tasks waited";
+    Behind = "behind", ' ', 18, Path, "the culprit that ran most while the row's tasks waited";
     BehindTime = "behind/s", 'Z', 8, Right, "time per second that it waited while others ran, summed over threads; others are other cgroups, kernel threads and, if single tasks are recorded, tasks of its own cgroup";
     Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
     Burst = "burst", ' ', 6, Right, "unused CPU time that it may save and use above its quota";

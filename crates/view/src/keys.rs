@@ -20,7 +20,7 @@ named! {
     }
 
     Quit = "quit", &["q", "f10", "ctrl-c"], "quits";
-    Help = "help", &["?", "h", "f1"], "this help, and back";
+    Help = "help", &["?", "h", "f1"], "opens or closes this help";
     Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why";
     Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause";
     Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time";
@@ -29,7 +29,7 @@ named! {
     Numa = "numa", &["6"], "NUMA: nodes side by side";
     States = "states", &["7"], "States: how many threads run, wait and sleep";
     Task = "task", &["8"], "Task: everything about the selected row";
-    Findings = "findings", &["f"], "Findings: all that is wrong, and what to do; and back";
+    Findings = "findings", &["f"], "opens or closes Findings: what is wrong, and what to do";
     NextView = "next_view", &["tab"], "the next view";
     PreviousView = "previous_view", &["shift-tab"], "the view before";
     Up = "up", &["up", "k", "ctrl-p"], "a row up";
@@ -137,7 +137,7 @@ impl FromStr for KeyPress {
         let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             format!(
-                "{text:?} is not a key: use a letter, a sign, one of {}, f1 to f12, or one of these after ctrl-",
+                "{text:?} is not a key: use one character, f1 to f12, or one of {}; most of them also work after ctrl-",
                 names.join(", ")
             )
         })?;

@@ -236,8 +236,8 @@ impl Task {
         load(self.0, offset!(task_last_arrival))
     }
 
-    /// The time up to which its run time is counted, ns of `rq->clock_task`. For a task on a CPU, this is its switch in or the
-    /// last tick; for other tasks, their last switch out.
+    /// The time up to which its run time is counted, ns of `rq->clock_task`. A task on a CPU: when it was switched in, or the last
+    /// tick if that is later. Other tasks: when they were last switched out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         load(self.0, offset!(task_counted_until))

@@ -188,7 +188,7 @@ impl Segments {
             if segment.end_ns > needed_ns && !self.shortened {
                 self.shortened = true;
                 say!(
-                    "cgscope: the ring reached its size limit, {}, before it held {}, so it holds less time; \
+                    "cgscope: the ring reached its size limit ({}) before it covered {}, so it covers less time; \
                      to raise the limit, use --ring-size",
                     units::bytes(self.limits.bytes.unwrap_or_default()),
                     units::duration(self.limits.keep_ns),

@@ -37,8 +37,8 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
     }
     let gid = viewers.filter(|gid| may(path, Some(*gid), READ))?;
     Some(format!(
-        "viewers (group {}) can read {path_text} (`{key}` in [http]): change its group to that of the daemon (`chgrp \
-         cgscope-daemon {path_text}; chmod 640 {path_text}`), and replace the key or passwords in it",
+        "viewers (group {}) can read {path_text} (`{key}` in [http]): run `chgrp cgscope-daemon {path_text}; chmod 640 \
+         {path_text}`, then replace the key or passwords in that file",
         users::name_of_group(gid)
     ))
 }

@@ -425,7 +425,7 @@ fn each_line_is_parsed_separately() {
     );
 }
 
-/// Texts made of valid and invalid parts of these files, the same in every run (xorshift64).
+/// Strings made of valid and invalid parts of these files, the same in every run (xorshift64).
 fn arbitrary_texts() -> impl Iterator<Item = String> {
     const PARTS: &str = "max| |\n|-|,|=|0|7|100000|18446744073709551615|4294967295|65535|+|.|some|full|total=|\
         usage_usec|throttled_usec|throttled_time|nr_periods|\0|ß|\u{fffd}";

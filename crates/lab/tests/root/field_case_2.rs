@@ -82,9 +82,9 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     for said in [
         format!("{path}: "),
         "its quota (1 CPU: 100ms of every 100ms) ran out in".into(),
-        "times as long".into(),
+        " their run time (".into(),
         "threads of 1 process share a quota of 1 CPU".into(),
-        "Start no more threads than the limit has CPUs (1)".into(),
+        "Start at most 1 thread (one for each CPU of the limit)".into(),
         format!("Quota of {path}: 1.00 CPUs (100ms of every 100ms, burst none)"),
         "the quota ran out in".into(),
     ] {
@@ -221,10 +221,10 @@ fn in_words(words: &str, before: &Stat, after: &Stat) {
     for said in [
         "1 CPU of quota (100ms of every 100ms, burst none)",
         " x 100ms = ",
-        " as long as it ran",
+        " its run time",
         &format!("{:.1}% user mode, {does}", 100.0 * user as f64 / (user + system) as f64),
-        "at one time on 1 CPU of quota: raise the limit",
-        "start only as many threads as it allows CPUs (1)",
+        "existed at the same time, with a quota of 1 CPU: raise the limit",
+        "start at most 1 thread (one for each CPU of the limit)",
     ] {
         assert!(words.contains(said), "{said:?} is not in:\n{words}");
     }

@@ -8,7 +8,7 @@ use std::{
 use crate::{load::Load, terminal::Terminal};
 
 /// Text that only the help view has.
-const HELP: &str = "this help, and back";
+const HELP: &str = "opens or closes this help";
 
 /// Starts `top` with these arguments.
 fn top(terminal: &Terminal, args: &str) {

@@ -13,7 +13,7 @@ use crate::{
 const VIEWS: [(&str, &str); 8] = [
     ("1", "nvcswch/s"),
     ("2", "i: next span"),
-    ("3", "; most waiting at "),
+    ("3", "; most tasks waited at "),
     ("4", "limited by"),
     ("5", "behind/s"),
     ("6", "ran on"),
@@ -123,7 +123,7 @@ fn its_number_tab_and_a_click_open_every_view() {
     // Open the help and return to the previous view.
     for back in ["?", "Escape"] {
         terminal.press("?");
-        terminal.wait_for("this help, and back");
+        terminal.wait_for("opens or closes this help");
         terminal.press(back);
         terminal.wait_for("threads on average: on CPU");
     }
@@ -247,7 +247,7 @@ fn lists_can_be_sorted_and_reversed() {
     press("t");
     after("of quota");
     press("?");
-    after("this help, and back");
+    after("opens or closes this help");
     quit(&terminal);
 }
 

@@ -89,7 +89,7 @@ impl Interval {
 /// One interval, built from many that are appended one after the other.
 ///
 /// Old intervals are kept as sums and rarely touched. The work per interval grows with the logarithm of the number of
-/// intervals, not with the number of all tasks so far.
+/// intervals, not with the number of tasks in all of them.
 #[derive(Debug, Default)]
 pub struct Appended {
     /// Sums of 2^n intervals; n decreases from first to last.

@@ -284,7 +284,7 @@ fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
 fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match facts.sched_info {
         None => topic.unknown("whether the kernel timestamps waits"),
-        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat counts)"),
+        Some(true) => topic.ok("the kernel timestamps every wait (/proc/self/schedstat is not zero)"),
         Some(false) => topic.verdict(
             Level::Missing,
             "the kernel does not timestamp waits (/proc/self/schedstat is absent or zero)",
@@ -374,8 +374,8 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
             let missing = missing.map_or("", |verdict| &verdict.finding);
             topic.degraded(
                 format!("measuring is coarse (--mode coarse), because {missing}"),
-                "sums of waits come from /proc: histograms, longest waits, unfinished waits and all causes \
-                 except quotas are unknown",
+                "only sums of waits are known, from /proc: no histograms, longest waits or unfinished waits, \
+                 and no causes except quotas",
                 "to get the exact mode, fix what is missing above",
             )
         }

@@ -16,7 +16,7 @@ use crate::{
     nodes::{NodeGroup, amount, total},
     placement::cpu_list,
     quota_use, sum,
-    units::{self, as_long, bytes, count, cpus, duration, number},
+    units::{self, bytes, count, cpus, duration, number, times},
 };
 
 cgscope_layout::named! {
@@ -108,9 +108,9 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
     let Throttled { limits, sums, held_ns, .. } = throttled;
     let mut clauses = vec![periods(limits)];
     if *held_ns != 0 {
-        let ran = as_long(*held_ns, sums.ran_ns).map_or_else(
+        let ran = times(*held_ns, sums.ran_ns).map_or_else(
             || " and did not run".into(),
-            |times| format!(", {times} as they ran ({})", duration(sums.ran_ns)),
+            |times| format!(", {times} their run time ({})", duration(sums.ran_ns)),
         );
         clauses.push(format!("its tasks were throttled for {}{ran}", duration(*held_ns)));
     }
@@ -151,8 +151,8 @@ fn periods(limits: &CgroupReading) -> String {
 /// The kernel's own count of throttled time. It is not the time that tasks lost, although readers often take it as that.
 fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
-    let used = limits.usage_ns.and_then(|used_ns| as_long(throttled_ns, used_ns));
-    let used = used.map_or_else(String::new, |times| format!(", {times} as the cgroup used the CPU"));
+    let used = limits.usage_ns.and_then(|used_ns| times(throttled_ns, used_ns));
+    let used = used.map_or_else(String::new, |times| format!(", {times} the CPU time that the cgroup used"));
     let why = if throttled_ns > duration_ns {
         let passed = duration(duration_ns);
         format!(" (a sum over CPUs, so it may exceed the {passed} that passed)")
@@ -175,8 +175,10 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
         count(busy.processes.len() as u64, "process"),
         cpus(limits.quota_cores()?),
     );
-    let advice =
-        format!("start no more threads than the limit has CPUs ({enough}), or raise the limit{host}");
+    let advice = format!(
+        "start at most {} (one for each CPU of the limit), or raise the limit{host}",
+        count(enough, "thread")
+    );
     let short = Short::new(
         "has too many threads",
         format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
@@ -328,8 +330,8 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     };
     let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
         return format!(
-            "move the tasks directly in {neighbour} to a cgroup of their own, and give that cgroup a quota (cpu.max), a lower \
-             cpu.weight or another cpuset"
+            "move the tasks in {neighbour} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
+             quota (cpu.max), a lower cpu.weight or another cpuset"
         );
     };
     let limits = |path: &str| context.limits(context.tree.find(path)?);
@@ -420,10 +422,10 @@ pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &B
 pub(crate) fn wakeup_latency(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
     let p99 = p99_ns.map(|p99_ns| format!("; the p99 of all waits is {}", duration(p99_ns)));
     let says = format!(
-        "tasks waited {} ({} of all waiting) for idle CPUs to wake up; {} of this kind took {} on average{}",
+        "tasks waited {} ({} of all waiting) until an idle CPU had woken up; {} took {} on average{}",
         duration(ns),
         percent(ns, waited_ns),
-        count(waits, "wait"),
+        count(waits, "such wait"),
         duration(ns / waits),
         p99.unwrap_or_default(),
     );
@@ -457,8 +459,8 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
     };
     let (why, advice) = hold(skew);
     let says = format!(
-        "{} was busy {} of the time ({:.1} tasks running or waiting on average), but {} only {}; on node {}, {who} has {}, {} of \
-         the run time, and {} of the run and wait time together; {why}",
+        "{} was busy {} of the time, with {:.1} tasks running or waiting on average; {} was busy {}; on node {}, {who} has {} \
+         and takes {} of the node's run time ({} of its run and wait time together); {why}",
         named(full),
         busy(full),
         full.runnable_avg.unwrap_or_default(),
@@ -495,10 +497,10 @@ fn hold(skew: &Skew) -> (String, String) {
             (
                 format!("the affinity {noun} {} of the threads {verb} out node {node}", list(&masks)),
                 format!(
-                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start no more threads than node {} has \
-                     CPUs ({})",
+                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start at most {} (one for each CPU of \
+                     node {})",
+                    count(full.cpus.len() as u64, "thread"),
                     full.node,
-                    full.cpus.len(),
                 ),
             )
         }
@@ -545,7 +547,8 @@ pub(crate) fn remote_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
 
 pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interval: &Interval) -> Finding {
     let ProcessMemory { tgid, policies, .. } = memory;
-    let finding = remote_memory(remote, &format!("; migratepages {tgid} FROM TO moves its present memory"));
+    let finding =
+        remote_memory(remote, &format!("; to move the memory it has now, run migratepages {tgid} FROM TO"));
     let policy = policies.iter().find(|(policy, _)| &**policy != "default");
     let policy = policy.map_or_else(String::new, |(policy, size)| {
         format!("; the memory policy {policy} covers {}", bytes(*size))
@@ -609,10 +612,10 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let reason = match loss {
         Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
         Loss::OutOfRuntime => format!("in {waits}, a real-time or deadline task had used up its runtime"),
-        Loss::MovedAsleep => format!("the kernel counted sleep as waiting {times}"),
-        Loss::MovedThrottled => format!("a throttled task was moved to another CPU {times}"),
+        Loss::MovedAsleep => format!("{times}, the kernel counted sleep as waiting"),
+        Loss::MovedThrottled => format!("{times}, a throttled task was moved to another CPU"),
         Loss::MovedUnseen => {
-            format!("the kernel hid from cgscope {times} that a task was moved to another CPU")
+            format!("{times}, the kernel hid from cgscope that a task was moved to another CPU")
         }
         _ => return None,
     };

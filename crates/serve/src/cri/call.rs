@@ -186,8 +186,8 @@ impl Failure {
             }
             Self::Connect(_) | Self::Late(_) => "check that the runtime runs; cgscope tries again by itself",
             Self::Unknown => {
-                "enable its CRI (containerd: remove `cri` from `disabled_plugins`), or update it to containerd 1.6 or \
-                 CRI-O 1.23, or set `runtime` in [containers] to \"\""
+                "enable the runtime's CRI (containerd: remove `cri` from `disabled_plugins`); or update the runtime to \
+                 containerd 1.6 or CRI-O 1.23; or set `runtime` in [containers] to \"\""
             }
             Self::Broken(_) | Self::Refused(..) | Self::TooLarge(_) | Self::Garbage => {
                 "check that `crictl ps` works with that socket; cgscope tries again by itself"

@@ -148,7 +148,7 @@ impl VictimPane<'_> {
                 format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
             })
             .collect();
-        let words = format!("also waits for quotas, per second: {}", said.join(", "));
+        let words = format!("quotas also held it back, per second: {}", said.join(", "));
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 

@@ -84,7 +84,7 @@ fn largest(past: &[Past], exact: bool) -> Option<String> {
     // For equal waits, this is the latest one.
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
-    let most = format!("most waiting at {}, {:.2} tasks on average", clock(most.end_unix_ns), most.waiting());
+    let most = format!("most tasks waited at {}: {:.2} on average", clock(most.end_unix_ns), most.waiting());
     if !exact {
         return Some(most);
     }

@@ -135,8 +135,8 @@ impl<'a> TaskView<'a> {
         let line = Span::styled(bars::sparkline(&values, most, shown), self.app.theme.wait());
         let count = units::count(shown as u64, "interval");
         let words = match self.subject {
-            Subject::Task(_) => format!("maximum of {count}: {:.1}% of the interval", most * 100.0),
-            _ => format!("maximum of {count}: {most:.2} tasks on average"),
+            Subject::Task(_) => format!("worst of {count}: {:.1}% of the interval", most * 100.0),
+            _ => format!("worst of {count}: {most:.2} tasks waited on average"),
         };
         [vec![Line::from(vec![self.label("waited"), line])], self.fact("", &words)].concat()
     }

@@ -19,11 +19,11 @@ const LONGEST_TIME: usize = 12;
 /// The keys of a replay and their actions. Other keys do the same as on the live screen.
 pub const KEYS: [(&str, &str); 9] = [
     ("space", "plays or pauses; at the end, plays from the start"),
-    ("← →", "one interval back or forward; pauses"),
+    ("← →", "goes one interval back or forward, and pauses"),
     ("shift ← →", "ten intervals back or forward"),
     ("Home End", "to the first or last interval"),
     ("[ ]", "half or double the speed (0.25x to 64x)"),
-    ("n N", "to the next or previous interval in which a finding begins; pauses"),
+    ("n N", "pauses at the next or previous interval in which a finding begins"),
     (":", "to a time: 14:03:20 (UTC, as shown), or a time after the start: 90s, 5m, 2m05s"),
     ("< > s", "sort by another column (arrow keys move in time)"),
     ("g G", "to the first or last row"),
@@ -76,7 +76,7 @@ pub struct EndSummary {
 }
 
 impl Replay {
-    /// The state before the first interval is read.
+    /// The state when no interval has been read yet.
     pub fn new(player: Player, now: Instant) -> Self {
         Self {
             player,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::data::Data;
 
-/// Maximum number of targets with a sentence. Targets that ran and waited most come first.
+/// Maximum number of targets that get a line. Targets that ran and waited most come first.
 const NAMED: usize = 10;
 /// Maximum number of targets to classify. Targets that ran and waited less have little to gain.
 const LOOKED_AT: usize = 200;

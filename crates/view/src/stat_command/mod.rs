@@ -145,7 +145,7 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
     line(
         out,
         &number(usage.blocks_in),
-        &format!("    blocks of 512 bytes read from devices, {} to be written", number(usage.blocks_out)),
+        &format!("    blocks (512 B) read from devices, {} queued for writing", number(usage.blocks_out)),
     )?;
     line(
         out,

@@ -89,8 +89,8 @@ fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
 
 fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let ns = quota.delta.throttled_ns.filter(|ns| *ns != 0)?;
-    let times = units::as_long(ns, run.ran_under(quota));
-    let times = times.map_or(String::new(), |times| format!(", {times} as it ran"));
+    let times = units::times(ns, run.ran_under(quota));
+    let times = times.map_or(String::new(), |times| format!(", {times} its run time"));
     let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
     let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
     let threads = threads.map_or(String::new(), |ns| {
@@ -120,7 +120,7 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     let enough = cores.ceil().max(1.0) as u64;
     // There may have been more threads between two counts.
     let threads = format!(
-        "at least {} at one time on {} of quota",
+        "at least {} existed at the same time, with a quota of {}",
         units::count(run.peak_threads, "thread"),
         cpus(cores)
     );
@@ -129,7 +129,8 @@ fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
     }
     let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
     let advice = format!(
-        ": raise the limit ({QUOTA_FILE}), or start only as many threads as it allows CPUs ({enough})"
+        ": raise the limit ({QUOTA_FILE}), or start at most {} (one for each CPU of the limit)",
+        units::count(enough, "thread")
     );
     Some(format!("{threads}{}", if is_short { &advice } else { "" }))
 }

@@ -112,10 +112,10 @@ fn field_case_2_has_the_figures_of_its_table() {
         "1,194",
         "263,624,194",
         "85.7% of 1393 periods",
-        "2.2 times as long as it ran",
+        "2.2 times its run time",
         "1393 x 100ms = 2m19s",
         "CPU-bound, not I/O",
-        "At least 21 threads at one time on 1 CPU of quota",
+        "At least 21 threads existed at the same time, with a quota of 1 CPU",
         "21 or more threads at one time",
     ] {
         assert!(words.contains(said), "{said:?} is not in:\n{text}");
@@ -157,7 +157,7 @@ fn without_cpu_time_of_the_cgroup_the_commands_own_is_shown() {
     for said in [
         "usage_usec * - - 120,338,231",
         "user_usec * - - 115,792,691",
-        "2.2 times as long as it ran",
+        "2.2 times its run time",
         "CPU-bound, not I/O",
         "lines with * are the command's own",
     ] {

@@ -21,7 +21,7 @@ pub struct Chosen {
     /// The process ids, each with its start in clock ticks, because ids are reused.
     processes: BTreeMap<u32, u64>,
     threads: BTreeMap<u32, BTreeSet<u32>>,
-    /// Children that started at or after this time are followed, in clock ticks.
+    /// Children are followed if they started at or after this time (clock ticks).
     since_ticks: u64,
     forks: Option<u64>,
 }

@@ -188,8 +188,8 @@ fn sleepers_that_are_moved_while_they_wait_have_causes() {
     assert_explained(&interval, &[load.pid()], 30);
 }
 
-/// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved then, the kernel stamps it, and counts the rest of its
-/// sleep as a wait. No figure of the kernel says when such a task woke up.
+/// Since Linux 6.12 a sleeper stays on its queue for a while. If it is moved during that time, the kernel stamps it, and counts the
+/// rest of its sleep as a wait. No figure of the kernel says when such a task woke up.
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {

@@ -62,10 +62,9 @@ fn weights_are_no_advice_against_an_ancestor() {
         .ran_before("/a", "/", 100 * MS)
         .limits("/a", weight(100));
     assert!(
-        scene
-            .only(Rule::NoisyNeighbour)
-            .advice
-            .starts_with("move the tasks directly in / to a cgroup of their own")
+        scene.only(Rule::NoisyNeighbour).advice.starts_with(
+            "move the tasks in / itself (not those in cgroups below it) to a cgroup of their own"
+        )
     );
 }
 

@@ -54,8 +54,8 @@ fn wakeups_are_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
     let found = wakeups(100, 50_000).only(Rule::WakeupLatency);
     assert_eq!(
         found.says,
-        "tasks waited 5.00ms (20.0% of all waiting) for idle CPUs to wake up; 100 waits of this kind took 50.0us on average; \
-         the p99 of all waits is 52.0us"
+        "tasks waited 5.00ms (20.0% of all waiting) until an idle CPU had woken up; 100 such waits took 50.0us on average; the \
+         p99 of all waits is 52.0us"
     );
     assert_eq!(found.lost_ns, 5 * MS);
     let speaks = |waits, ns| !wakeups(waits, ns).at(Rule::WakeupLatency).is_empty();
@@ -77,7 +77,7 @@ fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
     assert_eq!(
         of(10 * MS, 200 * MS).only(Rule::Unattributed).says,
         "the cause of 10.0ms of waiting (5.0% of all) is not known: in 1 wait, a real-time or deadline task had used up its \
-         runtime; the kernel counted sleep as waiting 7 times"
+         runtime; 7 times, the kernel counted sleep as waiting"
     );
     assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
     assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());

@@ -53,13 +53,13 @@ fn a_full_node_is_reported_with_its_process_and_the_affinity_mask() {
     let found = host(&["/a"], 100, 1).threads("/a", 8, &held("0-1", None)).only(Rule::NodeSkew);
     assert_eq!(
         found.says,
-        "node 0 (CPUs 0-1) was busy 100.0% of the time (8.0 tasks running or waiting on average), but node 1 (CPUs 2-3) only \
-         1.0%; on node 0, process 100 (game) of /a has 8 busy threads, 100.0% of the run time, and 100.0% of the run and \
-         wait time together; the affinity mask 0-1 of the threads leaves out node 1"
+        "node 0 (CPUs 0-1) was busy 100.0% of the time, with 8.0 tasks running or waiting on average; node 1 (CPUs 2-3) was \
+         busy 1.0%; on node 0, process 100 (game) of /a has 8 busy threads and takes 100.0% of the node's run time \
+         (100.0% of its run and wait time together); the affinity mask 0-1 of the threads leaves out node 1"
     );
     assert_eq!(
         found.advice,
-        "let the threads use node 1, too (taskset -acp 0-3 100), or start no more threads than node 0 has CPUs (2)"
+        "let the threads use node 1, too (taskset -acp 0-3 100), or start at most 2 threads (one for each CPU of node 0)"
     );
     assert_eq!((found.lost_ns, found.cgroup), (6 * S, Some("/a".into())));
 }
@@ -199,7 +199,7 @@ fn memory_on_another_node_is_reported_with_its_policy() {
          the threads spent 100.0% of their run time on node 0; the memory policy bind:1 covers 100.0MiB"
     );
     assert!(
-        found.advice.ends_with("; migratepages 100 FROM TO moves its present memory"),
+        found.advice.ends_with("; to move the memory it has now, run migratepages 100 FROM TO"),
         "{}",
         found.advice
     );

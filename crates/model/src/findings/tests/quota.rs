@@ -28,8 +28,8 @@ fn field_case_2_is_reported_with_its_figures() {
     assert_eq!(
         found.says,
         "/pods/a: its quota (1 CPU: 100ms of every 100ms) ran out in 85.7% of 1393 periods; its tasks were throttled for \
-         4m23s, 2.2 times as long as they ran (2m00s); cpu.stat reports 4m23s of throttled time (a sum over CPUs, so it \
-         may exceed the 2m19s that passed), 2.2 times as long as the cgroup used the CPU"
+         4m23s, 2.2 times their run time (2m00s); cpu.stat reports 4m23s of throttled time (a sum over CPUs, so it may \
+         exceed the 2m19s that passed), 2.2 times the CPU time that the cgroup used"
     );
     assert_eq!(
         found.advice,
@@ -49,8 +49,8 @@ fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     );
     assert_eq!(
         found.advice,
-        "start no more threads than the limit has CPUs (1), or raise the limit; programs that count the host's CPUs (8) \
-         start too many"
+        "start at most 1 thread (one for each CPU of the limit), or raise the limit; programs that count the host's CPUs \
+         (8) start too many"
     );
     let rules: Vec<_> = scene.all().iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, [Rule::Throttled, Rule::ThreadsOverQuota]);
@@ -99,7 +99,7 @@ fn without_a_reading_of_the_quota_its_figures_are_omitted() {
     let found = scene.only(Rule::Throttled);
     assert_eq!(
         found.says,
-        "/a: its quota ran out; its tasks were throttled for 1.00s, 1.0 times as long as they ran (1.00s)"
+        "/a: its quota ran out; its tasks were throttled for 1.00s, 1.0 times their run time (1.00s)"
     );
     assert_eq!(scene.all().len(), 1);
 }
@@ -179,7 +179,7 @@ fn the_cpus_of_the_host_are_named_only_if_they_exceed_the_quota() {
     scene.host.cpus = Some(2);
     assert_eq!(
         scene.only(Rule::ThreadsOverQuota).advice,
-        "start no more threads than the limit has CPUs (2), or raise the limit"
+        "start at most 2 threads (one for each CPU of the limit), or raise the limit"
     );
 }
 

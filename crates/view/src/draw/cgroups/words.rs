@@ -38,7 +38,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
         .map(|(_, all, share)| format!("ran out in {share:.1}% of {}", units::count(all, "period")));
     let which = periods.as_ref().map_or_else(String::new, |periods| format!(", which {periods}"));
     if node.throttled_by.is_empty() {
-        format!("not held back; the tightest is {quota}{cores}{which}")
+        format!("not held back; tightest limit: {quota}{cores}{which}")
     } else if limit.depth > node.depth {
         format!("tasks in cgroups below are held back, most by {quota}{cores}{which}")
     } else {
@@ -126,7 +126,7 @@ pub mod tests {
         let free = data(Vec::new());
         assert_eq!(
             verdict(&free, node(&free)),
-            "not held back; the tightest is the quota of /kubepods (2 CPUs), which ran out in 85.7% of 70 periods"
+            "not held back; tightest limit: the quota of /kubepods (2 CPUs), which ran out in 85.7% of 70 periods"
         );
         let root = &free.tree.nodes()[0];
         assert_eq!(verdict(&free, root), "no quota applies: neither this cgroup nor an ancestor has a quota");

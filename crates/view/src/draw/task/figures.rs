@@ -120,7 +120,7 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
         }
         Some(_) => format!("{said}, {differ} more: waits that were not seen, or have not ended"),
         None => {
-            format!("{said}, {differ} less: the part before the interval was counted earlier")
+            format!("{said}, {differ} less: the rest was counted before this interval")
         }
     }
 }

@@ -54,7 +54,7 @@ fn the_kernels_figure_is_the_same_or_the_difference_is_explained() {
     assert_eq!(kernel(2_000_000, 2_000_000, 0), "its own sum (run_delay) is 2.00ms: the same");
     assert!(kernel(2_000_000, 2_500_000, 500_000).contains("500us more: the part of unfinished waits"));
     assert!(kernel(2_000_000, 2_500_000, 0).contains("500us more: waits that were not seen"));
-    assert!(kernel(2_000_000, 1_500_000, 0).contains("500us less: the part before the interval"));
+    assert!(kernel(2_000_000, 1_500_000, 0).contains("500us less: the rest was counted before"));
 }
 
 #[test]
