@@ -100,7 +100,7 @@ fn the_culprits_of_a_victim_are_named_with_their_times() {
         "waits behind others for 1.00s a second",
         "75% ",
         "kernel threads",
-        "waits for quotas, per second: /pods 2.50s",
+        "quotas also held it back, per second: /pods 2.50s",
     ] {
         assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
     }

@@ -75,7 +75,9 @@ fn a_bound_kernel_thread_is_not_named() {
     assert!(scene.at(Rule::NodeSkew).is_empty(), "no thread can be moved");
     let found = scene.threads("/a", 2, &mask).only(Rule::NodeSkew);
     assert!(
-        found.says.contains("process 100 (game) of /a has 2 busy threads, 20.0% of the run time"),
+        found
+            .says
+            .contains("process 100 (game) of /a has 2 busy threads and takes 20.0% of the node's run time"),
         "{}",
         found.says
     );
@@ -96,9 +98,9 @@ fn a_process_with_little_of_a_full_node_is_reported_with_its_small_share() {
     scene.interval.is_selection = true;
     let found = scene.only(Rule::NodeSkew);
     assert!(
-        found
-            .says
-            .contains("process 100 (game) of /a has 1 busy thread, 12.5% of the run time, and 36.4% of"),
+        found.says.contains(
+            "process 100 (game) of /a has 1 busy thread and takes 12.5% of the node's run time (36.4% of"
+        ),
         "{}",
         found.says
     );
@@ -156,7 +158,11 @@ fn a_pool_of_processes_is_reported_by_its_cgroup() {
         task.reading.tgid = tgid;
     }
     let found = scene.only(Rule::NodeSkew);
-    assert!(found.says.contains(", /a has 8 busy threads, 100.0% of the run time"), "{}", found.says);
+    assert!(
+        found.says.contains(", /a has 8 busy threads and takes 100.0% of the node's run time"),
+        "{}",
+        found.says
+    );
 }
 
 #[test]

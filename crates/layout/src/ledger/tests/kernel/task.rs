@@ -115,7 +115,7 @@ impl Kernel {
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.start.ran_on = NO_CPU;
         storage.serial = serial((self.tasks.len() + self.finished.len()) as u32 + 1, self.now_ns);
-        (storage.told_serial, storage.cgroup_id) = (storage.serial, cgroup);
+        (storage.reported_serial, storage.cgroup_id) = (storage.serial, cgroup);
         storage
     }
 }
