@@ -9,5 +9,5 @@ static MEMORY: memory::Counting = memory::Counting;
 
 fuzz_target!(|input: &[u8]| {
     let Some(said) = Said::new(input) else { return };
-    memory::bounded(said.bytes(), || said.hear());
+    memory::bounded(said.bytes(), || said.receive());
 });
