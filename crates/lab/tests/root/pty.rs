@@ -292,7 +292,7 @@ fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     let before = pty.seen.len();
     pty.press("?");
     let pressed = Instant::now();
-    while !contains(&pty.seen[before..], b"help,") {
+    while !contains(&pty.seen[before..], b"closes") {
         assert!(pressed.elapsed() < patience(2_000), "no answer: {}", pty.text());
         storm(&mut pty, 2);
     }
