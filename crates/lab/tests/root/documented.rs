@@ -72,8 +72,11 @@ fn run(words: &[String], dir: &Path) -> String {
     let mut command = cgscope();
     command.args(words).current_dir(dir).stdout(Stdio::null());
     let process = Background::start(&mut command);
-    thread::sleep(patience(MEASURES_MS));
-    process.signal(libc::SIGINT);
+    // A followed command ends by itself.
+    if !words.contains(&"--".to_owned()) {
+        thread::sleep(patience(MEASURES_MS));
+        process.signal(libc::SIGINT);
+    }
     match process.wait() {
         (Some(0), _) => String::new(),
         (code, said) => format!("{code:?}: {said}"),
@@ -107,6 +110,7 @@ fn is_screen(words: &[String]) -> bool {
 }
 
 #[test]
+#[ignore = "alone: starts four cgscope at a time"]
 fn commands_in_readme_and_docs_that_measure_succeed() {
     let place = Place::new();
     let socket = place.dir.file("served.sock");
