@@ -99,6 +99,7 @@ pub enum Reason {
     /// The command was ended by this signal.
     CommandKilled(i32),
     /// No selected task was left.
+    #[serde(rename = "target_gone")]
     TargetExited,
     /// The recording continues in another file, which starts with the last sample of this file.
     Continued,
@@ -199,4 +200,31 @@ fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
         .then(|| serde_json::from_slice(payload).ok())
         .flatten()
         .map(|wrote: Wrote| wrote.cgscope_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reason;
+
+    /// Recordings of earlier versions have these names.
+    #[test]
+    fn the_names_of_reasons_in_files_do_not_change() {
+        let names = [
+            (Reason::Finished, "\"finished\""),
+            (Reason::Interrupted, "\"interrupted\""),
+            (Reason::CommandExited(3), "{\"command_exited\":3}"),
+            (Reason::CommandKilled(9), "{\"command_killed\":9}"),
+            (Reason::TargetExited, "\"target_gone\""),
+            (Reason::Continued, "\"continued\""),
+            (Reason::Triggered("p99".into()), "{\"triggered\":\"p99\"}"),
+            (Reason::Failed, "\"failed\""),
+            (Reason::DiskFull, "\"disk_full\""),
+            (Reason::WriteFailed, "\"write_failed\""),
+            (Reason::Other, "\"other\""),
+        ];
+        for (reason, name) in names {
+            assert_eq!(serde_json::to_string(&reason).unwrap(), name);
+            assert_eq!(serde_json::from_str::<Reason>(name).unwrap(), reason);
+        }
+    }
 }
