@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use cgscope_collect::facts::CgroupMounts;
+use cgscope_layout::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
 use crate::{sleepers::Load, subject::cgscope};
@@ -24,6 +25,9 @@ const LARGE: (u64, u64) = (512, 400_000);
 /// Assumed switches of each of its CPUs, each second.
 const SWITCHES: f64 = 5_000.0;
 
+/// Memory of the maps for each possible CPU.
+const CPU_BYTES: usize = size_of::<Ring>() + size_of::<Changes>() + size_of::<Pairs>();
+
 /// What `cgscope hist --json 1` reports of itself, as a mean of its intervals.
 struct Figures {
     /// CPU time of the collector for each reading, us.
@@ -36,7 +40,7 @@ struct Figures {
 /// Measures with `switch_ns`: what the hook adds to a switch, ns.
 pub fn measure(switch_ns: f64) -> Result<()> {
     let idle_host = figures()?;
-    let with_idle = beside_others()?;
+    let (with_idle, idle_kernel_bytes) = beside_others()?;
     let load = Load::start(&["mix", &MIXED_THREADS.to_string(), "60"])?;
     let mixed = figures()?;
     drop(load);
@@ -54,7 +58,10 @@ pub fn measure(switch_ns: f64) -> Result<()> {
         idle_host.reading_us,
         mib(idle_host.rss_bytes)
     );
-    println!("each idle task               {idle_us:8.3} us, {idle_bytes:.0} bytes ({IDLE_THREADS} threads)");
+    println!(
+        "each idle task               {idle_us:8.3} us, {idle_bytes:.0} bytes, {idle_kernel_bytes:.0} bytes of kernel memory \
+         ({IDLE_THREADS} threads)"
+    );
     println!(
         "each changed task            {:8.2} us ({changed:.0} of {MIXED_THREADS} threads)",
         more(&mixed, changed)
@@ -65,7 +72,6 @@ pub fn measure(switch_ns: f64) -> Result<()> {
     );
 
     let (cpus, threads) = LARGE;
-    let cpu_kib = 140.0;
     println!(
         "\nreckoned from these figures, not measured: {cpus} CPUs, {threads} threads, nearly all idle, {SWITCHES} switches a second on each CPU"
     );
@@ -75,7 +81,8 @@ pub fn measure(switch_ns: f64) -> Result<()> {
         (idle_host.reading_us + threads as f64 * idle_us) / 1e4,
         mib(idle_host.rss_bytes + threads as f64 * idle_bytes)
     );
-    println!("kernel memory: {:.0} MiB", (cpus as f64 * cpu_kib + threads as f64 * 0.4) / 1024.0);
+    let bytes = cpus as f64 * CPU_BYTES as f64 + threads as f64 * idle_kernel_bytes;
+    println!("kernel memory: {:.0} MiB", mib(bytes));
     Ok(())
 }
 
@@ -90,16 +97,21 @@ fn figures() -> Result<Figures> {
     let intervals: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     // The first two intervals include work that is done once.
     let intervals = intervals.get(2..).filter(|rest| !rest.is_empty()).context("no intervals")?;
-    let mean = |of: &dyn Fn(&Value) -> f64| intervals.iter().map(of).sum::<f64>() / intervals.len() as f64;
+    let mean = |what: &str, of: &dyn Fn(&Value) -> Option<f64>| {
+        let figures: Option<Vec<f64>> = intervals.iter().map(of).collect();
+        let figures = figures.with_context(|| format!("an interval has no {what}"))?;
+        anyhow::Ok(figures.iter().sum::<f64>() / figures.len() as f64)
+    };
     Ok(Figures {
-        reading_us: mean(&|interval| interval["self"]["cpu_ns"].as_f64().unwrap_or(0.0)) / 1e3,
-        rss_bytes: mean(&|interval| interval["self"]["rss_bytes"].as_f64().unwrap_or(0.0)),
-        changed: mean(&|interval| interval["tasks"].as_array().map_or(0, Vec::len) as f64),
+        reading_us: mean("cpu_ns", &|interval| interval["self"]["cpu_ns"].as_f64())? / 1e3,
+        rss_bytes: mean("rss_bytes", &|interval| interval["self"]["rss_bytes"].as_f64())?,
+        changed: mean("tasks", &|interval| Some(interval["tasks"].as_array()?.len() as f64))?,
     })
 }
 
-/// Measures the three tools one after the other, on a host with many idle threads. Returns cgscope's own figures there.
-fn beside_others() -> Result<Figures> {
+/// Measures the three tools one after the other, on a host with many idle threads. Returns cgscope's own figures there, and its kernel
+/// memory for each thread, bytes.
+fn beside_others() -> Result<(Figures, f64)> {
     let each = (IDLE_THREADS / 4).to_string();
     let _loads =
         [(); 4].map(|()| Load::start(&["sleep", &each, "300"])).into_iter().collect::<Result<Vec<_>>>()?;
@@ -108,44 +120,69 @@ fn beside_others() -> Result<Figures> {
     );
     let tools: [(PathBuf, &[&str]); 3] =
         [(cgscope()?, &["hist", "1"]), ("runqlat".into(), &["-P", "1"]), ("pidstat".into(), &["-t", "1"])];
+    let mut of_cgscope = None;
     for (program, args) in tools {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (percent, bytes) = usage(&program, args)?;
-        println!("{:<55} {percent:5.2} %  {:.1} MiB", format!("{name} {}", args.join(" ")), mib(bytes));
+        let usage = usage(&program, args)?;
+        let rss = mib(usage.rss_bytes);
+        println!("{:<55} {:5.2} %  {rss:.1} MiB", format!("{name} {}", args.join(" ")), usage.percent);
+        of_cgscope.get_or_insert(usage.slab_bytes / IDLE_THREADS as f64);
     }
-    figures()
+    Ok((figures()?, of_cgscope.context("no tool was measured")?))
 }
 
-/// CPU use in percent of one core, and resident memory in bytes, of a tool that runs until it is interrupted.
-fn usage(program: &PathBuf, args: &[&str]) -> Result<(f64, f64)> {
+/// What a tool takes while it runs.
+struct Usage {
+    /// CPU time, percent of one core.
+    percent: f64,
+    rss_bytes: f64,
+    /// Growth of the kernel's caches for memory that cgroups are charged for, among it task storage.
+    slab_bytes: f64,
+}
+
+/// Measures a tool that runs until it is interrupted.
+fn usage(program: &PathBuf, args: &[&str]) -> Result<Usage> {
+    let slabs = charged_slabs()?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut tool = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
     sleep(Duration::from_secs(4));
-    let before = ticks(&tool)?;
+    let before = ran_ns(&tool)?;
     sleep(Duration::from_secs(SECONDS));
-    let used = ticks(&tool)? - before;
-    let rss = resident(&tool)?;
+    let used_ns = ran_ns(&tool)?.saturating_sub(before);
+    let rss_bytes = resident(&tool)?;
+    let slab_bytes = charged_slabs()? - slabs;
     // SAFETY: a child of ours that has not been reaped.
     unsafe { libc::kill(tool.id() as i32, libc::SIGINT) };
     tool.wait()?;
-    // SAFETY: no pointers.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    Ok((100.0 * used / per_second / SECONDS as f64, rss))
+    Ok(Usage { percent: used_ns as f64 / 1e7 / SECONDS as f64, rss_bytes, slab_bytes })
 }
 
-/// CPU time of a process, clock ticks.
-fn ticks(tool: &Child) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", tool.id()))?;
-    let (_, rest) = stat.rsplit_once(") ").context("a stat file")?;
-    // Fields 14 and 15 of proc_pid_stat(5); `rest` begins with field 3.
-    Ok(rest.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum())
+/// CPU time of the threads of a process, ns: the first figure of each thread's `schedstat`. (`stat` counts in ticks of 10 ms.)
+fn ran_ns(tool: &Child) -> Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{}/task", tool.id()))? {
+        let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+        sum += schedstat.split(' ').next().context("a schedstat file")?.parse::<u64>()?;
+    }
+    Ok(sum)
 }
 
 fn resident(tool: &Child) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{}/status", tool.id()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
     Ok(1024.0 * line.trim().trim_end_matches(" kB").parse::<f64>()?)
+}
+
+fn charged_slabs() -> Result<f64> {
+    let slabs = fs::read_to_string("/proc/slabinfo")?;
+    let charged = slabs.lines().filter(|line| line.starts_with("kmalloc-cg-"));
+    // Objects in use and their size are the first and the third number.
+    let bytes = charged.map(|line| {
+        let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        Some(numbers.first()? * numbers.get(2)?)
+    });
+    bytes.sum::<Option<f64>>().context("/proc/slabinfo has another form")
 }
 
 /// Cgroups with one idle task each, removed on drop.

@@ -35,7 +35,8 @@ pub fn measure() -> Result<()> {
         cpu_ns += number(&interval["self"]["cpu_ns"]);
         wall_ns += number(&interval["duration_ns"]);
         rss = number(&interval["self"]["rss_bytes"]).max(rss);
-        tasks = interval["tasks"].as_array().map_or(0, Vec::len);
+        let active = interval["tasks"].as_array().map_or(0, Vec::len) as u64;
+        tasks = active + number(&interval["idle_tasks"]);
     }
     child.wait()?;
     println!("tasks read: {tasks}");
