@@ -59,6 +59,27 @@ pub(crate) fn all_tasks(interval: &Value) -> usize {
     listed + interval["idle_tasks"].as_u64().expect("a number") as usize
 }
 
+/// CPU time of cgscope in these intervals, percent of one core.
+pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
+    let sum = |of: &dyn Fn(&Value) -> &Value| -> u64 {
+        intervals.iter().map(|interval| of(interval).as_u64().expect("a number")).sum()
+    };
+    100.0 * sum(&|interval| &interval["self"]["cpu_ns"]) as f64
+        / sum(&|interval| &interval["duration_ns"]) as f64
+}
+
+/// The time from the start until cgscope was attached, as `--verbose` reports it.
+pub(crate) fn attached_after(said: &str) -> Duration {
+    let time = said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
+    let (number, unit) = time.split_at(time.find(|letter: char| letter.is_alphabetic()).expect("a unit"));
+    let number: f64 = number.parse().expect("a number");
+    match unit {
+        "s" => Duration::from_secs_f64(number),
+        "ms" => Duration::from_secs_f64(number / 1e3),
+        _ => panic!("cgscope was attached after {time}"),
+    }
+}
+
 /// Returns `count`, or a tenth of it on a machine that emulates each instruction (`CGSCOPE_TEST_EMULATED` is set).
 pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use crate::{
-    bench::{all_tasks, json_lines, run, stderr},
+    bench::{all_tasks, attached_after, json_lines, own_cpu_percent, run, stderr},
     load::Load,
 };
 
@@ -22,10 +22,7 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
         assert!(all_tasks(last) > 5_000);
         let rss = last["self"]["rss_bytes"].as_u64().expect("memory");
         assert!(rss <= 30 << 20, "{rss} bytes are resident");
-        let sum = |key: &dyn Fn(&serde_json::Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
-        let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
-        let wall = sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
-        best = best.min(100.0 * cpu / wall);
+        best = best.min(own_cpu_percent(&intervals));
         if best <= 2.0 {
             return;
         }
@@ -58,7 +55,6 @@ fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_
         assert!(output.status.success(), "{}", stderr(&output));
         let intervals = json_lines(&output);
         let number = |value: &serde_json::Value| value.as_u64().expect("a number") as f64;
-        let (mut cpu_ns, mut wall_ns) = (0.0, 0.0);
         // The first two intervals include work that is done once.
         for interval in &intervals[2..] {
             assert!(number(&interval["idle_tasks"]) > THREADS * 0.99, "{}", interval["idle_tasks"]);
@@ -66,10 +62,8 @@ fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_
             assert!(bytes <= 100_000, "{bytes} bytes of JSON");
             let rss = number(&interval["self"]["rss_bytes"]);
             assert!(rss <= 22.5 * 1048576.0, "{rss} bytes are resident");
-            cpu_ns += number(&interval["self"]["cpu_ns"]);
-            wall_ns += number(&interval["duration_ns"]);
         }
-        best = best.min(100.0 * cpu_ns / wall_ns);
+        best = best.min(own_cpu_percent(&intervals[2..]));
         if best <= 0.5 && each <= 600.0 {
             return;
         }
@@ -82,14 +76,7 @@ fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_
 fn with_5000_threads_cgscope_is_attached_within_180_ms() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     // Take the best of ten runs, because other programs share this machine.
-    let attached = || {
-        let output = run(&["hist", "-v", "--duration", "10ms"]);
-        let said = stderr(&output);
-        let time =
-            said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
-        let (number, unit) = time.split_at(time.find(|c: char| c.is_alphabetic()).expect("a unit"));
-        number.parse::<f64>().expect("a number") * if unit == "s" { 1e3 } else { 1.0 }
-    };
-    let best = (0..10).map(|_| attached()).fold(f64::MAX, f64::min);
-    assert!(best < 180.0, "{best} ms");
+    let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"])));
+    let best = (0..10).map(|_| attached()).min().expect("ten runs");
+    assert!(best < Duration::from_millis(180), "{best:?}");
 }

@@ -4,7 +4,15 @@
 #[path = "../../../cgscope/tests/documented/commands.rs"]
 mod commands;
 
-use std::{collections::BTreeSet, fs, path::Path, process::Stdio, sync::Mutex, thread};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::BufReader,
+    path::Path,
+    process::{ChildStdout, Stdio},
+    sync::Mutex,
+    thread,
+};
 
 use self::commands::Documented;
 use crate::{
@@ -22,8 +30,9 @@ const MEASURES_MS: u64 = 2_000;
 
 /// What the commands get in place of the names in the documents: a service with a process, and a directory.
 struct Place {
+    // Before its cgroup: fields are dropped in this order.
+    load: (Load, BufReader<ChildStdout>),
     service: Cgroup,
-    load: Load,
     dir: Dir,
     daemon: Daemon,
 }
@@ -31,14 +40,14 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let service = Cgroup::new("web.service");
-        let load = Load::start("sh", &["-c", "while :; do sleep 0.01; done"], Some(&service));
-        Self { service, load, dir: Dir::new("documented"), daemon: Daemon::exporting("") }
+        let load = Load::workload(&["blink", "1", "300"], Some(&service));
+        Self { load, service, dir: Dir::new("documented"), daemon: Daemon::exporting("") }
     }
 
     /// The words as this host can run them. A followed command becomes a short one.
     fn adapt(&self, words: &[String]) -> Vec<String> {
         let unit = self.service.name[1..].trim_end_matches(".service");
-        let pid = self.load.pid().to_string();
+        let pid = self.load.0.pid().to_string();
         let mut adapted: Vec<String> = Vec::new();
         for word in words {
             let after = adapted.last().map(String::as_str).unwrap_or_default();

@@ -54,7 +54,8 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         if self.mounted {
-            let _ = Command::new("umount").arg(&self.path).status();
+            // Detached at once: a process that still has a file there does not keep the mount.
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
         }
         let _ = fs::remove_dir_all(&self.path);
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bench::{json_lines, run, stderr},
+    bench::{attached_after, json_lines, own_cpu_percent, run, stderr},
     load::Load,
     pty::Pty,
 };
@@ -39,31 +39,21 @@ impl Drop for Raised {
     }
 }
 
-/// The time from the start until cgscope is attached, as it reports it.
-fn attached_after(said: &str) -> Duration {
-    let time = said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
-    let (number, unit) = time.split_at(time.find(|letter: char| letter.is_alphabetic()).expect("a unit"));
-    let seconds = number.parse::<f64>().expect("a number") * if unit == "s" { 1.0 } else { 1e-3 };
-    Duration::from_secs_f64(seconds)
-}
-
 /// CPU time of cgscope at one reading per second, percent of a core, and the time until it was attached.
 fn measured() -> (f64, Duration) {
     let output = run(&["hist", "--verbose", "--json", "1", "8"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
-    let (mut cpu_ns, mut wall_ns) = (0, 0);
     // The first two intervals include work that is done once.
-    for interval in &json_lines(&output)[2..] {
+    let intervals = json_lines(&output).split_off(2);
+    for interval in &intervals {
         assert!(number(&interval["idle_tasks"]) > THREADS * 99 / 100, "{}", interval["idle_tasks"]);
         let losses = interval["losses"].as_object().expect("losses");
         // A switch of a task that the host hides from all tracing programs.
         let losses: Vec<_> = losses.iter().filter(|(loss, _)| *loss != "switch_of_hidden_task").collect();
         assert!(losses.iter().all(|(_, count)| number(count) == 0), "{losses:?}");
-        cpu_ns += number(&interval["self"]["cpu_ns"]);
-        wall_ns += number(&interval["duration_ns"]);
     }
-    (100.0 * cpu_ns as f64 / wall_ns as f64, attached_after(&stderr(&output)))
+    (own_cpu_percent(&intervals), attached_after(&stderr(&output)))
 }
 
 /// The time until the first frame of the screen, and the median time until a key is answered.
