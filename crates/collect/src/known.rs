@@ -126,7 +126,7 @@ impl Reading<'_> {
                 None
             }
             Reported::Task(task) => Some(self.take_task(task)),
-            Reported::ExitedThreads(serial) => {
+            Reported::Exited(serial) => {
                 if let Some(at) = self.seek(*serial) {
                     self.known.tasks[at].has_exited = true;
                 } else if let Some(at) = self.added_at.get(serial) {
@@ -458,7 +458,7 @@ mod tests {
         let before = known.readings();
 
         let (changed, added) = (record(2, 5, 25), record(4, 8, 1));
-        let changes = [reported(&added), Reported::ExitedThreads(serial(3, 7)), reported(&changed)];
+        let changes = [reported(&added), Reported::Exited(serial(3, 7)), reported(&changed)];
         assert_eq!(read(&mut known, false, &changes), [(1, 10), (2, 25), (4, 1)]);
         assert!(Arc::ptr_eq(&before[0], &known.readings()[0]), "an unchanged reading is shared");
         assert_eq!(known.cgroups(), HashSet::from([5, 8]));
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn what_was_reported_of_a_task_is_in_one_sample_even_if_the_task_exits() {
         let (first, later) = (record(2, 5, 20), record(2, 5, 30));
-        for exit in [Some(Reported::ExitedThreads(first.serial)), None] {
+        for exit in [Some(Reported::Exited(first.serial)), None] {
             let mut known = KnownTasks::default();
             read(&mut known, true, &[reported(&first)]);
             // Without a record of its exit, the reading goes on to visit all tasks and does not find it.

@@ -53,7 +53,7 @@ pub(crate) enum Reported<'a> {
     /// Nothing has changed since the last report.
     Same(&'a SameRecord),
     /// The task of this serial has exited.
-    ExitedThreads(u64),
+    Exited(u64),
     /// A list of changed tasks ends.
     List(&'a ListRecord),
     Task(TaskReported<'a>),
@@ -76,7 +76,7 @@ pub(crate) fn read_records(
             used += whole.len();
             each(match head.flags {
                 SAME => Reported::Same(head),
-                HAS_EXITED => Reported::ExitedThreads(head.serial),
+                HAS_EXITED => Reported::Exited(head.serial),
                 LIST => Reported::List(part(&mut &*whole)?),
                 _ => Reported::Task(task(whole)?),
             });

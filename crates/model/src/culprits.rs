@@ -78,8 +78,8 @@ pub fn between<'a>(
     };
     let mut came = Vec::new();
     for now in b {
-        while let Some(exited) = earlier.next_if(|before| before.key() < now.key()) {
-            moves(exited);
+        while let Some(missing) = earlier.next_if(|before| before.key() < now.key()) {
+            moves(missing);
         }
         let ns = match earlier.next_if(|before| before.key() == now.key()) {
             Some(before) if before.ns <= now.ns => now.ns - before.ns,

@@ -188,10 +188,10 @@ impl Shower {
         }
         let stays = |pair: &PairReading| pair.culprit == OTHERS || present.contains(&pair.key());
         self.reported.retain(|_, pair| victims.contains(&pair.victim));
-        let (reported, exited): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (reported, left_out): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.reported).into_iter().partition(|(_, pair)| stays(pair));
         self.reported = reported;
-        for pair in exited.into_values() {
+        for pair in left_out.into_values() {
             // The reading now counts this pair in the rest of its victim, so its sum moves there.
             if let Some(rest) = self.reported.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);

@@ -111,7 +111,7 @@ impl Playback {
     fn request(&mut self, n: usize) -> Result<()> {
         match self.requested.replace(n) {
             Some(before) if before == n => Ok(()),
-            _ => self.wanted.send(n).map_err(|_| exited()),
+            _ => self.wanted.send(n).map_err(|_| reader_ended()),
         }
     }
 
@@ -136,13 +136,13 @@ impl Updates for Playback {
         self.request(replay.player.position())?;
         tokio::select! {
             () = self.signals.any() => return Ok(Flow::End),
-            read = self.reads.recv() => match read.ok_or_else(exited)? {
+            read = self.reads.recv() => match read.ok_or_else(reader_ended)? {
                 Read::Interval(n, interval) => app.on_read(n, interval?),
                 Read::Skipped(first, frames) => app.on_skipped(first, frames),
                 Read::Before(n, frames) => app.on_read_before(n, frames),
             },
             news = self.news.recv(), if self.is_passing => {
-                self.on_news(app, news.ok_or_else(exited)?);
+                self.on_news(app, news.ok_or_else(reader_ended)?);
             }
             () = sleep(due.unwrap_or_default()), if due.is_some() => {}
         }
@@ -150,6 +150,6 @@ impl Updates for Playback {
     }
 }
 
-fn exited() -> Error {
+fn reader_ended() -> Error {
     Error::incomplete("the thread that reads the recording has ended")
 }

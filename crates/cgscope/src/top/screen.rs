@@ -50,7 +50,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
         app.tick(Instant::now() - stopped);
         if frames.is_due(Instant::now()) {
             match paint(screen, app) {
-                Err(error) if has_exited(&error) => return Ok(()),
+                Err(error) if is_terminal_closed(&error) => return Ok(()),
                 painted => painted.map_err(not_drawn)?,
             }
             frames.drawn(Instant::now());
@@ -77,7 +77,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
         };
         let since = Instant::now();
         match job.obey(order, screen).await {
-            Err(error) if has_exited(&error) => return Ok(()),
+            Err(error) if is_terminal_closed(&error) => return Ok(()),
             obeyed => obeyed.map_err(not_drawn)?,
         }
         stopped += since.elapsed();
@@ -149,7 +149,7 @@ pub fn theme(settings: &Settings) -> Theme {
 }
 
 /// Whether the terminal has closed. That ends the screen just as SIGHUP does, whichever comes first.
-fn has_exited(error: &io::Error) -> bool {
+fn is_terminal_closed(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO) || error.kind() == io::ErrorKind::BrokenPipe
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct BpfSource {
     own_losses: Losses,
     buffer: Buffer,
     /// Exited tasks that had stacks at the latest reading, by serial.
-    removed: HashSet<u64>,
+    exited: HashSet<u64>,
     /// Owners of the tasks of the latest reading, ascending by serial; empty unless readings are shared.
     access: Vec<Access>,
     changes: Changes,
@@ -261,7 +261,7 @@ impl BpfSource {
             events_reported_ns: config.born_after_ns,
             own_losses: Losses::default(),
             buffer: Buffer::default(),
-            removed: HashSet::new(),
+            exited: HashSet::new(),
             access: Vec::new(),
             changes: Changes::default(),
         };
@@ -321,19 +321,19 @@ impl BpfSource {
     /// Reads the counted stacks. Removes those of tasks that had already exited at the reading before, because they have been
     /// reported.
     fn read_stacks(&mut self) -> Result<Vec<StackReading>, Failure> {
-        let (mut counted, mut over, mut removed) = (Vec::new(), Vec::new(), HashSet::new());
-        let (known, before) = (&self.known, &self.removed);
+        let (mut counted, mut over, mut exited) = (Vec::new(), Vec::new(), HashSet::new());
+        let (known, before) = (&self.known, &self.exited);
         self.side.stacks(|key, count| {
             counted.extend(stacks::counted(key, count));
             if known.contains(count.serial) {
                 return;
             }
-            removed.insert(count.serial);
+            exited.insert(count.serial);
             if before.contains(&count.serial) {
                 over.push(*key);
             }
         })?;
-        self.removed = removed;
+        self.exited = exited;
         self.side.drop_stacks(&over)?;
         Ok(counted)
     }

@@ -235,7 +235,7 @@ impl CoarseSource {
             hist: self.no_waits.clone(),
             ..TaskReading::default()
         });
-        self.forks.born += u64::from(before.is_none());
+        self.forks.new += u64::from(before.is_none());
         self.active.push(Active::between(before.map(|known| &*known.reading), &reading));
         let (seen, changed) = (self.number, self.number);
         self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
@@ -327,7 +327,7 @@ struct Forks {
     /// Number of forks on this host until the last reading.
     forks: Option<u64>,
     /// Number of new tasks in this reading.
-    born: u64,
+    new: u64,
     /// Number of new tasks whose fork happened during the reading and is not counted yet.
     early: u64,
 }
@@ -335,7 +335,7 @@ struct Forks {
 impl Forks {
     /// Returns the number of unseen tasks since the last reading. `forks` was read before the tasks of this reading.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
-        let seen = std::mem::take(&mut self.born) + self.early;
+        let seen = std::mem::take(&mut self.new) + self.early;
         let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
             self.forks = forks;
             return 0;

@@ -17,10 +17,10 @@ use crate::{Accounts, ExitedThreads, Sample, TaskReading, sum};
 /// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
 /// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
-    let has_exited = |task: &TaskInterval| {
+    let has_exited_threads = |task: &TaskInterval| {
         task.accounts.as_ref().is_some_and(|accounts| accounts.exited_threads != ExitedThreads::default())
     };
-    if !tasks.iter().any(has_exited) {
+    if !tasks.iter().any(has_exited_threads) {
         return;
     }
     let counted = counted(a, b);

@@ -177,11 +177,11 @@ impl<T: Keyed> Decoder<T> {
         if removed.is_empty() && inserted.is_empty() {
             return Some(());
         }
-        let mut last_rows = removed.iter().peekable();
+        let mut places = removed.iter().peekable();
         let mut at = 0;
         let went = self.entries.extract_if(.., |_| {
             at += 1;
-            last_rows.next_if(|place| **place == at - 1).is_some()
+            places.next_if(|place| **place == at - 1).is_some()
         });
         for entry in went {
             if self.keeps_changes {

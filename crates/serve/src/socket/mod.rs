@@ -159,9 +159,9 @@ impl Server {
             shared.is_ending = true;
             shared.news.send_replace(());
         }
-        let all_exited = async { while clients.join_next().await.is_some() {} };
+        let all_closed = async { while clients.join_next().await.is_some() {} };
         // A client that has not read the last word in this time misses it.
-        let _ = tokio::time::timeout(END, all_exited).await;
+        let _ = tokio::time::timeout(END, all_closed).await;
         clients.shutdown().await;
         ending
     }

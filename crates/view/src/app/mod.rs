@@ -288,7 +288,7 @@ impl App {
     }
 
     /// The title of the view's subject, if the subject has exited.
-    pub(crate) fn exited(&self) -> Option<&str> {
+    pub(crate) fn exited_title(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
     }

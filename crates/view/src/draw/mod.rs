@@ -66,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         let first = if app.replay.is_some() { "reading" } else { "measuring" };
         let words = format!("{first} the first interval ...");
         parts.push((regions.body, vec![Line::styled(words, theme.quiet())]));
-    } else if let Some(title) = app.exited() {
+    } else if let Some(title) = app.exited_title() {
         let words = format!("{title} has ended, or is no longer shown: Esc goes back");
         parts.push((regions.body, vec![Line::styled(words, theme.alarm())]));
     } else {

@@ -238,10 +238,10 @@ fn tasks_seen_before_their_fork_is_counted_are_not_counted_twice() {
     let mut forks = Forks::default();
     assert_eq!(forks.unseen(Some(100)), 0);
     // Two tasks were started during the reading.
-    forks.born = 3;
+    forks.new = 3;
     assert_eq!(forks.unseen(Some(101)), 0);
     assert_eq!(forks.unseen(Some(103)), 0);
-    forks.born = 1;
+    forks.new = 1;
     assert_eq!(forks.unseen(Some(109)), 5);
     assert_eq!(forks.unseen(None), 0);
     assert_eq!(forks.unseen(Some(200)), 0, "the start of counting is unknown");
