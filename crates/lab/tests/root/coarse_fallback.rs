@@ -87,7 +87,8 @@ fn own_pids() -> io::Result<()> {
 
 /// Whether root can measure exactly here. Some kernels of the lab are too old.
 fn is_exact_here() -> bool {
-    run(&["hist", "--mode", "bpf", "0.1", "1"]).status.success()
+    // On a busy host the result may be incomplete (exit code 1).
+    run(&["hist", "--mode", "bpf", "0.1", "1"]).status.code() != Some(2)
 }
 
 fn assert_exact(output: &Output) {
