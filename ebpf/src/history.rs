@@ -1,7 +1,7 @@
 //! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
 use cgscope_layout::{
-    history::{IDLE, KERNEL, Ring},
+    history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken},
     ledger, segment,
 };
 
@@ -23,15 +23,14 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Adds the time in interrupts to the latest slice. If the hook did not see the switch to `prev`, adds a slice for it and records the
-/// wait that ended then. (A hardened kernel runs no tracing program while a process that it hides is on the CPU.) Call it before a
-/// wait is split.
+/// Adds the time in interrupts and the stolen time to the latest slice, if it has grown to [`LEAST_TAKEN_NS`]. If the hook did not
+/// see the switch to `prev`, adds a slice for it and records the wait that ended then. (A hardened kernel runs no tracing program
+/// while a process that it hides is on the CPU.) Call it before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
-    let irq_ns = queue.irq_ns();
-    if irq_ns != ring.irq_seen_ns {
-        ring.interrupt(irq_ns - ring.irq_seen_ns);
-        ring.irq_seen_ns = irq_ns;
+    let taken = Taken { irq_ns: queue.irq_ns(), stolen_ns: queue.stolen_ns() };
+    if taken.ns() - ring.taken_seen.ns() >= LEAST_TAKEN_NS {
+        ring.take(taken);
     }
     if prev.tid() != ring.tid {
         let since_ns = unseen(ring, prev, queue);

@@ -45,7 +45,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
-        segment::leave::<Kernel>(prev, next, &mut storage.start, ring, queue.cpu(), clock_ns);
+        segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
     }
     set(&mut ring.coming, history::who(next));
     let who = get(&mut ring.coming);

@@ -170,11 +170,13 @@ impl host::Task for Task {
     }
 
     #[inline(always)]
-    fn gives_way_to(self, next: Self) -> bool {
-        let (from, to) = (self.prio(), next.prio());
-        // Deadline tasks have a `prio` below 0. The stopper thread, which moves tasks between CPUs, precedes all others but has
-        // `prio` 0.
-        from < to && (from >= 0 || to > 0)
+    fn is_deadline(self) -> bool {
+        Self::is_deadline(self)
+    }
+
+    #[inline(always)]
+    fn is_out_of_runtime(self) -> bool {
+        Self::is_out_of_runtime(self)
     }
 
     #[inline(always)]

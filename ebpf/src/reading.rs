@@ -228,11 +228,11 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     put_pending(task, storage, record);
     what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
-    record.totals = task.all_totals(&waits, storage);
+    task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     seq.write(record);
     write_base(seq, storage, record);
-    storage.reported.totals = record.totals;
+    copy(&record.totals, &mut storage.reported.totals);
     write_placement(seq, task, storage);
     write_accounts(seq, storage, record);
     if get(&mut record.flags) & HAS_HISTOGRAM != 0 {

@@ -1,16 +1,16 @@
 //! Adds the parts of a wait: in ns to the sums by cause, and as shares to the histogram by cause.
 
 use crate::{
-    ByCause,
-    cause::{SHARED_CAUSES, WHOLE, cell_of, row_of},
+    ByCause, Cause,
+    cause::{COLUMNS, WHOLE, cell_of, column_of, row_of},
     host::Host,
     split::Work,
     verifier::{get, opaque, set},
     wire::{Histogram, TaskStorage},
 };
 
-/// Adds a wait that has a single cause. The cause is a number: otherwise the verifier would follow each cause as a code path of its
-/// own.
+/// Adds a wait that has a single cause, which has a column of its own or none. The cause is a number: otherwise the verifier would
+/// follow each cause as a code path of its own.
 #[inline(always)]
 pub(crate) fn book_simple<H: Host>(storage: &mut TaskStorage, cpu: u32, bucket: u64, cause: u64, ns: u64) {
     add(&mut storage.by_cause, cause, ns);
@@ -49,12 +49,12 @@ fn add(by_cause: &mut ByCause, cause: u64, ns: u64) {
 }
 
 #[inline(always)]
-fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
-    if cause >= SHARED_CAUSES as u64 {
+fn count(histogram: &mut Histogram, bucket: u64, column: u64, share: u64) {
+    if column >= COLUMNS as u64 {
         return;
     }
     // Always in bounds, but the verifier requires the check.
-    let cell = opaque(cell_of(row_of(bucket as usize), cause as usize));
+    let cell = opaque(cell_of(row_of(bucket as usize), column as usize));
     if let Some(cell) = histogram.shares.get_mut(cell) {
         *cell = cell.wrapping_add(share as u32);
     }
@@ -64,21 +64,21 @@ fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// The largest part so far, and its cause.
+    /// The largest part so far, and its column.
     largest_ns: u64,
     largest: u64,
-    /// Sum of the shares that causes have received.
+    /// Sum of the shares that columns have received.
     given: u64,
 }
 
 impl Shares {
     #[inline(always)]
-    fn give(&mut self, cause: u64, ns: u64, share: u64) {
+    fn give(&mut self, column: u64, ns: u64, share: u64) {
         let given = get(&mut self.given);
         set(&mut self.given, given + share);
         if ns > get(&mut self.largest_ns) {
             set(&mut self.largest_ns, ns);
-            set(&mut self.largest, cause);
+            set(&mut self.largest, column);
         }
     }
 }
@@ -89,14 +89,15 @@ pub(crate) fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut
     let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));
     set(&mut work.shares.largest_ns, 0);
     set(&mut work.shares.given, 0);
-    for (cause, (sum, part)) in by_cause.iter_mut().zip(&work.walk.parts).enumerate() {
+    for (cause, (sum, part)) in Cause::ALL.into_iter().zip(by_cause.iter_mut().zip(&work.walk.parts)) {
         let ns = *part;
         if ns != 0 {
             *sum += ns;
             // Waits are shorter than 2^58 ns, and not 0.
             let share = (ns * u64::from(WHOLE)).checked_div(wait_ns).unwrap_or(0);
-            work.shares.give(cause as u64, ns, share);
-            count(histogram, bucket, cause as u64, share);
+            let column = column_of(cause) as u64;
+            work.shares.give(column, ns, share);
+            count(histogram, bucket, column, share);
         }
     }
     let rest = u64::from(WHOLE).wrapping_sub(get(&mut work.shares.given));

@@ -11,10 +11,16 @@ named! {
         OwnCgroup = "own_cgroup",
         /// The CPU ran tasks of other cgroups.
         OtherCgroup = "other_cgroup",
-        /// The CPU ran kernel threads, or interrupts if the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+        /// The CPU ran kernel threads.
         Kernel = "kernel",
         /// Unknown, for example on another CPU before a migration, or longer ago than the history reaches.
         Unattributed = "unattributed",
+        /// A real-time or deadline task had used up its runtime.
+        RtThrottled = "rt_throttled",
+        /// The CPU ran interrupts, if the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+        Irq = "irq",
+        /// The hypervisor had the CPU, as far as it says so (CONFIG_PARAVIRT_TIME_ACCOUNTING).
+        Stolen = "stolen",
         /// The CPU ran nobody: it left its idle state, received the interrupt to reschedule, or switched.
         Wakeup = "wakeup",
     }
@@ -32,36 +38,49 @@ pub const ROWS: usize = BUCKETS / 8;
 /// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
 pub const WHOLE: u32 = 64;
 
-/// Causes that have a cell of their own in a row: all but the last. [`Cause::Wakeup`] is the remainder of the row. So the
-/// most common wait, of 0 ns, costs nothing.
-pub const SHARED_CAUSES: usize = CAUSES - 1;
+/// Columns of the histogram by cause. The waits of [`Cause::Wakeup`] are the remainder of a row, so the most common wait, of 0 ns,
+/// costs nothing.
+pub const COLUMNS: usize = 5;
 
-/// Number of cells of a histogram by cause.
-pub const CELLS: usize = ROWS * SHARED_CAUSES;
+/// The causes after which columns are named. The last one is the remainder.
+pub const COLUMN_NAMES: [Cause; COLUMNS + 1] = [
+    Cause::Throttled,
+    Cause::OwnCgroup,
+    Cause::OtherCgroup,
+    Cause::Kernel,
+    Cause::Unattributed,
+    Cause::Wakeup,
+];
 
-// The number of a cell is stored in one byte.
-const _: () = assert!(CELLS <= 256);
+/// Number of cells of a histogram by cause. A recording stores the number of a cell in one byte.
+pub const CELLS: usize = ROWS * COLUMNS;
 
 /// The histogram by cause, by [`cell_of`], in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
 pub type Shares = [u32; CELLS];
 
-/// Number of causes that the first recordings know. Recordings store cell numbers, so these must not change: the cells of a later
-/// cause follow all others.
-const FIRST_CAUSES: usize = 5;
-
-/// Returns the cell of a row and a cause below [`SHARED_CAUSES`].
+/// Returns the column of a cause; [`COLUMNS`] for the remainder. Rarer causes share columns: histograms are most of the 4 KiB that the
+/// kernel has for a task's storage. The sums of all causes are separate ([`ByCause`]).
 #[inline(always)]
-pub const fn cell_of(row: usize, cause: usize) -> usize {
-    if cause < FIRST_CAUSES { row * FIRST_CAUSES + cause } else { cause * ROWS + row }
+pub const fn column_of(cause: Cause) -> usize {
+    match cause {
+        Cause::Throttled | Cause::RtThrottled => 0,
+        Cause::OwnCgroup => 1,
+        Cause::OtherCgroup => 2,
+        Cause::Kernel | Cause::Irq | Cause::Stolen => 3,
+        Cause::Unattributed => 4,
+        Cause::Wakeup => COLUMNS,
+    }
 }
 
-/// Returns the row and the cause of a cell.
-pub const fn row_and_cause(cell: usize) -> (usize, usize) {
-    if cell < ROWS * FIRST_CAUSES {
-        (cell / FIRST_CAUSES, cell % FIRST_CAUSES)
-    } else {
-        (cell % ROWS, cell / ROWS)
-    }
+/// Returns the cell of a row and a column. Recordings store these numbers.
+#[inline(always)]
+pub const fn cell_of(row: usize, column: usize) -> usize {
+    row * COLUMNS + column
+}
+
+/// Returns the row and the column of a cell.
+pub const fn row_and_column(cell: usize) -> (usize, usize) {
+    (cell / COLUMNS, cell % COLUMNS)
 }
 
 /// Returns the row of a bucket.
@@ -75,22 +94,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_discriminant_is_the_place_in_all_and_wakeup_is_last() {
+    fn the_discriminant_is_the_place_in_all() {
         for (i, cause) in Cause::ALL.iter().enumerate() {
             assert_eq!(*cause as usize, i);
         }
-        assert_eq!(Cause::Wakeup as usize, SHARED_CAUSES);
     }
 
     #[test]
-    fn every_row_and_cause_has_a_cell_of_its_own() {
-        // Includes causes that may be added later.
-        let mut is_taken = [false; ROWS * (FIRST_CAUSES + 3)];
-        for (row, cause) in (0..ROWS).flat_map(|row| (0..FIRST_CAUSES + 3).map(move |cause| (row, cause))) {
-            let cell = cell_of(row, cause);
-            assert_eq!(row_and_cause(cell), (row, cause));
-            assert!(!core::mem::replace(&mut is_taken[cell], true), "{row} {cause}");
+    fn every_column_is_named_after_a_cause_of_its_own() {
+        for (column, cause) in COLUMN_NAMES.into_iter().enumerate() {
+            assert_eq!(column_of(cause), column);
         }
-        assert_eq!((cell_of(4, 2), cell_of(29, 4), cell_of(0, 5)), (22, 149, 150), "as in recordings");
+        // The hook takes the number of a cause for that of its column where a wait has a single cause.
+        for cause in [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel] {
+            assert_eq!(column_of(cause), cause as usize);
+        }
+        assert!(Cause::Wakeup as usize >= COLUMNS);
+    }
+
+    #[test]
+    fn cells_have_the_numbers_of_recordings() {
+        assert_eq!((cell_of(4, 2), cell_of(29, 4)), (22, 149));
+        assert!((0..CELLS).all(|cell| cell_of(row_and_column(cell).0, row_and_column(cell).1) == cell));
     }
 }

@@ -71,6 +71,11 @@ named! {
     IdleClock = "idle_clock", false, Probe::Fields;
     /// A run queue records how long its CPU was in interrupts: CONFIG_IRQ_TIME_ACCOUNTING.
     InterruptTime = "interrupt_time", false, Probe::Fields;
+    /// A run queue records how long the hypervisor had its CPU: CONFIG_PARAVIRT_TIME_ACCOUNTING.
+    StolenTime = "stolen_time", false, Probe::Fields;
+    /// The run queue of a cgroup's real-time tasks records that they have used up their runtime: CONFIG_RT_GROUP_SCHED. Without it,
+    /// the real-time tasks of a CPU share one limit, and since Linux 6.12 there is none.
+    RealTimeLimits = "real_time_limits", false, Probe::Fields;
     /// A task records that it waits for a device (`in_iowait`).
     IoWait = "io_wait", false, Probe::Fields;
     /// A process records the sums of its exited threads (`signal_struct`).

@@ -100,6 +100,20 @@ kernel_fields! {
     task_last_queued: "task_struct", "sched_info.last_queued", SchedInfo;
     /// `unsigned long long`, ns of `rq->clock`: since when the task has been on its CPU.
     task_last_arrival: "task_struct", "sched_info.last_arrival", SchedInfo;
+    /// One bit of an `unsigned int`, see [`Offsets::bit`]: the deadline task has used up its runtime.
+    task_dl_throttled: "task_struct", "dl.dl_throttled", RealTimeLimits;
+    /// `struct rt_rq *` of the task's group on its CPU; needs CONFIG_RT_GROUP_SCHED, as the next three.
+    task_rt_rq: "task_struct", "rt.rt_rq", RealTimeLimits;
+    /// `struct sched_rt_entity *` of the task's group on its CPU.
+    task_rt_parent: "task_struct", "rt.parent", RealTimeLimits;
+    /// `struct rt_rq *`: the queue on which the entity is queued.
+    rt_entity_rt_rq: "sched_rt_entity", "rt_rq", RealTimeLimits;
+    /// `struct sched_rt_entity *` of the group one level up.
+    rt_entity_parent: "sched_rt_entity", "parent", RealTimeLimits;
+    /// `int`: the group's real-time tasks have used up their runtime on this CPU. Since Linux 6.12 only with CONFIG_RT_GROUP_SCHED.
+    rt_rq_throttled: "rt_rq", "rt_throttled", RealTimeLimits;
+    /// The same of the root.
+    rq_rt_throttled: "rq", "rt.rt_throttled", RealTimeLimits;
     /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, which throttles tasks one by one).
     task_throttled: "task_struct", "throttled", TaskThrottling;
     /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.
@@ -174,6 +188,8 @@ kernel_fields! {
     rq_clock_idle: "rq", "clock_idle", IdleClock;
     /// `u64`, ns: time in interrupts; needs CONFIG_IRQ_TIME_ACCOUNTING.
     rq_irq_time: "rq", "prev_irq_time", InterruptTime;
+    /// `u64`, ns: time that the hypervisor took; needs CONFIG_PARAVIRT_TIME_ACCOUNTING.
+    rq_stolen_time: "rq", "prev_steal_time_rq", StolenTime;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
     rq_clock: "rq", "clock", RunQueues;
     /// `unsigned int`: tasks that run or wait on the CPU.

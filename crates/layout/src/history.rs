@@ -2,7 +2,7 @@
 //!
 //! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
-use crate::look_back::Budget;
+use crate::{look_back::Budget, verifier::set};
 
 /// In [`Slice::who`]: nobody ran.
 pub const IDLE: u64 = 0;
@@ -21,6 +21,9 @@ pub const PARTIES: usize = 8;
 /// such a thread a hundred thousand times a second would push the history out in milliseconds.
 pub const FOLD_NS: u64 = 50_000;
 
+/// Time without a task counts for a slice when this much has gathered: a hypervisor may take some 100 ns between any two switches.
+pub const LEAST_TAKEN_NS: u64 = 1 << 14;
+
 const SLICE_MASK: u64 = SLICES as u64 - 1;
 const BLOCK_MASK: usize = BLOCKS - 1;
 
@@ -33,14 +36,52 @@ pub struct Slice {
     pub since_ns: u64,
     /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// ns of the slice in kernel threads that ran for less than [`FOLD_NS`], and in interrupts if the kernel accounts for them.
+    /// ns of the slice in kernel threads that ran for less than [`FOLD_NS`].
     pub kernel_ns: u64,
+    /// ns of the slice in which the CPU ran no task.
+    pub taken: Taken,
     /// The task, if single tasks are blamed.
     pub tid: u32,
     /// Unused.
     pub padding: u32,
     /// The name of that task.
     pub comm: [u8; 16],
+}
+
+impl Slice {
+    /// Returns [`Self::kernel_ns`] and [`Self::taken`], limited to the length of the slice. The kernel notices interrupts and stolen
+    /// time late, so they may belong to the slice before.
+    #[inline(always)]
+    pub(crate) fn without_a_task(&self, length_ns: u64) -> (u64, Taken) {
+        let kernel_ns = self.kernel_ns.min(length_ns);
+        let irq_ns = self.taken.irq_ns.min(length_ns - kernel_ns);
+        let stolen_ns = self.taken.stolen_ns.min(length_ns - kernel_ns - irq_ns);
+        (kernel_ns, Taken { irq_ns, stolen_ns })
+    }
+}
+
+/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock goes on meanwhile.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// In interrupts, if the kernel accounts for them.
+    pub irq_ns: u64,
+    /// The hypervisor had the CPU, as far as it says so.
+    pub stolen_ns: u64,
+}
+
+impl Taken {
+    /// Their sum.
+    #[inline(always)]
+    pub const fn ns(self) -> u64 {
+        self.irq_ns + self.stolen_ns
+    }
+
+    #[inline(always)]
+    fn add(&mut self, more: Self) {
+        self.irq_ns += more.irq_ns;
+        self.stolen_ns += more.stolen_ns;
+    }
 }
 
 /// How long each party had a CPU in total, over [`BLOCK`] slices.
@@ -51,10 +92,12 @@ pub struct Block {
     pub since_ns: u64,
     /// Sum of [`Slice::kernel_ns`].
     pub kernel_ns: u64,
+    /// Sums of [`Slice::taken`].
+    pub taken: Taken,
     /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are taken, further parties have
     /// none.
     pub who: [u64; PARTIES],
-    /// How long each party had the CPU, without `kernel_ns`; 0: an empty entry.
+    /// How long each party had the CPU, without `kernel_ns` and `taken`; 0: an empty entry.
     pub ns: [u64; PARTIES],
 }
 
@@ -63,6 +106,7 @@ impl Block {
     #[inline(always)]
     fn begin(&mut self, clock_ns: u64) {
         self.kernel_ns = 0;
+        self.taken = Taken::default();
         self.ns = [0; PARTIES];
         self.since_ns = clock_ns;
     }
@@ -70,14 +114,15 @@ impl Block {
     /// Adds a slice of length `ran_ns` that will not change any more.
     #[inline(always)]
     fn add(&mut self, slice: Slice, ran_ns: u64) {
-        let kernel_ns = if slice.kernel_ns < ran_ns { slice.kernel_ns } else { ran_ns };
+        let (kernel_ns, taken) = slice.without_a_task(ran_ns);
         self.kernel_ns += kernel_ns;
+        self.taken.add(taken);
         for party in 0..PARTIES {
             if self.ns[party] == 0 {
                 self.who[party] = slice.who;
             }
             if self.who[party] == slice.who {
-                self.ns[party] += ran_ns - kernel_ns;
+                self.ns[party] += ran_ns - kernel_ns - taken.ns();
                 return;
             }
         }
@@ -97,13 +142,15 @@ pub struct Ring {
     /// Who switches in at this switch. It is written here and read again, so that the verifier does not know its value. Otherwise
     /// the verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
     pub coming: u64,
-    /// `rq->prev_irq_time` at the latest switch.
-    pub irq_seen_ns: u64,
-    /// Time in interrupts and in kernel threads, ns, without an unfinished run of a kernel thread.
+    /// The kernel's sums of such time (`rq->prev_irq_time`, `rq->prev_steal_time_rq`) at the latest switch.
+    pub taken_seen: Taken,
+    /// Time in which the CPU ran no task although it was not idle, since the first slice.
+    pub taken: Taken,
+    /// Time in kernel threads, ns, without an unfinished run of one and without `taken`.
     pub kernel_ns: u64,
-    /// Time in which nobody ran, ns, without `kernel_ns`.
+    /// Time in which nobody ran, ns, without `taken`.
     pub idle_ns: u64,
-    /// Up to when these two sums count, ns of `rq->clock`. Later interrupts move it forward.
+    /// Up to when these two sums count, ns of `rq->clock`. Time that is taken moves it forward.
     counted_ns: u64,
     /// The number of the first slice that is not yet in its block.
     summed: u64,
@@ -139,13 +186,15 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Counts `ns` of the latest slice as time that interrupts took.
+    /// Counts time of the latest slice in which the CPU ran no task. `sums`: the kernel's sums of such time at this switch.
     #[inline(always)]
-    pub fn interrupt(&mut self, ns: u64) {
+    pub fn take(&mut self, sums: Taken) {
+        let seen = core::mem::replace(&mut self.taken_seen, sums);
+        let more = Taken { irq_ns: sums.irq_ns - seen.irq_ns, stolen_ns: sums.stolen_ns - seen.stolen_ns };
         let latest = self.head;
-        self.slice(latest).kernel_ns += ns;
-        self.kernel_ns += ns;
-        self.counted_ns += ns;
+        self.slice(latest).taken.add(more);
+        self.taken.add(more);
+        self.counted_ns += more.ns();
     }
 
     /// Adds the latest slice, which belongs to `who`, to the sums. It ends at `clock_ns`, for good or until it goes on.
@@ -160,7 +209,7 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
-    /// Returns the time in interrupts and kernel threads, and the time in which nobody ran, until `clock_ns`, ns. For a CPU whose
+    /// Returns the time in kernel threads, and the time in which nobody ran, until `clock_ns`, ns. For a CPU whose
     /// clock is not known: until clock 0, so a sum that still grows is negative (as `i64`).
     #[inline(always)]
     pub fn sums_until(&mut self, clock_ns: u64) -> (u64, u64) {
@@ -186,7 +235,9 @@ impl Ring {
         let before = self.slice(number.wrapping_sub(1));
         let goes_on = before.who == who && before.since_ns != 0 && ran_ns < FOLD_NS;
         if goes_on {
-            before.kernel_ns += ran_ns;
+            let (_, taken) = latest.without_a_task(ran_ns);
+            before.kernel_ns += ran_ns - taken.ns();
+            before.taken.add(taken);
             self.count(KERNEL, clock_ns);
             self.head = number.wrapping_sub(1);
         }
@@ -211,7 +262,10 @@ impl Ring {
         let new = self.slice(number);
         new.since_ns = clock_ns;
         new.who = who;
-        new.kernel_ns = 0;
+        // Word by word: together they would become a call of BPF's slow `memset`.
+        set(&mut new.kernel_ns, 0);
+        set(&mut new.taken.irq_ns, 0);
+        set(&mut new.taken.stolen_ns, 0);
         label(new);
         // Written last, so that another CPU that reads at the same time finds a complete slice.
         self.head = number;

@@ -24,8 +24,10 @@ pub trait Task: Copy {
     fn far_group_ran_ns(self, cpu: u32) -> u64;
     /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
     fn is_real_time(self) -> bool;
-    /// Whether a task of lower priority, or nobody, that replaces it shows that its runtime is used up.
-    fn gives_way_to(self, next: Self) -> bool;
+    /// Whether it is a deadline task.
+    fn is_deadline(self) -> bool;
+    /// Whether a real-time or deadline task has used up its runtime.
+    fn is_out_of_runtime(self) -> bool;
     /// Whether an exhausted quota took it off its CPU (Linux 6.18).
     fn is_throttled(self) -> bool;
     /// Whether it sleeps although it is still on its queue (Linux 6.12).

@@ -117,8 +117,8 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && H::throttles_tasks() && !is_long;
-    // Kernel time below a 64th of a slice is neglected: the whole slice counts for its cgroup.
-    let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
+    // Time without a task below a 64th of a slice is neglected: the whole slice counts for its cgroup.
+    let mixed = (latest.kernel_ns + latest.taken.ns()) << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
         // The wait is kept in memory, so that the verifier does not know its values. Otherwise it would follow each code path to
         // here by itself.
@@ -220,6 +220,8 @@ pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByC
         let is_all = |cause: Cause| work.walk.parts[cause as usize] == clock_ns - queued_ns;
         if task.is_throttled() || (!H::throttles_tasks() && is_all(Cause::Throttled)) {
             cause = Cause::Throttled;
+        } else if is_all(Cause::RtThrottled) {
+            cause = Cause::RtThrottled;
         } else if is_all(Cause::Unattributed) {
             cause = Cause::Unattributed;
         }

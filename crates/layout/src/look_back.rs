@@ -251,19 +251,40 @@ impl Walk {
         let from_ns = get(&mut self.from_ns);
         let begin_ns = if since_ns > from_ns { since_ns } else { from_ns };
         set(&mut self.end_ns, begin_ns);
-        let ns = end_ns - begin_ns;
-        let kernel_ns = of_kernel(slice, ns, slice_end_ns);
-        if kernel_ns != 0 {
-            self.add(Cause::Kernel, kernel_ns);
+        let mut ns = end_ns - begin_ns;
+        if slice.kernel_ns != 0 || slice.taken.ns() != 0 {
+            ns = self.take_from(slice, ns, slice_end_ns);
         }
         let who = slice.who;
         match cause_of(who, self.victim) {
-            Cause::Wakeup => self.add(Cause::Wakeup, ns - kernel_ns),
-            Cause::Kernel => self.add(Cause::Kernel, ns - kernel_ns),
-            Cause::OwnCgroup => self.add(Cause::OwnCgroup, ns - kernel_ns),
-            _ => self.add(Cause::OtherCgroup, ns - kernel_ns),
+            Cause::Wakeup => self.add(Cause::Wakeup, ns),
+            Cause::Kernel => self.add(Cause::Kernel, ns),
+            Cause::OwnCgroup => self.add(Cause::OwnCgroup, ns),
+            _ => self.add(Cause::OtherCgroup, ns),
         }
-        charges.charge(who, ns - kernel_ns, Some(number));
+        charges.charge(who, ns, Some(number));
+    }
+
+    /// Adds the time in which short kernel threads or no task ran in `ns` of a slice, in proportion to that time in the whole slice.
+    /// Returns the rest.
+    #[inline(always)]
+    fn take_from(&mut self, slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
+        let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
+        let (kernel_ns, taken) = slice.without_a_task(length_ns);
+        // Written out: in a loop, the compiler would check the index of the part, and panic.
+        let mut rest_ns = ns;
+        rest_ns -= self.add_share(Cause::Kernel, in_proportion(kernel_ns, ns, length_ns), rest_ns);
+        rest_ns -= self.add_share(Cause::Irq, in_proportion(taken.irq_ns, ns, length_ns), rest_ns);
+        rest_ns -= self.add_share(Cause::Stolen, in_proportion(taken.stolen_ns, ns, length_ns), rest_ns);
+        rest_ns
+    }
+
+    /// Adds at most `most_ns` to the part of `cause`. Returns how much.
+    #[inline(always)]
+    fn add_share(&mut self, cause: Cause, ns: u64, most_ns: u64) -> u64 {
+        let ns = if ns < most_ns { ns } else { most_ns };
+        self.add(cause, ns);
+        ns
     }
 
     /// Takes one step over blocks. Returns true if the span is explained, or nothing is left to explain it.
@@ -312,6 +333,10 @@ impl Walk {
         set(&mut self.block_share, share);
         let kernel_ns = self.of_block(get(&mut block.kernel_ns));
         self.add(Cause::Kernel, kernel_ns);
+        let irq_ns = self.of_block(get(&mut block.taken.irq_ns));
+        self.add(Cause::Irq, irq_ns);
+        let stolen_ns = self.of_block(get(&mut block.taken.stolen_ns));
+        self.add(Cause::Stolen, stolen_ns);
         set(&mut self.party, 1);
         false
     }
@@ -370,20 +395,14 @@ fn last_of_a_block(head: u64) -> u64 {
     (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
 }
 
-/// Returns how much of `ns` within a slice the kernel had, in proportion to its time in the whole slice.
+/// Returns the share of `part_ns` that falls into `ns` of `whole_ns`: exact to a 1024th of it, and without overflow below 2^54 ns.
 #[inline(always)]
-fn of_kernel(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
-    let kernel_ns = slice.kernel_ns;
-    if kernel_ns == 0 {
-        return 0;
+fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
+    if ns >= whole_ns {
+        return part_ns;
     }
-    let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
-    if ns >= length_ns {
-        return kernel_ns.min(ns);
-    }
-    // Exact to a 1024th, and without overflow below 2^54 ns.
-    let share = (kernel_ns << 10).checked_div(length_ns).unwrap_or(0);
-    ((ns * share) >> 10).min(ns)
+    let share = (part_ns << 10).checked_div(whole_ns).unwrap_or(0);
+    (ns * share) >> 10
 }
 
 #[cfg(test)]

@@ -30,8 +30,9 @@ crate::named! {
         /// switch or a move, its causes are known from sums and only culprits are missing. If it began with a wakeup, the rest is
         /// unattributed.
         LookBackCut = "look_back_cut",
-        /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
-        /// SCHED_DEADLINE) and waited for more. The wait is complete but unattributed: it has no cause yet.
+        /// A real-time or deadline task was woken and waited for more than 1 ms while its CPU ran nobody. It probably had used up its
+        /// runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of SCHED_DEADLINE). That time is complete but
+        /// unattributed.
         OutOfRuntime = "out_of_runtime",
         /// More cgroups were created and removed between two readings than the buffer for their names can hold. Cgroups that
         /// still exist are found in the hierarchy. A cgroup that was removed before has no name, but its figures are complete.

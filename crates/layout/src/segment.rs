@@ -2,6 +2,7 @@
 
 use crate::{
     ByCause, CAUSES, Cause, Loss,
+    history::Taken,
     host::{Host, Task},
     split::{Work, split},
     wire::TaskStorage,
@@ -30,6 +31,8 @@ pub struct Start {
     pub kernel_ns: u64,
     /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, likewise.
     pub idle_ns: u64,
+    /// [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start.
+    pub taken: Taken,
     /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
     pub group_ran_ns: u64,
     /// The CPU on which the segment began.
@@ -115,7 +118,6 @@ fn add_all(sums: &mut ByCause, parts: &ByCause) {
 #[inline(always)]
 pub fn leave<H: Host>(
     prev: H::Task,
-    next: H::Task,
     start: &mut Start,
     ring: &crate::history::Ring,
     cpu: u32,
@@ -123,6 +125,7 @@ pub fn leave<H: Host>(
 ) {
     start.kernel_ns = ring.kernel_ns;
     start.idle_ns = ring.idle_ns;
+    start.taken = ring.taken;
     start.group_ran_ns = prev.group_ran_ns();
     start.group = prev.group();
     start.is_seen = 1;
@@ -130,7 +133,7 @@ pub fn leave<H: Host>(
     start.switches = prev.switches();
     start.limit = 0;
     if prev.is_real_time() {
-        if prev.gives_way_to(next) {
+        if prev.is_out_of_runtime() {
             start.limit = RUNTIME;
         }
     } else if prev.is_throttled() {
@@ -200,7 +203,6 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
 /// Begins the wait segment of a `task` that moves to `cpu`.
 #[inline(never)]
 pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
-    let was_seen = start.is_of(task);
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
@@ -209,6 +211,7 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
     if let Some(ring) = H::ring(cpu) {
         // That CPU may write its sums at this moment. Then they are off by one slice, of the thousands that they are needed for.
         (start.kernel_ns, start.idle_ns) = ring.sums_until(0);
+        start.taken = ring.taken;
         start.group_ran_ns = task.far_group_ran_ns(cpu);
     }
     if task.sleeps_on_queue() {
@@ -216,10 +219,8 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
         return;
     }
     if task.is_real_time() {
-        // Nobody knows whether a real-time or deadline task got more runtime before it moved.
-        if start.limit != RUNTIME || !was_seen {
-            start.limit = 0;
-        }
+        // The runtime of a deadline task is its own. That of real-time tasks is limited for each CPU.
+        start.limit = if task.is_deadline() && task.is_out_of_runtime() { RUNTIME } else { 0 };
         return;
     }
     let limit = if task.is_throttled() { start.limit } else { 0 };

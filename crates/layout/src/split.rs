@@ -163,14 +163,13 @@ impl Work {
         self.walk.parts[cause as usize]
     }
 
-    /// Replaces the unattributed time by these causes.
+    /// Adds to `cause` its share of what the CPU did in time that the history does not explain: `share` 1024ths of `sum_ns`, less what is
+    /// explained, at most `most_ns`. Returns how much.
     #[inline(always)]
-    fn explain(&mut self, kernel_ns: u64, idle_ns: u64, own_ns: u64, other_ns: u64) {
-        set(&mut self.walk.parts[Cause::Unattributed as usize], 0);
-        self.walk.add(Cause::Kernel, kernel_ns);
-        self.walk.add(Cause::Wakeup, idle_ns);
-        self.walk.add(Cause::OwnCgroup, own_ns);
-        self.walk.add(Cause::OtherCgroup, other_ns);
+    fn explain(&mut self, cause: Cause, sum_ns: u64, share: u64, most_ns: u64) -> u64 {
+        let ns = ((sum_ns.saturating_sub(self.part(cause)) * share) >> 10).min(most_ns);
+        self.walk.add(cause, ns);
+        ns
     }
 
     /// Charges the cgroup `limit`, which was out of quota for `ns`.
@@ -192,16 +191,16 @@ pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, whic
     let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     let is_seen = start.is_of(task);
     let is_missed = is_seen && start.cpu != cpu;
-    let loss = match start.limit {
-        RUNTIME if is_seen => Some(Loss::OutOfRuntime),
-        ASLEEP if is_seen => Some(Loss::MovedAsleep),
-        _ => None,
-    };
-    if let Some(loss) = loss {
-        lose::<H>(loss, which);
+    let is_asleep = is_seen && start.limit == ASLEEP;
+    if is_asleep {
+        lose::<H>(Loss::MovedAsleep, which);
     }
-    if loss.is_some() || start.is_in_doubt::<H>(task, cpu) {
+    if is_asleep || start.is_in_doubt::<H>(task, cpu) {
         work.walk.add(Cause::Unattributed, to_ns - from_ns);
+        return;
+    }
+    if is_seen && start.limit == RUNTIME {
+        work.walk.add(Cause::RtThrottled, to_ns - from_ns);
         return;
     }
     let is_seen = is_seen && !is_missed;
@@ -218,7 +217,9 @@ pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, whic
     if is_seen && work.part(Cause::Unattributed) != 0 {
         beyond_history::<H>(task, start, work);
     }
-    if task.is_real_time() && doubt_wakeup(work) {
+    // If the beginning of the segment was seen, it is known whether a deadline task had runtime left.
+    let is_known = is_seen && task.is_deadline();
+    if task.is_real_time() && !is_known && doubt_wakeup(work) {
         lose::<H>(Loss::OutOfRuntime, which);
     }
 }
@@ -232,7 +233,7 @@ fn lose<H: Host>(loss: Loss, which: u32) {
 }
 
 /// Limit of a plausible wakeup. No CPU takes longer to wake up: the deepest idle states take some 200 us. If the CPU of a woken
-/// real-time or deadline task ran nobody for longer, the task had no runtime left.
+/// real-time or deadline task ran nobody for longer, the task probably had no runtime left.
 pub(crate) const LONGEST_WAKEUP_NS: u64 = 1_000_000;
 
 #[inline(always)]
@@ -313,10 +314,15 @@ fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
     let unknown_ns = work.part(Cause::Unattributed);
     let before_ns = unknown_ns + work.part(Cause::Throttled);
     let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
-    let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
-    let kernel_ns = rest(kernel_ns, work.part(Cause::Kernel)).min(unknown_ns);
-    let idle_ns = rest(idle_ns, work.part(Cause::Wakeup)).min(unknown_ns - kernel_ns);
-    let own_ns = rest(group_ran_ns.saturating_sub(start.group_ran_ns), work.part(Cause::OwnCgroup))
-        .min(unknown_ns - kernel_ns - idle_ns);
-    work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
+    let irq_ns = ring.taken.irq_ns.saturating_sub(start.taken.irq_ns);
+    let stolen_ns = ring.taken.stolen_ns.saturating_sub(start.taken.stolen_ns);
+    let own_ns = group_ran_ns.saturating_sub(start.group_ran_ns);
+    set(&mut work.walk.parts[Cause::Unattributed as usize], 0);
+    let mut left_ns = unknown_ns;
+    left_ns -= work.explain(Cause::Kernel, kernel_ns, share, left_ns);
+    left_ns -= work.explain(Cause::Irq, irq_ns, share, left_ns);
+    left_ns -= work.explain(Cause::Stolen, stolen_ns, share, left_ns);
+    left_ns -= work.explain(Cause::Wakeup, idle_ns, share, left_ns);
+    left_ns -= work.explain(Cause::OwnCgroup, own_ns, share, left_ns);
+    work.walk.add(Cause::OtherCgroup, left_ns);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cgscope_layout::{
     BUCKETS, Cause, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE, cell_of, row_of},
+    cause::{CELLS, COLUMNS, WHOLE, cell_of, column_of, row_of},
     high_ns, low_ns,
 };
 use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, TaskState, Totals};
@@ -158,8 +158,8 @@ impl MadeUpWaits {
             counts[bucket] += waits;
             let cause = chance.one_of(&Cause::ALL);
             by_cause.0[cause as usize] += waits * low_ns(bucket).midpoint(high_ns(bucket));
-            if (cause as usize) < SHARED_CAUSES {
-                shares[cell_of(row_of(bucket), cause as usize)] += waits * u64::from(WHOLE);
+            if column_of(cause) < COLUMNS {
+                shares[cell_of(row_of(bucket), column_of(cause))] += waits * u64::from(WHOLE);
             }
         }
         Self { hist: Hist::from_counts(counts, shares), by_cause }

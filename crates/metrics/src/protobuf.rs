@@ -126,10 +126,10 @@ fn buckets(series: &WaitSeries) -> Histogram {
         zero_count: Some(series.counts[0]),
         ..Histogram::default()
     };
-    let mut sum = 0;
-    for (row, counts) in series.counts.chunks(8).take(CLASSIC).enumerate() {
-        counts.iter().for_each(|count| sum::add(&mut sum, *count));
-        histogram.bucket.push(Bucket { cumulative_count: Some(sum), upper_bound: Some(upper_seconds(row)) });
+    for (row, count) in series.classic().enumerate() {
+        histogram
+            .bucket
+            .push(Bucket { cumulative_count: Some(count), upper_bound: Some(upper_seconds(row)) });
     }
     add_native(series, &mut histogram);
     histogram
@@ -181,7 +181,7 @@ mod tests {
         let mut counts = [0; BUCKETS];
         (counts[0], counts[40], counts[41], counts[43], counts[239]) = (9, 5, 3, 8, 1);
         let Histogram { positive_span, positive_delta, zero_count, sample_count, .. } =
-            buckets(&WaitSeries { counts, ns: 7 });
+            buckets(&WaitSeries { counts, ns: 7, has_counts: true });
         let offsets: Vec<_> = positive_span.iter().map(|span| (span.offset, span.length)).collect();
         let at = |bucket: usize| INDEX[bucket];
         let gaps = [at(40), at(43) - at(41) - 1, at(239) - at(43) - 1];

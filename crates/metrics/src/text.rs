@@ -2,8 +2,6 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use cgscope_model::sum;
-
 use crate::{
     Family, Kind,
     page::{Last, Writer},
@@ -98,10 +96,8 @@ impl Writer for Text {
     fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &WaitSeries, created_unix_ns: u64) {
         self.header();
         self.set_labels(labels, last);
-        let mut sum = 0;
-        for (le, row) in LE.iter().zip(series.counts.chunks(8)) {
-            row.iter().for_each(|count| sum::add(&mut sum, *count));
-            self.line("_bucket", Some(("le", le)), Value::Count(sum));
+        for (le, count) in LE.iter().zip(series.classic()) {
+            self.line("_bucket", Some(("le", le)), Value::Count(count));
         }
         let count = series.count();
         self.line("_bucket", Some(("le", "+Inf")), Value::Count(count));

@@ -35,6 +35,10 @@ pub const TABLE: [Shown; CAUSES] = [
         exact_only: false, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
     },
     Shown {
+        cause: Cause::RtThrottled, letter: 'R', words: "out of real-time runtime", word: "runtime", state: "out of real-time runtime",
+        exact_only: true, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
+    },
+    Shown {
         cause: Cause::OwnCgroup, letter: 'o', words: "behind own cgroup", word: "own", state: "queued behind own cgroup",
         exact_only: true, terminal: Some((12, 74)), page: ("#2b7bba", "#56b4e9"),
     },
@@ -45,6 +49,14 @@ pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Kernel, letter: 'k', words: "behind the kernel", word: "kernel", state: "queued behind the kernel",
         exact_only: true, terminal: Some((5, 175)), page: ("#b25597", "#d48bb8"),
+    },
+    Shown {
+        cause: Cause::Irq, letter: 'i', words: "behind interrupts", word: "irq", state: "queued behind interrupts",
+        exact_only: true, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
+    },
+    Shown {
+        cause: Cause::Stolen, letter: 's', words: "behind the hypervisor", word: "stolen", state: "queued behind the hypervisor",
+        exact_only: true, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
     },
     Shown {
         cause: Cause::Wakeup, letter: '.', words: "wakeup", word: "wakeup", state: "wakeup",
@@ -88,6 +100,11 @@ impl ByCause {
         let mut parts = Self::default();
         parts.0[cause as usize] = ns;
         parts
+    }
+
+    /// Time in which a limit kept the tasks off every CPU: a quota, or the runtime of real-time tasks.
+    pub fn limited_ns(&self) -> u64 {
+        self.get(Cause::Throttled).saturating_add(self.get(Cause::RtThrottled))
     }
 
     /// Nanoseconds of one cause; `None` if `mode` cannot see the cause. The coarse mode does not see which task ran.

@@ -2,7 +2,7 @@
 
 use cgscope_layout::{
     BUCKETS, CAUSES, Cause, Shares, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE, cell_of, row_and_cause, row_of},
+    cause::{CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of},
     high_ns, low_ns,
 };
 
@@ -62,9 +62,10 @@ impl Hist {
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
         let mut hist = Self::from_waits_ns(waits);
         let mut shares = [0u64; CELLS];
-        if (cause as usize) < SHARED_CAUSES {
+        let column = column_of(cause);
+        if column < COLUMNS {
             for (bucket, count) in hist.counts.iter() {
-                shares[cell_of(row_of(bucket), cause as usize)] += count * u64::from(WHOLE);
+                shares[cell_of(row_of(bucket), column)] += count * u64::from(WHOLE);
             }
         }
         hist.shares = Sparse::from_counts(shares);
@@ -105,11 +106,11 @@ impl Hist {
             }
         }
         for (cell, share) in self.shares.iter() {
-            let (row, cause) = row_and_cause(cell);
+            let (row, column) = row_and_column(cell);
             let at = octaves.binary_search_by_key(&row, |octave| octave.row);
             // The kernel may add a wait during the reading. Then the share of the wait can be in the reading, but not its count.
             if let Ok(at) = at {
-                octaves[at].by_cause[cause] += share as f64 / f64::from(WHOLE);
+                octaves[at].by_cause[COLUMN_NAMES[column] as usize] += share as f64 / f64::from(WHOLE);
             }
         }
         for octave in &mut octaves {

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::Cause;
-
 use crate::{
     CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Tree, Wait, sum,
 };
@@ -134,9 +132,9 @@ impl NodeGroup {
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
     }
 
-    /// Waits for its CPUs without throttled time, ns: a throttled task could not run on another node either.
+    /// Waits for its CPUs without the time at a limit, ns: the task could not run on another node either.
     pub fn contended_ns(&self) -> u64 {
-        self.wait.total_ns.saturating_sub(self.wait.by_cause.get(Cause::Throttled))
+        self.wait.total_ns.saturating_sub(self.wait.by_cause.limited_ns())
     }
 }
 

@@ -10,6 +10,7 @@ use core::{
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
 use cgscope_layout::{
     ABSENT, BIT_SHIFT, Offsets,
+    verifier::set,
     wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
 };
 
@@ -255,6 +256,12 @@ impl Task {
         self.prio() < FIRST_FAIR_PRIO
     }
 
+    /// Whether it is a deadline task.
+    #[inline(always)]
+    pub fn is_deadline(self) -> bool {
+        self.prio() < 0
+    }
+
     /// Whether an exhausted quota took it off its CPU; false if the kernel has no such field.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
@@ -398,14 +405,27 @@ impl Task {
     /// The readings of the kernel and of the hook. `waits`: the caller's copy of the storage's `waits`.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
-        Totals {
-            waits: waits.count,
-            wait_ns: waits.total_ns,
-            unstamped: waits.unstamped_count,
-            unstamped_ns: waits.unstamped_ns,
-            by_cause: storage.by_cause,
-            throttled_waits: storage.throttled_waits,
-            ..self.totals()
+        let mut totals = Totals::NONE;
+        self.put_totals(waits, storage, &mut totals);
+        totals
+    }
+
+    /// The same, written to a map value word by word: a copy on the stack would be too large there.
+    #[inline(always)]
+    pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
+        let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
+        set(&mut into.waits, waits.count);
+        set(&mut into.wait_ns, waits.total_ns);
+        set(&mut into.run_delay_ns, run_delay_ns);
+        set(&mut into.unstamped, waits.unstamped_count);
+        set(&mut into.unstamped_ns, waits.unstamped_ns);
+        set(&mut into.on_cpu_ns, on_cpu_ns);
+        set(&mut into.voluntary, voluntary);
+        set(&mut into.involuntary, involuntary);
+        set(&mut into.migrations, migrations);
+        set(&mut into.throttled_waits, storage.throttled_waits);
+        for (into, ns) in into.by_cause.iter_mut().zip(&storage.by_cause) {
+            set(into, *ns);
         }
     }
 }

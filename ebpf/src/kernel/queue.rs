@@ -62,6 +62,33 @@ impl Task {
     }
 }
 
+impl Task {
+    /// Whether it has used up its runtime: its own if it is a deadline task, that of its group or of an ancestor if it is a real-time
+    /// task. The kernel sets these marks before it takes such a task off its CPU.
+    #[inline(never)]
+    pub fn is_out_of_runtime(self) -> bool {
+        if self.is_deadline() {
+            return self.has_bit(offset!(task_dl_throttled));
+        }
+        if offset!(task_rt_rq) == ABSENT {
+            return load::<u32>(self.run_queue().0, offset!(rq_rt_throttled)) != 0;
+        }
+        let mut queue = peek(self.0 as u64, offset!(task_rt_rq));
+        let mut parent = peek(self.0 as u64, offset!(task_rt_parent));
+        for _ in 0..LEVELS {
+            if peek(queue, offset!(rt_rq_throttled)) as u32 != 0 {
+                return true;
+            }
+            if parent == 0 {
+                return false;
+            }
+            queue = peek(parent, offset!(rt_entity_rt_rq));
+            parent = peek(parent, offset!(rt_entity_parent));
+        }
+        false
+    }
+}
+
 /// A `struct cfs_rq *`: a group's queue on one CPU.
 #[derive(Clone, Copy)]
 pub struct CfsRunQueue(pub(super) *const c_void);
@@ -192,5 +219,11 @@ impl RunQueue {
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
         load(self.0, offset!(rq_irq_time))
+    }
+
+    /// Time that the hypervisor took, ns; 0 if the kernel does not count it.
+    #[inline(always)]
+    pub fn stolen_ns(self) -> u64 {
+        load(self.0, offset!(rq_stolen_time))
     }
 }

@@ -20,14 +20,31 @@ pub(crate) const BEGIN_NS: u64 = 1_000;
 
 /// Runs each of `runs` on the CPU in turn. Returns the time at which the last run ends.
 pub(crate) fn run(ring: &mut Ring, runs: &[Run]) -> u64 {
-    let mut clock_ns = BEGIN_NS;
-    for (who, ns) in runs {
+    let runs: Vec<_> = runs.iter().map(|run| (*run, Taken::default())).collect();
+    run_interrupted(ring, &runs)
+}
+
+/// The same, with time in which no task ran.
+pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
+    let (mut clock_ns, mut sums) = (BEGIN_NS, Taken::default());
+    for ((who, ns), taken) in runs {
         if !ring.latest_is(*who) && !ring.fold(*who, clock_ns) {
             ring.push(*who, clock_ns, |_| {});
         }
         clock_ns += ns;
+        sums.add(*taken);
+        ring.take(sums);
     }
     clock_ns
+}
+
+/// Generates runs, of which interrupts and the hypervisor take up to all of the time.
+pub(crate) fn interrupted(parties: u64, most: usize) -> impl Strategy<Value = Vec<(Run, Taken)>> {
+    let parts = prop::collection::vec((0u64..5, 0u64..5), most);
+    (schedules(parties, most), parts).prop_map(|(runs, parts)| {
+        let taken = |ns, (irq, stolen)| Taken { irq_ns: ns * irq / 8, stolen_ns: ns * stolen / 8 };
+        runs.into_iter().zip(parts).map(|(run, parts)| (run, taken(run.1, parts))).collect()
+    })
 }
 
 /// Generates runs of cgroups, short and long runs of the kernel, and idle times.
@@ -112,6 +129,31 @@ proptest! {
             let since_ns = if number == 0 { BEGIN_NS } else { block.since_ns };
             prop_assert!(in_it <= until_ns - since_ns, "block {}: {} of {}", number, in_it, until_ns - since_ns);
         }
+    }
+
+    /// Time that is taken from a party is in the sums of its blocks, and not in the party's.
+    #[test]
+    fn blocks_and_sums_keep_time_apart_in_which_no_task_ran(runs in interrupted(4, 2_000)) {
+        let mut ring = empty();
+        run_interrupted(&mut ring, &runs);
+        let until_ns = ring.slice(ring.summed).since_ns;
+        let (mut clock_ns, mut taken, mut of_parties, mut of_kernel) = (BEGIN_NS, Taken::default(), 0, 0);
+        for ((who, ns), more) in &runs {
+            if clock_ns >= until_ns {
+                break;
+            }
+            clock_ns += ns;
+            taken.add(*more);
+            *(if *who == KERNEL { &mut of_kernel } else { &mut of_parties }) += ns - more.ns();
+        }
+        let sum = |of: fn(&Block) -> u64| ring.blocks.iter().map(of).sum::<u64>();
+        prop_assert_eq!(sum(|block| block.taken.irq_ns), taken.irq_ns);
+        prop_assert_eq!(sum(|block| block.taken.stolen_ns), taken.stolen_ns);
+        let parties: u64 = (1..=4).chain([IDLE]).map(|who| summed(&ring, who)).sum();
+        prop_assert_eq!(parties, of_parties);
+        prop_assert_eq!(summed(&ring, KERNEL) + sum(|block| block.kernel_ns), of_kernel);
+        let all = runs.iter().fold(Taken::default(), |mut all, (_, more)| { all.add(*more); all });
+        prop_assert_eq!(ring.taken, all);
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, vec::Vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::history::tests::{BEGIN_NS, Run, empty, run, schedules};
+use crate::history::{
+    Taken,
+    tests::{BEGIN_NS, Run, empty, interrupted, run, run_interrupted, schedules},
+};
 
 /// Sums of charges by who ran.
 #[derive(Default)]
@@ -54,6 +57,25 @@ fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTree
     (parts, ran)
 }
 
+/// Splits the span run by run. Time that is taken from a run is at its end.
+fn split_interrupted(runs: &[(Run, Taken)], victim: u64, from_ns: u64, to_ns: u64) -> ByCause {
+    let mut parts = ByCause::default();
+    let mut clock_ns = BEGIN_NS;
+    for ((who, ns), taken) in runs {
+        let phases = [
+            (cause_of(*who, victim), ns - taken.ns()),
+            (Cause::Irq, taken.irq_ns),
+            (Cause::Stolen, taken.stolen_ns),
+        ];
+        for (cause, ns) in phases {
+            let end_ns = clock_ns + ns;
+            parts[cause as usize] += end_ns.min(to_ns).saturating_sub(clock_ns.max(from_ns));
+            clock_ns = end_ns;
+        }
+    }
+    parts
+}
+
 /// Returns when run number `at` begins.
 fn begin_of(runs: &[Run], at: usize) -> u64 {
     BEGIN_NS + runs[..at].iter().map(|(_, ns)| ns).sum::<u64>()
@@ -78,6 +100,31 @@ proptest! {
         prop_assert_eq!(walk.parts, parts);
         for (who, ns) in ran.iter().filter(|(who, _)| **who != KERNEL) {
             prop_assert_eq!(charges.0.get(who).copied().unwrap_or(0), *ns, "{}", who);
+        }
+    }
+
+    /// Interrupts and stolen time count for themselves. They are exact if the wait begins with a slice; otherwise the parts differ by
+    /// less than that slice, because nobody knows when in the slice they were.
+    #[test]
+    fn interrupts_and_stolen_time_are_split_as_by_the_reference(
+        runs in interrupted(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(), later in 0u64..1_000_000,
+    ) {
+        prop_assume!(!runs.is_empty());
+        let mut ring = empty();
+        let to_ns = run_interrupted(&mut ring, &runs);
+        let plain: Vec<Run> = runs.iter().map(|(run, _)| *run).collect();
+        let begin_ns = begin_of(&plain, at.index(runs.len()));
+        let head = ring.head;
+        let starts: Vec<u64> = (1..=head).map(|number| ring.slice(number).since_ns).chain([to_ns]).collect();
+        let slice = starts.partition_point(|since_ns| *since_ns <= begin_ns).min(starts.len() - 1);
+        let (start_ns, end_ns) = (starts[slice - 1], starts[slice]);
+        for (from_ns, off_ns) in [(start_ns, 0), ((start_ns + later).min(end_ns), end_ns - start_ns)] {
+            let (walk, ..) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
+            let parts = split_interrupted(&runs, victim, from_ns, to_ns);
+            prop_assert_eq!(walk.parts.iter().sum::<u64>(), to_ns - from_ns, "the parts sum up");
+            for (ours, theirs) in walk.parts.iter().zip(parts) {
+                prop_assert!(ours.abs_diff(theirs) <= off_ns, "{:?} {:?}", walk.parts, parts);
+            }
         }
     }
 

@@ -4,11 +4,11 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use cgscope_layout::cause::CELLS;
 
-/// Waits of an interval: (bucket, shares of five causes in 64ths). The remainder is the last cause's.
-type Made = Vec<(usize, [u32; SHARED_CAUSES])>;
+/// Waits of an interval: (bucket, shares of the columns in 64ths). The remainder is for wakeups.
+type Made = Vec<(usize, [u32; COLUMNS])>;
 
 fn made() -> impl Strategy<Value = Made> {
-    let parts = vec(0..=WHOLE, SHARED_CAUSES).prop_map(|ends| {
+    let parts = vec(0..=WHOLE, COLUMNS).prop_map(|ends| {
         let mut ends = ends;
         ends.sort_unstable();
         let mut before = 0;
@@ -22,11 +22,11 @@ fn wait(made: &Made) -> Wait {
     let (mut counts, mut shares, mut by_cause) = ([0u64; BUCKETS], [0u64; CELLS], ByCause::default());
     for (bucket, parts) in made {
         counts[*bucket] += 1;
-        for (cause, part) in parts.iter().enumerate() {
-            shares[row_of(*bucket) * SHARED_CAUSES + cause] += u64::from(*part);
-            by_cause.0[cause] += u64::from(*part);
+        for (column, part) in parts.iter().enumerate() {
+            shares[row_of(*bucket) * COLUMNS + column] += u64::from(*part);
+            by_cause.0[COLUMN_NAMES[column] as usize] += u64::from(*part);
         }
-        by_cause.0[SHARED_CAUSES] += u64::from(WHOLE - parts.iter().sum::<u32>());
+        by_cause.0[Cause::Wakeup as usize] += u64::from(WHOLE - parts.iter().sum::<u32>());
     }
     let hist = Hist::from_counts(counts, shares);
     Wait { count: hist.count(), total_ns: by_cause.total(), by_cause, hist, ..Wait::default() }
@@ -75,8 +75,8 @@ proptest! {
             waits.add(&wait(interval));
             for (bucket, parts) in interval {
                 let row = &mut exact[row_of(*bucket)];
-                let shared = parts.iter().zip(&mut *row).map(|(part, sum)| { *sum += i64::from(*part); *part }).sum::<u32>();
-                row[SHARED_CAUSES] += i64::from(WHOLE - shared);
+                let shared = parts.iter().zip(COLUMN_NAMES).map(|(part, cause)| { row[cause as usize] += i64::from(*part); *part }).sum::<u32>();
+                row[Cause::Wakeup as usize] += i64::from(WHOLE - shared);
             }
             let now = counts(&waits);
             for (row, exact) in exact.iter().enumerate() {
@@ -106,7 +106,7 @@ proptest! {
 #[test]
 fn a_share_that_is_read_before_its_count_is_not_lost() {
     let mut waits = Waits::default();
-    let share = Hist::from_cells([], [((2 * SHARED_CAUSES) as u32, 64)]).expect("a cell");
+    let share = Hist::from_cells([], [((2 * COLUMNS) as u32, 64)]).expect("a cell");
     waits.add(&Wait { hist: share, ..Wait::default() });
     assert_eq!(waits.series().count(), 0, "no wait is over");
     waits.add(&Wait { hist: Hist::from_cells([(17, 1)], []).expect("a cell"), ..Wait::default() });

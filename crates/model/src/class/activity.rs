@@ -117,7 +117,7 @@ impl Activity {
 
     /// Time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
-        self.by_cause.total().saturating_sub(self.throttled_ns())
+        self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
     }
 
     /// Time on a run queue, including unknown causes.

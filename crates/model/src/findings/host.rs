@@ -16,13 +16,18 @@ const CPUS_BUSY_PERCENT: u64 = 90;
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
+/// Minimum share of all waiting, percent, and minimum total, ns, at which time that no task had is reported.
+const TAKEN_PERCENT: u64 = 5;
+const TAKEN_NS: u64 = 10_000_000;
 /// Minimum share of all waiting, percent, and minimum total, ns, at which unattributed waiting is reported.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
-    let rules = [cpu_oversubscription, wakeup_latency, unattributed];
-    rules.iter().filter_map(|rule| rule(context)).collect()
+    let rules = [cpu_oversubscription, wakeup_latency, interrupts, stolen_time, unattributed];
+    let mut findings = real_time_limits(context);
+    findings.extend(rules.iter().filter_map(|rule| rule(context)));
+    findings
 }
 
 /// Reports that more tasks run and wait than the CPUs can serve. `None` for a selection.
@@ -30,8 +35,8 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
     let capacity_ns = duration_ns.saturating_mul(cpus.into());
-    // A throttled task could not use another CPU.
-    let waited_ns = sums.waited_ns.saturating_sub(sums.by_cause.get(Cause::Throttled));
+    // A task at its limit could not use another CPU.
+    let waited_ns = sums.waited_ns.saturating_sub(sums.by_cause.limited_ns());
     let wanted_ns = sums.ran_ns.saturating_add(waited_ns);
     let too_many = u128::from(wanted_ns) * 100 > u128::from(capacity_ns) * u128::from(OVERSUBSCRIBED_PERCENT);
     (too_many && is_share(sums.ran_ns, capacity_ns, CPUS_BUSY_PERCENT)).then(|| {
@@ -54,6 +59,30 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     let waits = waits.round() as u64;
     (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)
         .then(|| words::wakeup_latency(ns, waited_ns, waits, all.quantile_ns(0.99)))
+}
+
+/// Reports each cgroup whose real-time or deadline tasks used up their runtime.
+fn real_time_limits(context: &Context) -> Vec<Finding> {
+    let limited = context.nodes().filter_map(|(node, cgroup)| {
+        let ns = cgroup.own.by_cause.get(Cause::RtThrottled);
+        let all_ns = cgroup.own.active_ns();
+        is_much(ns, TAKEN_NS, all_ns, TAKEN_PERCENT).then(|| words::real_time_limit(context, node, ns))
+    });
+    limited.collect()
+}
+
+fn interrupts(context: &Context) -> Option<Finding> {
+    taken(context, Cause::Irq).map(|(ns, waited_ns)| words::interrupts(context, ns, waited_ns))
+}
+
+fn stolen_time(context: &Context) -> Option<Finding> {
+    taken(context, Cause::Stolen).map(|(ns, waited_ns)| words::stolen_time(context, ns, waited_ns))
+}
+
+/// The waiting for this cause and all waiting, ns, if the cause has much of it.
+fn taken(context: &Context, cause: Cause) -> Option<(u64, u64)> {
+    let (ns, waited_ns) = (context.total.by_cause.get(cause), context.total.waited_ns);
+    is_much(ns, TAKEN_NS, waited_ns, TAKEN_PERCENT).then_some((ns, waited_ns))
 }
 
 fn unattributed(context: &Context) -> Option<Finding> {

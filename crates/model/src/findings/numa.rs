@@ -2,8 +2,6 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::Cause;
-
 use super::{Context, Finding, is_much, is_share, most};
 use crate::{
     Interval, TaskInterval,
@@ -144,10 +142,10 @@ impl<'a> Skew<'a> {
     }
 }
 
-/// The time that a task ran on a node and waited for that node, except throttled time, ns. A task's waits are divided among the
+/// The time that a task ran on a node and waited for that node, except the time at a limit, ns. A task's waits are divided among the
 /// nodes in proportion to its run time on each.
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
-    let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.get(Cause::Throttled));
+    let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.limited_ns());
     let ran = task.ran_by_node();
     let all_ns = total(&ran);
     let ran_ns = amount(&ran, node);

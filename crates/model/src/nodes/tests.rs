@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use cgscope_layout::Cause;
+
 use super::*;
 use crate::{ByCause, NodeReading, ProcessMemory, Sample, Selection, TaskReading};
 

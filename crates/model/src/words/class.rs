@@ -46,6 +46,7 @@ fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<S
         Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
         Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
         Spent::new(is_waking, wakeup_ns, "waking up", ""),
+        Spent::new(None, activity.by_cause.get(Cause::RtThrottled), "out of real-time runtime", ""),
     ]);
     let is_main = |part: &Spent| part.about.is_some_and(|class| classes.contains(&class));
     parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
@@ -122,9 +123,10 @@ fn quota_words(quota: Option<&Quota>) -> String {
 }
 
 /// The groups of tasks that ran while the target was queued, for how long (ns), and what helps against each.
-fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
-    let [own_ns, others_ns, kernel_ns] =
-        [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel].map(|cause| activity.by_cause.get(cause));
+fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 6] {
+    let [own_ns, others_ns, kernel_ns, irq_ns, stolen_ns] =
+        [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel, Cause::Irq, Cause::Stolen]
+            .map(|cause| activity.by_cause.get(cause));
     let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { MORE_CPUS };
     let against_others = if is_share(activity.realtime_ns, others_ns, REALTIME_PERCENT) {
         "raise its priority (chrt), add CPUs, pin it to other CPUs, or move the neighbours away; cpu.weight does not apply to \
@@ -139,6 +141,8 @@ fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
         ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
         ("other cgroups", others_ns, against_others),
         ("the kernel", kernel_ns, against_kernel),
+        ("interrupts", irq_ns, "add CPUs, or move the interrupts to other CPUs"),
+        ("the hypervisor", stolen_ns, "move the virtual machine to a less busy host"),
     ]
 }
 

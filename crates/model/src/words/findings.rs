@@ -1,5 +1,7 @@
 //! The name, the sentence and the advice of each rule.
 
+mod taken;
+
 use std::sync::Arc;
 
 use cgscope_layout::{Cause, Loss};
@@ -36,6 +38,12 @@ cgscope_layout::named! {
         OwnContention = "own_contention",
         /// Idle CPUs take long to wake up.
         WakeupLatency = "wakeup_latency",
+        /// Real-time or deadline tasks used up their runtime.
+        RealTimeLimit = "real_time_limit",
+        /// Interrupts had the CPUs.
+        Interrupts = "interrupts",
+        /// The hypervisor had the CPUs.
+        StolenTime = "stolen_time",
         /// One node is full while another is idle.
         NodeSkew = "node_skew",
         /// Threads run on other nodes than their memory.
@@ -47,6 +55,8 @@ cgscope_layout::named! {
     }
 }
 by_name!(Rule);
+
+pub(crate) use taken::{interrupts, real_time_limit, stolen_time};
 
 /// Maximum number of named neighbours. All but the worst need at least this share of the waiting, percent.
 const NEIGHBOURS: usize = 3;
@@ -611,7 +621,9 @@ fn without_cause(loss: Loss, counted: u64) -> Option<String> {
     let times = count(counted, "time");
     let reason = match loss {
         Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
-        Loss::OutOfRuntime => format!("in {waits}, a real-time or deadline task had used up its runtime"),
+        Loss::OutOfRuntime => {
+            format!("in {waits}, a real-time or deadline task probably had used up its runtime")
+        }
         Loss::MovedAsleep => format!("{times}, the kernel counted sleep as waiting"),
         Loss::MovedThrottled => format!("{times}, a throttled task was moved to another CPU"),
         Loss::MovedUnseen => {

@@ -46,13 +46,10 @@ pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans
 pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines {
     let mut lines = flow(legend(causes::words, parts, theme), 0, cells);
     lines.retain(|line| line.width() != 0);
-    for last in lines.iter_mut().filter_map(|line| line.spans.last_mut()) {
-        last.content = last.content.trim_end().to_owned().into();
-    }
     lines
 }
 
-/// Wraps signs and their explanations to lines of at most this many cells, not counting trailing blanks. Returns at least one
+/// Wraps signs and their explanations to lines of at most this many cells, without trailing blanks. Returns at least one
 /// line.
 pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usize) -> Lines {
     let empty = || Line::from(" ".repeat(indent));
@@ -64,6 +61,10 @@ pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usiz
             lines.push(empty());
         }
         lines.last_mut().expect("there is one from the start").spans.extend(explained);
+    }
+    for last in lines.iter_mut().filter(|line| line.spans.len() > 1).filter_map(|line| line.spans.last_mut())
+    {
+        last.content = last.content.trim_end().to_owned().into();
     }
     lines
 }
@@ -126,7 +127,7 @@ mod tests {
             assert!(lines.iter().all(|line| line.to_string().trim_end().len() <= cells), "{lines:?}");
             lines.len()
         };
-        assert_eq!([lines(110), lines(80), lines(60)], [1, 2, 2]);
+        assert_eq!([lines(110), lines(80), lines(60)], [2, 3, 4]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ const SCRIPT: &str = concat!(
 );
 
 /// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run nothing else. A test checks the values.
-const STYLE_HASH: &str = "Ja2/ZzuYPcdwlKPGuAqBy539NAS+vYC8kSIVBRXbO1M=";
+const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
 const SCRIPT_HASH: &str = "WWKjGkpDAkOiadSkY3b7ffDTyJHAEF4YGDVX0hpbCO0=";
 
 pub fn page(about: &About, whole: &Whole) -> String {

@@ -168,6 +168,8 @@ pub(super) struct Facts {
     pub(super) clock_ns: u64,
     pub(super) cgroup: u64,
     pub(super) is_real_time: bool,
+    pub(super) is_deadline: bool,
+    pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) sleeps_on_queue: bool,
     /// On each CPU the queue of its group: the sum of its throttled phases, and the start of the current one or 0.
@@ -224,8 +226,12 @@ impl Task for Facts {
         self.is_real_time
     }
 
-    fn gives_way_to(self, _: Self) -> bool {
-        false
+    fn is_deadline(self) -> bool {
+        self.is_deadline
+    }
+
+    fn is_out_of_runtime(self) -> bool {
+        self.is_out_of_runtime
     }
 
     fn is_throttled(self) -> bool {

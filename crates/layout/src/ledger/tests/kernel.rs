@@ -155,6 +155,8 @@ impl Kernel {
             clock_ns: self.clock_ns(task.cpu),
             cgroup: task.cgroup,
             is_real_time: task.is_real_time,
+            is_deadline: task.is_deadline,
+            is_out_of_runtime: task.is_out_of_runtime,
             is_throttled: task.is_throttled,
             sleeps_on_queue: task.state == State::SleepingOnQueue,
             queues,
@@ -188,7 +190,7 @@ impl Kernel {
             Flavour::ThrottlesTasks => task.is_throttled,
             Flavour::ThrottlesQueues => !task.is_real_time && self.is_queue_throttled(task.cgroup, cpu),
         };
-        task.state == State::Queued && task.cpu == cpu && !is_held
+        task.state == State::Queued && task.cpu == cpu && !is_held && !task.is_out_of_runtime
     }
 
     /// Returns whether nothing may happen to the task now, because it waits for very long.
@@ -210,6 +212,9 @@ impl Kernel {
             let (mut at, cpu) = (self.below(TASKS as u64) as usize, self.below(CPUS as u64) as u32);
             at += usize::from(self.is_starved(at));
             self.come_and_go(cpu);
+            if self.below(8) == 0 {
+                self.replenish();
+            }
             let limited = self.cgroups[1 + self.below(3) as usize];
             match self.below(20) {
                 0..8 => self.pick(cpu),

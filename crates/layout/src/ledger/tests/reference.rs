@@ -58,7 +58,10 @@ pub(super) struct Segment {
     pub(super) is_phantom: bool,
     /// The task was throttled when it came, but the kernel's clock stood still.
     pub(super) has_no_clock: bool,
-    pub(super) is_real_time: bool,
+    /// All of the segment counts, also the time after the task got more runtime.
+    pub(super) began_out_of_runtime: bool,
+    /// Nobody knows whether the task had runtime left when the segment began.
+    pub(super) is_doubtful: bool,
     /// The hook saw the segment begin, and the cgroup had run on the CPU before. The ledger takes a sum of 0 for an unknown one.
     pub(super) is_seen: bool,
 }
@@ -133,6 +136,10 @@ impl Log {
             parts[Cause::Unattributed as usize] = to_ns - from_ns;
             return parts;
         }
+        if segment.began_out_of_runtime {
+            parts[Cause::RtThrottled as usize] = to_ns - from_ns;
+            return parts;
+        }
         if segment.has_no_clock {
             return self.split_without_clock(segment, charge);
         }
@@ -154,7 +161,7 @@ impl Log {
             }
         }
         let idle_ns = parts[Cause::Wakeup as usize];
-        if segment.is_real_time && idle_ns > LONGEST_WAKEUP_NS {
+        if segment.is_doubtful && idle_ns > LONGEST_WAKEUP_NS {
             parts[Cause::Wakeup as usize] = 0;
             parts[Cause::Unattributed as usize] += idle_ns;
         }

@@ -76,8 +76,8 @@ fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
     };
     assert_eq!(
         of(10 * MS, 200 * MS).only(Rule::Unattributed).says,
-        "the cause of 10.0ms of waiting (5.0% of all) is not known: in 1 wait, a real-time or deadline task had used up its \
-         runtime; 7 times, the kernel counted sleep as waiting"
+        "the cause of 10.0ms of waiting (5.0% of all) is not known: in 1 wait, a real-time or deadline task probably had \
+         used up its runtime; 7 times, the kernel counted sleep as waiting"
     );
     assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
     assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());
@@ -88,4 +88,54 @@ fn tasks_of_cgroups_without_a_name_count_for_the_host() {
     let mut scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
     scene.interval.tasks[0].reading.cgroup_id = 0;
     assert_eq!(scene.at(Rule::Unattributed), ["host"]);
+}
+
+#[test]
+fn time_that_no_task_had_is_reported_from_5_percent_and_10ms() {
+    for (cause, rule, said) in [
+        (
+            Cause::Irq,
+            Rule::Interrupts,
+            "tasks waited 10.0ms (5.0% of all waiting) while interrupts had their CPUs",
+        ),
+        (
+            Cause::Stolen,
+            Rule::StolenTime,
+            "tasks waited 10.0ms (5.0% of all waiting) while the hypervisor had their CPUs for something else",
+        ),
+    ] {
+        let of =
+            |ns, all_ns| Scene::new(&["/a"]).task("/a", S, &[(cause, ns), (Cause::OtherCgroup, all_ns - ns)]);
+        let found = of(10 * MS, 200 * MS).only(rule);
+        assert_eq!((found.says.as_str(), found.lost_ns, found.cgroup), (said, 10 * MS, None));
+        assert!(of(10 * MS - 1, 200 * MS - 20).at(rule).is_empty());
+        assert!(of(10 * MS, 200 * MS + 1).at(rule).is_empty());
+    }
+}
+
+#[test]
+fn each_cgroup_whose_real_time_tasks_used_up_their_runtime_is_reported() {
+    let of = |ns, ran_ns| {
+        Scene::new(&["/rt", "/b"]).task("/rt", ran_ns, &[(Cause::RtThrottled, ns)]).task(
+            "/b",
+            S,
+            &[(Cause::Kernel, MS)],
+        )
+    };
+    let found = of(50 * MS, 950 * MS).only(Rule::RealTimeLimit);
+    assert_eq!(
+        found.says,
+        "/rt: its real-time or deadline tasks waited 50.0ms (100.0% of the waiting of its tasks) because they had used up their \
+         runtime"
+    );
+    assert_eq!(found.lost_ns, 50 * MS);
+    assert!(of(50 * MS, 950 * MS + 1).at(Rule::RealTimeLimit).is_empty());
+    assert!(of(10 * MS - 1, 0).at(Rule::RealTimeLimit).is_empty());
+}
+
+#[test]
+fn tasks_at_their_limit_do_not_make_a_host_oversubscribed() {
+    let at_limits = |cause| host(2 * S, 0).task("/a", 0, &[(cause, 3 * S)]).at(Rule::CpuOversubscription);
+    assert!(at_limits(Cause::RtThrottled).is_empty() && at_limits(Cause::Throttled).is_empty());
+    assert_eq!(at_limits(Cause::OwnCgroup), ["host"]);
 }

@@ -28,6 +28,10 @@ const fn what(feature: Feature) -> &'static str {
         Feature::DelayedDequeue => "the mark of a sleeping task that is still on its run queue (Linux 6.12)",
         Feature::IdleClock => "the time at which a CPU became idle (Linux 5.19)",
         Feature::InterruptTime => "accounting for interrupts (CONFIG_IRQ_TIME_ACCOUNTING)",
+        Feature::StolenTime => {
+            "accounting for time that a hypervisor takes (CONFIG_PARAVIRT_TIME_ACCOUNTING)"
+        }
+        Feature::RealTimeLimits => "limits of real-time runtime for each cgroup (CONFIG_RT_GROUP_SCHED)",
         Feature::IoWait => "the flag of a task that waits for a device (`in_iowait`)",
         Feature::ProcessTimes => "the sums over the exited threads of a process (`signal_struct`)",
         Feature::Credentials => "the owner of a task (`cred`)",
@@ -73,6 +77,14 @@ const fn without(feature: Feature) -> (Level, &'static str) {
         Feature::InterruptTime => {
             (Level::Note, "a wait behind an interrupt counts as a wait behind the interrupted task")
         }
+        Feature::StolenTime => (
+            Level::Note,
+            "in a virtual machine, a wait while the hypervisor has the CPU counts as a wait behind the interrupted task",
+        ),
+        Feature::RealTimeLimits => (
+            Level::Ok,
+            "the real-time tasks of a CPU share one limit of their runtime; since Linux 6.12 they have none",
+        ),
         Feature::IoWait => (Level::Note, "time blocked on devices counts as sleeping or uninterruptible"),
         Feature::ProcessTimes => {
             (Level::Note, "in `stat`, figures of a process cover only its living threads")
@@ -91,6 +103,8 @@ fn remedy(feature: Feature) -> String {
         Feature::Cgroups => "CONFIG_CGROUP_SCHED",
         Feature::Quotas => "CONFIG_CFS_BANDWIDTH",
         Feature::InterruptTime => "CONFIG_IRQ_TIME_ACCOUNTING",
+        Feature::StolenTime => "CONFIG_PARAVIRT_TIME_ACCOUNTING",
+        Feature::RealTimeLimits => "CONFIG_RT_GROUP_SCHED",
         _ => return "boot a newer kernel, which has this feature".into(),
     };
     format!("boot a kernel built with {option}=y")

@@ -24,6 +24,8 @@ pub(in crate::ledger::tests) struct Events {
     pub(in crate::ledger::tests) moved_first_waits: u64,
     /// Cgroups that were removed, and replaced by others.
     pub(in crate::ledger::tests) replaced: u64,
+    /// Segments that began out of runtime.
+    pub(in crate::ledger::tests) out_of_runtime: u64,
     /// Charges to a cgroup that had been removed when the wait ended.
     pub(in crate::ledger::tests) behind_removed: u64,
 }
@@ -35,12 +37,23 @@ impl Events {
         self.first_waits += other.first_waits;
         self.moved_first_waits += other.moved_first_waits;
         self.replaced += other.replaced;
+        self.out_of_runtime += other.out_of_runtime;
         self.behind_removed += other.behind_removed;
     }
 
     pub(in crate::ledger::tests) fn all_occurred(&self) -> bool {
-        let Self { exits, unseen_exits, first_waits, moved_first_waits, replaced, behind_removed } = *self;
-        [exits, unseen_exits, first_waits, moved_first_waits, replaced, behind_removed].iter().all(|n| *n > 0)
+        let Self {
+            exits,
+            unseen_exits,
+            first_waits,
+            moved_first_waits,
+            replaced,
+            out_of_runtime,
+            behind_removed,
+        } = *self;
+        [exits, unseen_exits, first_waits, moved_first_waits, replaced, out_of_runtime, behind_removed]
+            .iter()
+            .all(|n| *n > 0)
     }
 }
 

@@ -17,6 +17,11 @@ impl Kernel {
         self.hold(cpu);
     }
 
+    /// Gives the real-time tasks more runtime.
+    pub(super) fn replenish(&mut self) {
+        self.tasks.iter_mut().for_each(|task| task.is_out_of_runtime = false);
+    }
+
     fn start_clock(&mut self, cgroup: u64, cpu: u32) {
         self.queues[place(cgroup)][cpu as usize].1 = self.now_ns;
         self.log.throttle(cgroup, cpu, self.now_ns);

@@ -69,6 +69,10 @@ impl Kernel {
             self.now_ns = since_ns + FOLD_NS;
         }
         prev.into_iter().for_each(|prev| self.tasks[prev].switches += 1);
+        if fate == Fate::Preempted && self.below(2) == 0 {
+            prev.into_iter()
+                .for_each(|prev| self.tasks[prev].is_out_of_runtime = self.tasks[prev].is_real_time);
+        }
         if !is_hidden {
             self.settle(cpu, prev);
             self.on_switch(cpu, prev, next, fate);
@@ -118,7 +122,7 @@ impl Kernel {
             let storage = &mut self.tasks[prev].storage;
             match fate {
                 Fate::Preempted => {
-                    segment::leave::<Simulated>(facts, facts, &mut storage.start, ring, cpu, clock_ns);
+                    segment::leave::<Simulated>(facts, &mut storage.start, ring, cpu, clock_ns);
                 }
                 Fate::PreemptedUnstamped => ledger::begin_unstamped(facts, storage, clock_ns),
                 Fate::Sleeps | Fate::SleepsOnQueue => {}
@@ -154,6 +158,7 @@ impl Kernel {
                 task.last_queued_ns = clock_ns;
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, true);
                 (task.has_no_clock, task.has_sum) = (false, has_sum);
+                task.began_out_of_runtime = task.is_out_of_runtime;
                 // Whole queues: the clock at the switch in is the base, in the cgroup of that time.
                 let counts = !throttles_tasks || task.is_throttled;
                 task.base = if throttles_tasks { task.cgroup } else { task.ran.2 };

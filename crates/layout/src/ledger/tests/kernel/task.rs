@@ -40,6 +40,9 @@ pub(super) struct Sim {
     pub(super) cgroup: u64,
     pub(super) is_kernel_thread: bool,
     pub(super) is_real_time: bool,
+    pub(super) is_deadline: bool,
+    /// It has used up its runtime, until it gets more.
+    pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     /// It was forked during the schedule.
     pub(super) is_forked: bool,
@@ -54,6 +57,7 @@ pub(super) struct Sim {
     pub(super) throttled_since_ns: Option<u64>,
     pub(super) is_phantom: bool,
     pub(super) has_no_clock: bool,
+    pub(super) began_out_of_runtime: bool,
     /// The cgroup whose throttled time counts, if it is still the task's.
     pub(super) base: u64,
     /// The hook saw the segment begin.
@@ -84,6 +88,8 @@ impl Kernel {
             cgroup,
             is_kernel_thread: number == 0,
             is_real_time: number == 1,
+            is_deadline: number == 1 && self.seed.is_multiple_of(3),
+            is_out_of_runtime: false,
             is_throttled: false,
             is_forked: false,
             switches: 0,
@@ -94,6 +100,7 @@ impl Kernel {
             throttled_since_ns: None,
             is_phantom: false,
             has_no_clock: false,
+            began_out_of_runtime: false,
             base: cgroup,
             is_seen: false,
             has_sum: false,

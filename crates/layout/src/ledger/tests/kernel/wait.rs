@@ -23,7 +23,7 @@ impl Kernel {
             if task.last_queued_ns == 0 {
                 task.last_queued_ns = clock_ns;
                 (task.since_ns, task.is_phantom, task.is_seen) = (Some(now_ns), false, false);
-                task.has_no_clock = false;
+                (task.has_no_clock, task.began_out_of_runtime) = (false, false);
                 task.base = task.ran.2;
                 let is_base = !throttles_tasks && task.ran.1 == cpu;
                 task.throttled_since_ns = is_base.then_some(task.ran.0);
@@ -79,6 +79,7 @@ impl Kernel {
         (task.is_phantom, task.base) = (task.state == State::SleepingOnQueue, task.cgroup);
         task.throttled_since_ns = (!throttles_tasks || task.is_throttled).then_some(now_ns);
         task.has_no_clock = task.is_throttled && clock_stands;
+        task.began_out_of_runtime = task.is_deadline && task.is_out_of_runtime;
     }
 
     /// The current segment, if it ended now.
@@ -95,7 +96,8 @@ impl Kernel {
             throttled_since_ns: task.throttled_since_ns.filter(|_| counts),
             is_phantom: task.is_phantom,
             has_no_clock: task.has_no_clock,
-            is_real_time: task.is_real_time,
+            began_out_of_runtime: task.began_out_of_runtime,
+            is_doubtful: task.is_real_time && !(task.is_seen && task.is_deadline),
             is_seen: task.is_seen && task.has_sum,
         })
     }
@@ -110,6 +112,7 @@ impl Kernel {
             }
             return;
         };
+        self.events.out_of_runtime += u64::from(segment.began_out_of_runtime);
         let parts = self.log.split(&segment, true);
         let uncertain_ns = if self.starves_one == 0 { 0 } else { self.log.uncertain_ns(&segment) };
         let is_beyond = segment.is_seen && !segment.is_phantom && self.log.is_beyond_history(&segment);
