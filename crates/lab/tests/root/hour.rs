@@ -4,7 +4,7 @@ use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
 use cgscope_layout::{
     BUCKETS, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE, cell_of, row_of},
+    cause::{CELLS, COLUMNS, WHOLE, cell_of, column_of, row_of},
 };
 use cgscope_model::{
     ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading,
@@ -169,8 +169,8 @@ impl Task {
             let cause = Cause::ALL[(serial + numbers.below(2)) as usize % Cause::ALL.len()];
             let bucket = bucket_of(ns);
             self.counts[bucket] += 1;
-            if (cause as usize) < SHARED_CAUSES {
-                self.shares[cell_of(row_of(bucket), cause as usize)] += u64::from(WHOLE);
+            if column_of(cause) < COLUMNS {
+                self.shares[cell_of(row_of(bucket), column_of(cause))] += u64::from(WHOLE);
             }
             totals.by_cause.add(&ByCause::only(cause, ns));
             totals.waits += 1;
