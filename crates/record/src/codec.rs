@@ -28,27 +28,12 @@ const LEVEL: i32 = 3;
 const MOST_TIMES: usize = 16;
 /// For the same reason, a frame has at least this many bytes for each new row.
 const BYTES_A_ROW: usize = 8;
-/// A frame also has at least a byte for this many rows, because each row costs the reader some work per frame.
-const ROWS_A_BYTE: usize = 16;
-
-/// Numbers of rows in all tables of a frame.
-#[derive(Clone, Copy, Debug, Default)]
-struct RowCount {
-    new: usize,
-    all: usize,
-}
-
-impl RowCount {
-    /// The minimum compressed size of tables with these rows and `raw` bytes before compression.
-    fn least_bytes(self, raw: usize) -> usize {
-        raw.div_ceil(MOST_TIMES).max(self.new * BYTES_A_ROW).max(self.all.div_ceil(ROWS_A_BYTE))
-    }
-}
 
 /// The next frame is a key frame once all frames since the last key frame together have this many times its size.
 const KEY_AFTER_TIMES: usize = 8;
 /// The next frame is also a key frame after this many delta frames, which limits the frames to read for a seek or lose by damage.
-const KEY_AFTER_FRAMES: usize = 128;
+/// Each row costs the reader some work per frame, so it refuses more of them: a small file cannot make it work long.
+const KEY_AFTER_FRAMES: usize = 512;
 
 macro_rules! tables_of_a_sample {
     ($($name:ident: $row:ident,)*) => {
@@ -126,11 +111,10 @@ impl SampleEncoder {
         out.extend(sample.unix_ns.to_le_bytes());
         out.extend(sample.mono_ns.to_le_bytes());
         self.encoded.clear();
-        let mut rows = RowCount::default();
+        let mut new_rows = 0;
         for table in &mut self.tables {
             let new = table.encode(sample, &mut self.texts, &mut self.encoded);
-            rows.new += new.map_err(WriteError::Invalid)?;
-            rows.all += table.rows();
+            new_rows += new.map_err(WriteError::Invalid)?;
         }
         self.raw.clear();
         put_texts(&mut self.texts, &mut self.raw);
@@ -138,7 +122,7 @@ impl SampleEncoder {
         if self.raw.len() > MAX_PAYLOAD {
             return Err(WriteError::TooLarge(self.raw.len()));
         }
-        self.pack(rows.least_bytes(self.raw.len()), out)?;
+        self.pack((new_rows * BYTES_A_ROW).max(self.raw.len().div_ceil(MOST_TIMES)), out)?;
         let bytes = out.len() - start;
         if is_key {
             (self.key_bytes, self.bytes_since, self.frames_since) = (Some(bytes), 0, 0);
@@ -212,6 +196,8 @@ pub(crate) struct SampleDecoder {
     raw: Vec<u8>,
     /// Whether a key frame was read, without damage since then.
     has_base: bool,
+    /// The number of delta frames since that key frame.
+    deltas: usize,
 }
 
 impl SampleDecoder {
@@ -222,6 +208,7 @@ impl SampleDecoder {
             decompressor: zstd::bulk::Decompressor::new()?,
             raw: Vec::new(),
             has_base: false,
+            deltas: 0,
         })
     }
 
@@ -250,8 +237,11 @@ impl SampleDecoder {
         let mut before = None;
         if is_key {
             before = Some(self.begin()?);
-        } else if !self.has_base {
+            self.deltas = 0;
+        } else if !self.has_base || self.deltas == KEY_AFTER_FRAMES {
             return None;
+        } else {
+            self.deltas += 1;
         }
         let clocks = Clocks::of(payload)?;
         let (head, packed) = payload.split_at_checked(HEAD)?;
@@ -330,10 +320,6 @@ impl SampleDecoder {
         let mut new_left = length / BYTES_A_ROW;
         for table in &mut self.tables {
             table.decode(bytes, &self.texts, &mut new_left)?;
-        }
-        let rows: usize = self.tables.iter().map(|table| table.len()).sum();
-        if rows > length.saturating_mul(ROWS_A_BYTE) {
-            return None;
         }
         bytes.0.iter().all(|byte| *byte == 0).then_some(())
     }

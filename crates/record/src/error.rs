@@ -6,7 +6,7 @@ use cgscope_layout::Loss;
 use cgscope_model::{Losses, units::count};
 use thiserror::Error;
 
-use crate::{End, VERSION};
+use crate::{End, OLDEST_VERSION, VERSION};
 
 /// Why a recording cannot be read at all. Damage after the header is not an error: see [`Ending`].
 #[derive(Debug, Error)]
@@ -28,8 +28,9 @@ pub enum ReadError {
     HeaderDamaged,
     /// The file has another version of the format.
     #[error(
-        "has format version {found}, {} than version {} that this cgscope reads{}",
+        "has format version {found}, {} than the versions {} to {} that this cgscope reads{}",
         age(*found),
+        OLDEST_VERSION,
         VERSION,
         remedy(*found, wrote)
     )]

@@ -12,7 +12,10 @@ pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
 /// Version of the format, raised by each change that older readers cannot read. New kinds of frames, tables and columns need no
 /// new version: readers skip what they do not know. A column that a file lacks has the value of an empty row.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
+
+/// The oldest version that readers still read. In version 3, a frame has a byte for each 16 rows.
+pub const OLDEST_VERSION: u32 = 3;
 
 /// Maximum size of a payload, bytes. A host with 100,000 tasks stays well below.
 pub(crate) const MAX_PAYLOAD: usize = 256 << 20;

@@ -6,7 +6,7 @@ use cgscope_model::{Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    MAGIC, ReadError, VERSION, WriteError,
+    MAGIC, OLDEST_VERSION, ReadError, VERSION, WriteError,
     codec::{self, SampleDecoder},
     frame::{self, Found, kind},
     table::Table,
@@ -170,7 +170,7 @@ impl Opening {
         let version = version.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         let mut payload = Vec::new();
         let (found, read) = frame::read(input, &mut payload)?;
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(ReadError::Version { found: version, wrote: writer_of(&found, &payload) });
         }
         Ok(Self { found, payload, bytes: start.len() as u64 + read })

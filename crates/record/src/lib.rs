@@ -18,7 +18,7 @@ mod write;
 
 pub use connection::{Incoming, Message, Outgoing};
 pub use error::{Damage, Ending, FileError, Gap, ReadError, WriteError};
-pub use frame::{MAGIC, VERSION};
+pub use frame::{MAGIC, OLDEST_VERSION, VERSION};
 pub use header::{Cpu, End, Header, Reason};
 pub use place::{Beside, Place, create_here};
 pub use read::{FileReader, Reader, open};

@@ -39,6 +39,19 @@ fn charged_slabs() -> f64 {
     charged.map(numbers).map(|of_cache| of_cache[0] * of_cache[2]).sum()
 }
 
+/// Sizes of a recording's delta frames, bytes (docs/recording-format.md).
+fn delta_frames(recording: &[u8]) -> Vec<usize> {
+    let (mut sizes, mut rest) = (Vec::new(), &recording[12..]);
+    while let Some((head, after)) = rest.split_at_checked(9) {
+        let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        if head[8] == 5 {
+            sizes.push(head.len() + length);
+        }
+        rest = &after[length..];
+    }
+    sizes
+}
+
 #[test]
 #[ignore = "alone: asserts times"]
 fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_each() {
@@ -47,6 +60,11 @@ fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_
     thread::sleep(Duration::from_secs(2));
     let before = charged_slabs();
     let (mut best, mut each) = (f64::MAX, f64::MAX);
+    let recorded = run(&["record", "-o", "/dev/stdout", "-d", "8"]);
+    let mut frames = delta_frames(&recorded.stdout);
+    frames.sort_unstable();
+    // A byte for each 16 tasks would be 1,250.
+    assert!((50..=800).contains(&frames[frames.len() / 2]), "{frames:?}");
     for _ in 0..5 {
         let cgscope = thread::spawn(|| run(&["hist", "--json", "1", "8"]));
         thread::sleep(Duration::from_secs(5));

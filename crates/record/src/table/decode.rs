@@ -261,10 +261,6 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
         Some(())
     }
 
-    fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
         T::give(self.rows(texts)?, sample);
         Some(())

@@ -80,10 +80,6 @@ impl<T: Keyed> TableEncoder for Encoder<T> {
         let rows = self.rows.capacity() * size_of::<T>() + self.rows.len() * T::SHARED_BYTES;
         rows + self.before.memory_bytes() + self.now.memory_bytes()
     }
-
-    fn rows(&self) -> usize {
-        self.rows.len()
-    }
 }
 
 impl<T: Keyed> Encoder<T> {

@@ -46,7 +46,6 @@ pub(crate) trait TableEncoder: Send {
         texts: &mut Texts,
         out: &mut Vec<u8>,
     ) -> Result<usize, &'static str>;
-    fn rows(&self) -> usize;
     /// Frees the memory that only encoding needs. Keeps the last written rows.
     fn release(&mut self);
     fn memory_bytes(&self) -> usize;
@@ -57,7 +56,6 @@ pub(crate) trait TableDecoder: Any + Send {
     fn clear(&mut self);
     /// Reads the changes. `new_left` is how many more new rows this frame may have.
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
-    fn len(&self) -> usize;
     /// Stores the rows in a sample.
     fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
 }

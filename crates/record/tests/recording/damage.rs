@@ -1,5 +1,5 @@
 use cgscope_model::Sample;
-use cgscope_record::{Damage, Ending, Gap, MAGIC, ReadError, Reader, VERSION};
+use cgscope_record::{Damage, Ending, Gap, MAGIC, OLDEST_VERSION, ReadError, Reader, VERSION};
 use proptest::prelude::*;
 
 use crate::support::{file, lost_bytes, read, reader, samples};
@@ -260,13 +260,13 @@ fn another_version_is_refused_and_names_the_cgscope_that_wrote_it() {
     let error = reader(&file).map(|_| ()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "has format version 4, newer than version 3 that this cgscope reads: it was written by cgscope \
+        "has format version 5, newer than the versions 3 to 4 that this cgscope reads: it was written by cgscope \
          0.1.0; read it with that version"
     );
-    file[8..12].copy_from_slice(&(VERSION - 1).to_le_bytes());
+    file[8..12].copy_from_slice(&(OLDEST_VERSION - 1).to_le_bytes());
     let error = reader(&file).map(|_| ()).unwrap_err().to_string();
     assert!(
-        error.starts_with("has format version 2, older than version 3 that this cgscope reads"),
+        error.starts_with("has format version 2, older than the versions 3 to 4 that this cgscope reads"),
         "{error}"
     );
     file[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());

@@ -1,7 +1,7 @@
 use std::{path::Path, sync::Arc};
 
 use cgscope_model::{Sample, TaskState};
-use cgscope_record::{Header, VERSION, open};
+use cgscope_record::{Header, OLDEST_VERSION, VERSION, open};
 
 use crate::support::{file, header, read, samples};
 
@@ -11,12 +11,12 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn a_file_starts_with_magic_and_version() {
-    assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a03000000");
-    assert_eq!(VERSION, 3);
+    assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a04000000");
+    assert_eq!(VERSION, 4);
 }
 
-/// The samples in the file of version 3. Never change them as long as such files may exist.
-fn of_version_3() -> (Header, Vec<Sample>) {
+/// The samples in the files of all versions. Never change them as long as such files may exist.
+fn of_every_version() -> (Header, Vec<Sample>) {
     (header(), samples(40))
 }
 
@@ -24,15 +24,18 @@ fn of_version_3() -> (Header, Vec<Sample>) {
 /// `CGSCOPE_WRITE_FORMAT=1 cargo test -p cgscope-record`, and must never be written again.
 #[test]
 fn files_of_every_released_version_open() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/version-3.rec");
-    let (header, samples) = of_version_3();
+    let path =
+        |version| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/version-{version}.rec"));
+    let (header, samples) = of_every_version();
     if std::env::var_os("CGSCOPE_WRITE_FORMAT").is_some() {
-        std::fs::write(&path, file(&samples).0).unwrap();
+        std::fs::write(path(VERSION), file(&samples).0).unwrap();
     }
-    let mut reader = open(&path).unwrap();
-    assert_eq!(reader.header(), &header);
-    let back: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
-    assert_eq!(back, samples);
+    for version in OLDEST_VERSION..=VERSION {
+        let mut reader = open(path(version)).unwrap();
+        assert_eq!(reader.header(), &header);
+        let back: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+        assert_eq!(back, samples);
+    }
 }
 
 #[test]
@@ -149,13 +152,31 @@ fn terminal_control_characters_are_replaced() {
     assert!(!reader.ending().unwrap().to_string().contains(char::is_control));
 }
 
+fn tasks(number: u64) -> Sample {
+    let tasks = (1..number).map(|serial| Arc::new(crate::support::task(serial, &[1_000]))).collect();
+    Sample { tasks, ..Sample::default() }
+}
+
 /// Identical tasks compress better than a reader accepts, so the writer pads the frame.
 #[test]
 fn well_compressed_frames_can_be_read_and_stay_small() {
-    let tasks: Vec<_> = (1..20_000).map(|serial| Arc::new(crate::support::task(serial, &[1_000]))).collect();
-    let samples = vec![Sample { tasks, ..Sample::default() }; 2];
+    let samples = vec![tasks(20_000); 2];
     let (file, ends) = file(&samples);
     assert_eq!(read(&file).unwrap().0, samples);
     let [key, delta] = [ends[1] - ends[0], ends[2] - ends[1]];
-    assert!(key < 20_000 * 12 && delta < 20_000 / 10, "{key} and {delta} bytes");
+    assert!(key < 20_000 * 12 && delta < 100, "{key} and {delta} bytes");
+}
+
+/// A file of a few MB with a million such frames would otherwise take a reader hours.
+#[test]
+fn more_delta_frames_than_a_writer_writes_after_a_key_frame_are_refused() {
+    let (file, ends) = file(&vec![tasks(1_000); 514]);
+    let delta = ends[512]..ends[513];
+    assert_eq!(file[delta.start + 8], 5, "not a delta frame");
+    let with_deltas = |more| [&file[..ends[513]], &file[delta.clone()].repeat(more)].concat();
+    let (samples, ending) = read(&with_deltas(0)).unwrap();
+    assert_eq!((samples.len(), ending), (513, cgscope_record::Ending::Killed));
+    let (samples, ending) = read(&with_deltas(1)).unwrap();
+    assert!(matches!(ending, cgscope_record::Ending::Corrupt(_)), "{ending}");
+    assert_eq!(samples.len(), 513);
 }
