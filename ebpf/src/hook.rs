@@ -18,8 +18,8 @@ use crate::{
     exits::report_exit,
     history,
     host::Kernel,
-    kernel::{RunQueue, Task, born_after_ns, follow_all, has_nodes, keeps_accounts},
-    maps::{lost, ring, sleeper, storage, wake},
+    kernel::{RunQueue, Task, follow_all, has_nodes, keeps_accounts},
+    maps::{first_read_ns, lost, ring, sleeper, storage, wake},
     moves, placement,
 };
 
@@ -104,7 +104,8 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
         // This CPU was just creating the storage of another task, or its cache is empty.
         set(&mut ring.is_late, 1);
     } else if follow_all() {
-        let is_known = next.start_ns() > born_after_ns();
+        // In a PID namespace, the first reading sees only tasks of that namespace.
+        let is_known = first_read_ns() != 0 && next.start_ns() > first_read_ns();
         lost(if is_known { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
     }
 }

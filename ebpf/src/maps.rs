@@ -183,6 +183,10 @@ static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 #[btf_map]
 static PAIRS_READ: Array<u64, 1> = Array::new();
 
+/// When user space had read all tasks that it can see for the first time (CLOCK_MONOTONIC, ns); 0: not yet.
+#[btf_map]
+static FIRST_READ: Array<u64, 1> = Array::new();
+
 /// How many more bytes of memory tasks may take (signed); user space writes it with each reading.
 #[btf_map]
 static MEMORY_LEFT: Array<u64, 1> = Array::new();
@@ -499,6 +503,11 @@ pub fn turn() -> u64 {
 #[inline(always)]
 pub fn pairs_read_ns() -> u64 {
     PAIRS_READ.get(0).copied().unwrap_or(0)
+}
+
+#[inline(always)]
+pub fn first_read_ns() -> u64 {
+    FIRST_READ.get(0).copied().unwrap_or(0)
 }
 
 #[inline(always)]

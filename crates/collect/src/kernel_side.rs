@@ -281,6 +281,11 @@ impl KernelSide {
         step("mark the culprits as read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
+    /// From now on, a task that gets a CPU without storage is a loss if it started after `now_ns` (CLOCK_MONOTONIC).
+    pub(crate) fn mark_first_read(&mut self, now_ns: u64) -> Result<(), Failure> {
+        step("mark the first reading", || self.set_first(names::FIRST_READ, now_ns))
+    }
+
     pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
         step("set the maximum memory of tasks", || self.set_first(names::MEMORY_LEFT, bytes as u64))
     }

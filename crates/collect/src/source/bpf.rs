@@ -267,6 +267,7 @@ impl BpfSource {
         };
         // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
         source.read_tasks()?;
+        source.side.mark_first_read(monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
         Ok(source)
     }

@@ -18,6 +18,8 @@ pub const RINGS: &str = "RINGS";
 pub const PAIRS: &str = "PAIRS";
 /// Array of one word: the time up to which [`PAIRS`] has been read, ns of `rq->clock`.
 pub const PAIRS_READ: &str = "PAIRS_READ";
+/// Array of one word: when the first reading of tasks had ended, ns of CLOCK_MONOTONIC; 0: it has not.
+pub const FIRST_READ: &str = "FIRST_READ";
 /// Array, CPU: the index of its node plus one; 0 if unknown.
 pub const CPU_NODE: &str = "CPU_NODE";
 /// Array, CPU: [`super::CpuCounters`].
