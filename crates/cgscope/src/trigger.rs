@@ -135,7 +135,7 @@ impl Seen {
         let mut seen = Self::default();
         for task in interval.tasks.iter().filter(|task| is_inside(task.reading.cgroup_id)) {
             seen.add(&task.wait, task.totals.on_cpu_ns);
-            seen.pending_ns = seen.pending_ns.max(task.reading.pending.map_or(0, |pending| pending.ns));
+            seen.pending_ns = seen.pending_ns.max(task.reading.pending_ns().unwrap_or(0));
         }
         for exited in interval.exited.iter().filter(|exited| is_inside(exited.cgroup_id)) {
             seen.add(&exited.wait, exited.totals.on_cpu_ns);

@@ -271,7 +271,7 @@ impl Reading<'_> {
         }
         for record in waiting.values() {
             if let Ok(at) = known.find(record.serial) {
-                Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns);
+                Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns).map(Arc::new);
             }
         }
         clock_ns

@@ -130,9 +130,7 @@ fn waits() -> Vec<TableColumn> {
     }));
     columns.extend([
         column("wait_max_ns", TableType::Int64, |row| number(row.interval.mode.exact(|| row.wait.max_ns))),
-        column("pending_ns", TableType::Int64, |row| {
-            number(row.task?.reading.pending.map(|pending| pending.ns))
-        }),
+        column("pending_ns", TableType::Int64, |row| number(row.task?.reading.pending_ns())),
     ]);
     columns
 }

@@ -82,7 +82,7 @@ fn node(node: u32) -> NodeReading {
 pub fn with_accounts(sample: Sample) -> Sample {
     let Sample { mono_ns, mode, .. } = sample;
     let of_task = |task: Arc<TaskReading>| {
-        let waited_ns = task.totals.wait_ns + task.pending.map_or(0, |pending| pending.ns);
+        let waited_ns = task.totals.wait_ns + task.pending_ns().unwrap_or(0);
         let off_ns = mono_ns.saturating_sub(task.start_ns).saturating_sub(task.totals.on_cpu_ns + waited_ns);
         let blocked = mode.exact(|| blocked(off_ns));
         let accounts = Some(Arc::new(Accounts { blocked, ..accounts(&task.totals) }));

@@ -48,7 +48,7 @@ fn split(tid: u32, wait_ns: u64) -> ByCause {
 
 /// The same task, but it has been waiting for `ns` and still waits.
 pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
-    TaskReading { pending: Some(Pending { ns, ..Pending::default() }), ..task }
+    TaskReading { pending: Some(Pending { ns, ..Pending::default() }.into()), ..task }
 }
 
 /// An `Interval` of one second in which these tasks started and completed their waits.

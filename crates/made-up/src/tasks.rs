@@ -100,10 +100,9 @@ fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
         node: Some(node_of(cpu)),
         on_cpu,
         state: Some(state(tid, on_cpu || pending)),
-        pending: pending.then(|| Pending {
-            ns: pending_ns,
-            booked_ns: 0,
-            by_cause: ByCause::only(Cause::OtherCgroup, pending_ns),
+        pending: pending.then(|| {
+            let by_cause = ByCause::only(Cause::OtherCgroup, pending_ns);
+            Pending { ns: pending_ns, booked_ns: 0, by_cause }.into()
         }),
         placement: Some(Arc::new(Placement {
             node_migrations: Some(chance.below(4) * round),

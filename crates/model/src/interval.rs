@@ -88,7 +88,7 @@ impl TaskInterval {
     /// as in any program, and do not count.
     pub fn is_busy(&self, duration_ns: u64) -> bool {
         // A wait that is not over may have begun long before the interval.
-        let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
+        let pending_ns = self.reading.pending_ns().unwrap_or(0).min(duration_ns);
         let active_ns = self.totals.on_cpu_ns.saturating_add(self.wait.total_ns).saturating_add(pending_ns);
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }

@@ -312,7 +312,7 @@ impl<'a> TaskObject<'a> {
             node: reading.node.or(interval.one_node),
             state: reading.state,
             wait,
-            pending_ns: reading.pending.map(|pending| pending.ns),
+            pending_ns: reading.pending_ns(),
             time: CountersObject::new(counters::OF_TASK_TIME, &observed),
             blocked: task.accounts.as_ref().and_then(|accounts| accounts.blocked),
             exited_threads,

@@ -116,8 +116,8 @@ pub struct TaskReading {
     /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was first
     /// seen. So a task that was woken and has not run since still shows as sleeping.
     pub state: Option<TaskState>,
-    /// Set while the task waits for a CPU.
-    pub pending: Option<Pending>,
+    /// Set while the task waits for a CPU. Few tasks do, so it takes no space in the others.
+    pub pending: Option<Arc<Pending>>,
     /// Name of the thread.
     pub comm: Arc<str>,
     /// Start, ns of CLOCK_MONOTONIC.
@@ -166,6 +166,11 @@ impl TaskReading {
     /// The moment from which the readings count from 0, ns of CLOCK_MONOTONIC.
     pub fn counts_from_ns(&self) -> u64 {
         self.moved_ns.unwrap_or(self.start_ns)
+    }
+
+    /// How long the task has waited for a CPU so far, ns, if it waits.
+    pub fn pending_ns(&self) -> Option<u64> {
+        self.pending.as_ref().map(|pending| pending.ns)
     }
 }
 

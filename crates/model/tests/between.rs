@@ -253,7 +253,7 @@ fn a_task_that_exits_while_it_waits_does_not_wait_at_the_end() {
     let empty = host.read();
     host.apply(&Event::Fork { cgroup: 1 });
     let mut waiting = host.read();
-    Arc::make_mut(&mut waiting.tasks[0]).pending = Some(Pending { ns: 5, ..Pending::default() });
+    Arc::make_mut(&mut waiting.tasks[0]).pending = Some(Pending { ns: 5, ..Pending::default() }.into());
     let mut whole = Interval::between(&empty, &waiting);
     assert_eq!(whole.total().pending, 1);
     host.apply(&Event::Exit { task: 0 });

@@ -153,7 +153,8 @@ impl Task {
         let reading = Arc::make_mut(&mut self.reading);
         match event {
             Event::Pending { .. } => {
-                reading.pending = reading.pending.is_none().then(|| Pending { ns: 7, ..Pending::default() });
+                reading.pending =
+                    reading.pending.is_none().then(|| Pending { ns: 7, ..Pending::default() }.into());
             }
             Event::OnCpu { .. } => reading.on_cpu ^= true,
             Event::Rename { .. } => reading.comm = format!("{}'", reading.comm).into(),

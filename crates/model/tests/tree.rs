@@ -40,7 +40,7 @@ fn group(interval: &Interval, is_in: impl Fn(u64) -> bool) -> Option<Group> {
     for task in &tasks {
         group.totals.add(&task.totals);
         group.wait.add(&task.wait);
-        if let Some(pending) = task.reading.pending {
+        if let Some(pending) = &task.reading.pending {
             group.pending += 1;
             group.pending_max_ns = group.pending_max_ns.max(pending.ns);
             group.pending_by_cause.add(&pending.by_cause);

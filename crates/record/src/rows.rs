@@ -218,8 +218,8 @@ impl Keyed for Skipped {
 
 /// Implements [`Field`] for optional values: whether the value is known, then its members, or those of a default value.
 macro_rules! optional {
-    ($($type:ty),*) => {$(
-        impl Field for Option<$type> {
+    ($($held:ty | $type:ty,)*) => {$(
+        impl Field for Option<$held> {
             fn columns(columns: &mut Columns) {
                 columns.member("known", bool::columns);
                 <$type>::columns(columns);
@@ -234,13 +234,20 @@ macro_rules! optional {
             fn take(row: &mut Row<'_>) -> Option<Self> {
                 let is_known = bool::take(row)?;
                 let value = <$type>::take(row)?;
-                Some(is_known.then_some(value))
+                Some(is_known.then(|| value.into()))
             }
         }
     )*};
 }
 
-optional!(Pending, Scheduling, Arc<Placement>, Arc<Cpuset>, CpuWaits, Vec<(u32, u64)>);
+optional!(
+    Arc<Pending> | Pending,
+    Arc<Placement> | Placement,
+    Arc<Cpuset> | Cpuset,
+    Scheduling | Scheduling,
+    CpuWaits | CpuWaits,
+    Vec<(u32, u64)> | Vec<(u32, u64)>,
+);
 
 impl<T: Field> Field for Arc<T> {
     fn columns(columns: &mut Columns) {

@@ -209,7 +209,7 @@ mod tests {
             booked_ns: 0,
             by_cause: cgscope_model::ByCause::only(Cause::Throttled, 9_000_000_000),
         };
-        let task = TaskReading { pending: Some(pending), ..idle(10, "stuck", None) };
+        let task = TaskReading { pending: Some(pending.into()), ..idle(10, "stuck", None) };
         let rows = rows_of(vec![task]);
         assert!(rows.contains(&("stuck".into(), "runnable: throttled".into(), 1_000, 1)), "{rows:?}");
     }

@@ -104,7 +104,7 @@ impl<'a> Subject<'a> {
     pub fn pending_ns(&self) -> Option<u64> {
         match (self.group(), self.task()) {
             (Some(group), _) => (group.pending != 0).then_some(group.pending_max_ns),
-            (None, task) => task?.reading.pending.map(|pending| pending.ns),
+            (None, task) => task?.reading.pending_ns(),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Subject<'a> {
     pub fn waiting_ns(&self) -> u64 {
         match (self.group(), self.task()) {
             (Some(group), _) => group.pending_by_cause.total(),
-            (None, task) => task.and_then(|task| task.reading.pending).map_or(0, |pending| pending.ns),
+            (None, task) => task.and_then(|task| task.reading.pending_ns()).unwrap_or(0),
         }
     }
 

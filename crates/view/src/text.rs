@@ -242,7 +242,7 @@ mod tests {
         let line = |pending_ns: [u64; 2]| {
             let mut sample = cgscope_made_up::host(2, 1, 3);
             for (task, ns) in sample.tasks.iter_mut().map(std::sync::Arc::make_mut).zip(pending_ns) {
-                task.pending = Some(Pending { ns, ..Pending::default() });
+                task.pending = Some(Pending { ns, ..Pending::default() }.into());
             }
             pending_line(&Interval::between(&sample, &sample))
         };

@@ -95,7 +95,7 @@ fn a_quantile_that_triggers_was_above_the_limit() {
 #[test]
 fn an_unfinished_wait_triggers() {
     let mut starving = interval(&[("/a/b", &[], 0), ("/c", &[], 0)]);
-    starving.tasks[0].reading.pending = Some(Pending { ns: 3_000 * MS, ..Pending::default() });
+    starving.tasks[0].reading.pending = Some(Pending { ns: 3_000 * MS, ..Pending::default() }.into());
     assert_eq!(
         exceeded("pending>1s", &starving).as_deref(),
         Some("pending>1s: a task has been waiting for 3.00s so far")

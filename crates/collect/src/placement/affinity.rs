@@ -77,7 +77,7 @@ impl Affinities {
         let mut busy: Vec<(u64, usize)> = Vec::new();
         for Active { serial, since_ns } in active {
             let Some(at) = place_of(tasks, *serial) else { continue };
-            let since_ns = since_ns.saturating_add(tasks[at].pending.map_or(0, |pending| pending.ns));
+            let since_ns = since_ns.saturating_add(tasks[at].pending_ns().unwrap_or(0));
             if since_ns >= busy_ns.max(1) {
                 busy.push((since_ns, at));
             }

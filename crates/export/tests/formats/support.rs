@@ -57,7 +57,7 @@ fn task(serial: u64, tgid: u32, comm: &str, cgroup_id: u64, cause: Cause, n: u64
         cgroup_id,
         cpu: 1,
         node: Some(0),
-        pending: (serial == 11).then_some(pending),
+        pending: (serial == 11).then_some(pending.into()),
         max_ns: 3_000_000,
         totals,
         hist: Arc::new(hist),

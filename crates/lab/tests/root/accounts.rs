@@ -66,7 +66,7 @@ fn lives_are_whole(whole: &Interval) -> Result<(), String> {
     assert!(whole.tasks.len() >= 20, "{}", whole.tasks.len());
     for task in &whole.tasks {
         let TaskInterval { reading, totals, wait, .. } = task;
-        let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
+        let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked_ns(task);
         // Waits are counted when they end.
         let allowed = allowed_ns() + wait.max_ns + pending_ns;

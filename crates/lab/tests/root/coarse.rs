@@ -32,7 +32,7 @@ fn assert_near(what: &str, coarse: u64, exact: u64, slack: u64) -> f64 {
 fn booked(samples: [&Sample; 2]) -> BTreeMap<u32, u64> {
     let mut booked = BTreeMap::new();
     for task in samples.into_iter().flat_map(|sample| &sample.tasks) {
-        *booked.entry(task.tid).or_default() += task.pending.map_or(0, |pending| pending.booked_ns);
+        *booked.entry(task.tid).or_default() += task.pending.as_ref().map_or(0, |pending| pending.booked_ns);
     }
     booked
 }

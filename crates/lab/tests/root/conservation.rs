@@ -112,7 +112,7 @@ fn the_waits_of_children_stay_with_a_selected_process() {
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
     // The kernel has already counted these parts of unfinished waits. We count each wait when it ends.
-    let pending = before.tasks.iter().filter_map(|task| task.pending);
+    let pending = before.tasks.iter().filter_map(|task| task.pending.as_deref());
     let booked_ns: u64 = pending.map(|pending| pending.booked_ns).sum();
     load.signal(libc::SIGCONT);
     let (whole, _) = measure_to_the_end(&mut collector, before, load, &mut out);

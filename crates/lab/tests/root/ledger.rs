@@ -363,7 +363,7 @@ fn a_pending_wait_is_split_up_to_the_reading() {
         .map(|_| {
             thread::sleep(Duration::from_millis(150));
             let sample = host.0.sample().expect("a sample");
-            sample.tasks.iter().find(|task| task.tgid == load.pid()).and_then(|task| task.pending)
+            sample.tasks.iter().find(|task| task.tgid == load.pid()).and_then(|task| task.pending.clone())
         })
         .collect();
     let throttled = readings.iter().flatten().filter(|pending| {

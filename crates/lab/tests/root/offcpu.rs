@@ -141,7 +141,7 @@ fn run_wait_and_blocked_time_of_a_worker_sum_to_the_elapsed_time() {
             .as_deref()
             .and_then(|accounts| accounts.blocked)
             .expect("blocked time from the hook");
-        let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
+        let pending_ns = reading.pending_ns().unwrap_or(0);
         let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked.total();
         // A wait is counted when it ends. On an emulated machine, the clock of another CPU can lag.
         let allowed = interval.duration_ns / if is_emulated() { 20 } else { 100 } + wait.max_ns + pending_ns;

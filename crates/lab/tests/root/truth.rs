@@ -12,7 +12,7 @@ use crate::{
 /// Returns the part of an unfinished wait that the kernel has already added to its sum. Ours includes it when the wait ends.
 fn booked_ns(sample: &Sample, serial: u64) -> u64 {
     let task = sample.tasks.iter().find(|task| task.serial == serial);
-    task.and_then(|task| task.pending).map_or(0, |pending| pending.booked_ns)
+    task.and_then(|task| task.pending.as_ref()).map_or(0, |pending| pending.booked_ns)
 }
 
 /// Compares our sum of waits with the kernel's for every followed task, both read at the same moment.

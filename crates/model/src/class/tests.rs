@@ -309,7 +309,7 @@ fn exited_tasks_count_as_far_as_they_are_known() {
 fn a_wait_that_began_before_the_interval_counts_within_it() {
     let mut waiting = task(1, 0, ByCause::default(), Some([0; 5]));
     let by_cause = ByCause::only(Cause::OtherCgroup, 50 * S);
-    waiting.reading.pending = Some(Pending { ns: 50 * S, booked_ns: 0, by_cause });
+    waiting.reading.pending = Some(Pending { ns: 50 * S, booked_ns: 0, by_cause }.into());
     let interval = interval(vec![waiting], vec![]);
     let activity = classes_of(&interval, |classes| Activity::of(&[&interval.tasks[0]], &classes, false));
     assert_eq!((activity.queued_ns(), activity.threads), (S, 1));

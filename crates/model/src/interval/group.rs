@@ -43,7 +43,7 @@ impl GroupSum {
         self.add(&task.totals, task.accounts.as_deref(), &task.wait);
         let group = &mut self.group;
         group.threads += 1;
-        if let Some(Pending { ns, by_cause, .. }) = &task.reading.pending {
+        if let Some(Pending { ns, by_cause, .. }) = task.reading.pending.as_deref() {
             group.pending += 1;
             group.pending_by_cause.add(by_cause);
             group.pending_max_ns = group.pending_max_ns.max(*ns);

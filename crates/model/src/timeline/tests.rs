@@ -113,7 +113,7 @@ fn figures_of_quotas_are_added_and_unread_figures_stay_unknown() {
 fn a_slice_has_the_largest_number_of_waiting_tasks_of_its_samples() {
     let waiting = |ns| {
         let mut task = task(1, 7, &[], Cause::Wakeup);
-        task.reading.pending = Some(crate::Pending { ns, ..Default::default() });
+        task.reading.pending = Some(crate::Pending { ns, ..Default::default() }.into());
         task
     };
     let mut timeline = Timeline::new(2);

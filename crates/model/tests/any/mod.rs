@@ -77,7 +77,8 @@ fn task() -> impl Strategy<Value = TaskReading> {
                     node,
                     on_cpu,
                     state: None,
-                    pending: pending.map(|(ns, booked_ns, by_cause)| Pending { ns, booked_ns, by_cause }),
+                    pending: pending
+                        .map(|(ns, booked_ns, by_cause)| Pending { ns, booked_ns, by_cause }.into()),
                     placement: placement.map(|(node_migrations, ran_ns)| {
                         let ran_ns = ran_ns.map(|ran_ns| ran_ns.into_iter().collect());
                         let cpus_allowed = node_migrations.map(|_| "0-1".into());

@@ -41,7 +41,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         node: None,
         on_cpu: false,
         state: None,
-        pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }),
+        pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }.into()),
         scheduling: None,
         placement: Some(Arc::new(Placement {
             node_migrations: Some(2),
@@ -204,10 +204,9 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                 node,
                 on_cpu,
                 state: TaskState::ALL.get(max_ns as usize % 10).copied(),
-                pending: pending.map(|(ns, booked_ns)| Pending {
-                    ns,
-                    booked_ns,
-                    by_cause: ByCause([ns; CAUSES]),
+                pending: pending.map(|(ns, booked_ns)| {
+                    let by_cause = ByCause([ns; CAUSES]);
+                    Pending { ns, booked_ns, by_cause }.into()
                 }),
                 placement: pending.map(|(ns, moves)| {
                     Arc::new(Placement {

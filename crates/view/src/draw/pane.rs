@@ -137,7 +137,7 @@ pub fn now(subject: &Subject<'_>) -> Option<String> {
             };
             (said, group.pending_by_cause)
         }
-        (None, task) => (format!("waiting for {longest} so far"), task?.reading.pending?.by_cause),
+        (None, task) => (format!("waiting for {longest} so far"), task?.reading.pending.as_ref()?.by_cause),
     };
     let why = causes::line(&by_cause).map_or(String::new(), |why| format!(": {why}"));
     Some(said + &why)

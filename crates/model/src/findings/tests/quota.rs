@@ -159,10 +159,10 @@ fn threads_are_too_many_above_the_quota_rounded_up() {
 fn an_unfinished_wait_counts_for_at_most_the_interval() {
     let mut scene = threads(3, 0);
     for task in &mut scene.interval.tasks {
-        task.reading.pending = Some(Pending { ns: 10 * MS, ..Default::default() });
+        task.reading.pending = Some(Pending { ns: 10 * MS, ..Default::default() }.into());
     }
     assert_eq!(scene.at(Rule::ThreadsOverQuota), ["/a"]);
-    scene.interval.tasks[0].reading.pending = Some(Pending { ns: u64::MAX, ..Default::default() });
+    scene.interval.tasks[0].reading.pending = Some(Pending { ns: u64::MAX, ..Default::default() }.into());
     assert_eq!(scene.at(Rule::ThreadsOverQuota), ["/a"]);
 }
 

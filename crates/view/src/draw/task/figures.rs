@@ -46,7 +46,8 @@ impl TaskView<'_> {
             return Vec::new();
         }
         let totals = self.subject.totals();
-        let booked = members.iter().filter_map(|task| task.reading.pending).map(|pending| pending.booked_ns);
+        let booked =
+            members.iter().filter_map(|task| task.reading.pending.as_ref()).map(|pending| pending.booked_ns);
         let booked_ns = booked.fold(0u64, u64::saturating_add);
         let mut lines = self.fact("kernel", &kernel(totals.wait_ns, totals.run_delay_ns, booked_ns));
         if totals.unstamped != 0 {
@@ -95,7 +96,7 @@ impl TaskView<'_> {
             Some(wait.total_ns),
             wait.quantile_ns(0.99),
             (self.app.is_exact() && wait.count != 0).then_some(wait.max_ns),
-            reading.pending.map(|pending| pending.ns),
+            reading.pending_ns(),
         ]
         .map(|ns| right(&or_dash(ns), FIGURE));
         let name = left(&format!("{} [{}]", reading.comm, reading.tid), name);
@@ -127,9 +128,8 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
 
 /// The tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
 pub(super) fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
-    let waited = |task: &&TaskInterval| {
-        task.wait.total_ns.saturating_add(task.reading.pending.map_or(0, |pending| pending.ns))
-    };
+    let waited =
+        |task: &&TaskInterval| task.wait.total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0));
     let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
     // For equal times, the older task comes first.
     worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));

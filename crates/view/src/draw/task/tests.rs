@@ -41,7 +41,7 @@ fn an_unfinished_wait_counts_with_its_part_in_the_interval() {
         booked_ns: 0,
         by_cause: ByCause::only(Cause::Throttled, 60_000_000_000),
     };
-    let mut reading = TaskReading { pending: Some(pending), ..small::task(7, &[]) };
+    let mut reading = TaskReading { pending: Some(pending.into()), ..small::task(7, &[]) };
     reading.totals.on_cpu_ns = 250_000_000;
     let interval = small::interval(vec![reading]);
     // The parts are: on CPU, throttled, ..., blocked.
