@@ -11,9 +11,9 @@ pub(crate) fn real_time_limit(context: &Context, node: usize, ns: u64) -> Findin
         percent(ns, own.waited_ns),
     );
     let short = Short::new(
-        "is at its limit of real-time runtime",
+        "has tasks out of real-time or deadline runtime",
         rate(ns, context.interval.duration_ns),
-        "raise its real-time runtime, or let its real-time tasks sleep",
+        "raise their runtime, or let them sleep",
     );
     let advice = "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \
                   tasks: chrt --deadline --sched-runtime), or find out why these tasks run for so long";
