@@ -29,7 +29,8 @@ pub fn who(task: Task) -> u64 {
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let taken = Taken { irq_ns: queue.irq_ns(), stolen_ns: queue.stolen_ns() };
-    if taken.ns() - ring.taken_seen.ns() >= LEAST_TAKEN_NS {
+    // Also if the sums have begun again: then the difference wraps.
+    if taken.ns().wrapping_sub(ring.taken_seen.ns()) >= LEAST_TAKEN_NS {
         ring.take(taken);
     }
     if prev.tid() != ring.tid {

@@ -186,11 +186,15 @@ impl Ring {
         latest.who == who && latest.since_ns != 0
     }
 
-    /// Counts time of the latest slice in which the CPU ran no task. `sums`: the kernel's sums of such time at this switch.
+    /// Counts time of the latest slice in which the CPU ran no task. `sums`: the kernel's sums of such time at this switch. They begin
+    /// again if the virtual machine moves to another host.
     #[inline(always)]
     pub fn take(&mut self, sums: Taken) {
         let seen = core::mem::replace(&mut self.taken_seen, sums);
-        let more = Taken { irq_ns: sums.irq_ns - seen.irq_ns, stolen_ns: sums.stolen_ns - seen.stolen_ns };
+        let more = Taken {
+            irq_ns: sums.irq_ns.saturating_sub(seen.irq_ns),
+            stolen_ns: sums.stolen_ns.saturating_sub(seen.stolen_ns),
+        };
         let latest = self.head;
         self.slice(latest).taken.add(more);
         self.taken.add(more);

@@ -165,3 +165,16 @@ proptest! {
         prop_assert_eq!(ring.kernel_ns, ran(&runs, KERNEL, ring.counted_ns));
     }
 }
+
+/// Otherwise the difference would be about 2^64, and all of the slice would count as stolen.
+#[test]
+fn sums_of_stolen_time_that_begin_again_count_nothing() {
+    let mut ring = empty();
+    ring.push(2, BEGIN_NS, |_| {});
+    ring.take(Taken { irq_ns: 70, stolen_ns: 900 });
+    ring.take(Taken { irq_ns: 80, stolen_ns: 5 });
+    let expected = Taken { irq_ns: 80, stolen_ns: 900 };
+    assert_eq!((ring.taken, ring.slice(1).taken), (expected, expected));
+    ring.take(Taken { irq_ns: 80, stolen_ns: 25 });
+    assert_eq!(ring.taken, Taken { irq_ns: 80, stolen_ns: 920 });
+}
