@@ -1,15 +1,8 @@
 //! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
-use cgscope_layout::{
-    history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken},
-    ledger, segment,
-};
+use cgscope_layout::history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken};
 
-use crate::{
-    host::Kernel,
-    kernel::{RunQueue, Task, blame_tasks},
-    maps::storage,
-};
+use crate::kernel::{RunQueue, Task, blame_tasks};
 
 /// Returns who `task` is in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
@@ -24,8 +17,8 @@ pub fn who(task: Task) -> u64 {
 }
 
 /// Adds the time in interrupts and the stolen time to the latest slice, if it has grown to [`LEAST_TAKEN_NS`]. If the hook did not
-/// see the switch to `prev`, adds a slice for it and records the wait that ended then. (A hardened kernel runs no tracing program
-/// while a process that it hides is on the CPU.) Call it before a wait is split.
+/// see the switch to `prev`, adds a slice for it, and marks the wait that ended then as not recorded yet. (A hardened kernel runs no
+/// tracing program while a process that it hides is on the CPU.) Call it before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let taken = Taken { irq_ns: queue.irq_ns(), stolen_ns: queue.stolen_ns() };
@@ -34,28 +27,22 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
         ring.take(taken);
     }
     if prev.tid() != ring.tid {
-        let since_ns = unseen(ring, prev, queue);
-        if since_ns != 0
-            && prev.tid() != 0
-            && let Some(storage) = storage(prev)
-        {
-            ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), since_ns);
-            segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
-        }
+        unseen(ring, prev, queue);
     }
 }
 
-/// Adds a slice for `prev`, whose switch in the hook did not see, and returns when that was. The first switch of each CPU after the
-/// start is such a case. Returns 0 if the time is not known.
+/// Adds a slice for `prev`, whose switch in the hook did not see, if the time of that is known. The first switch of each CPU after the
+/// start is such a case.
 #[inline(never)]
-fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) -> u64 {
+fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
+    // If it was marked, that was another task's wait.
+    ring.is_late = 0;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
         begin(ring, prev, who(prev), since_ns);
-        return since_ns;
+        ring.is_late = u32::from(prev.tid() != 0);
     }
-    0
 }
 
 /// Records that `next` has the CPU from now on. `who`: the result of [`who`] for `next`.

@@ -110,11 +110,17 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
     }
 }
 
-/// Creates the storage of `prev`, which failed when the task switched in, and records the wait that ended then.
+/// Records the wait of `prev` that ended when the task switched in. The hook did not see that, or could not create the storage then.
 #[inline(never)]
 fn arrived_late(prev: Task, queue: RunQueue) {
     wake(prev);
-    let Some(storage) = storage(prev) else { return lost(Loss::SwitchWithoutStorage) };
+    let Some(storage) = storage(prev) else {
+        // A task without an entry is not followed.
+        if sleeper(prev).is_some() {
+            lost(Loss::SwitchWithoutStorage);
+        }
+        return;
+    };
     ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), prev.last_arrival_ns());
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {

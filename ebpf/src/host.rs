@@ -9,12 +9,14 @@ use cgscope_layout::{
     history::Ring,
     host::{self, FarQueue, Host, Step},
     look_back,
+    pressure::{self, Ended, Pressures},
     split::Work,
+    verifier::set,
     wire::CpuCounters,
 };
 
 use crate::{
-    kernel::{Task, blame_tasks, counts_by_cpu, throttles_tasks},
+    kernel::{self, Task, blame_tasks, counts_by_cpu, throttles_tasks},
     maps,
 };
 
@@ -55,6 +57,48 @@ impl Host for Kernel {
     }
 
     #[inline(always)]
+    fn pressures(cpu: u32) -> Option<&'static mut Pressures> {
+        maps::pressures(cpu)
+    }
+
+    #[inline(always)]
+    fn press(task: u64, ended: Ended) {
+        let Some(table) = maps::pressures(ended.cpu) else { return };
+        set(&mut table.task, task);
+        press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
+    }
+
+    #[inline(always)]
+    fn press_split() {
+        press_split();
+    }
+
+    #[inline(always)]
+    fn count_batch(cpu: u32) {
+        count_batch(cpu);
+    }
+
+    #[inline(always)]
+    fn is_alone(task: u64) -> bool {
+        kernel::is_alone(task)
+    }
+
+    #[inline(always)]
+    fn cgroup_of(task: u64) -> u64 {
+        kernel::cgroup_of(task)
+    }
+
+    #[inline(always)]
+    fn id_of(cgroup: u64) -> u64 {
+        kernel::cgroup_id_at(cgroup)
+    }
+
+    #[inline(always)]
+    fn above(cgroup: u64) -> u64 {
+        kernel::cgroup_above(cgroup)
+    }
+
+    #[inline(always)]
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
         maps::cpu_counters(cpu)
     }
@@ -85,6 +129,9 @@ impl Host for Kernel {
         let step = match step {
             Step::Slices => one_step as *mut c_void,
             Step::Blocks => one_step_of_blocks as *mut c_void,
+            Step::FindLevels => find_level as *mut c_void,
+            Step::AddLevels => add_level as *mut c_void,
+            Step::CountLevels => count_level as *mut c_void,
         };
         // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
         // SAFETY: the callback gets what it expects.
@@ -118,7 +165,51 @@ extern "C" fn one_step_of_blocks(_: u64, which: *mut c_void) -> i64 {
     look_back::step_of_blocks::<Kernel>(unsafe { *which.cast::<u32>() }).into()
 }
 
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) -> u32 {
+    pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn press_split() -> u32 {
+    pressure::press_split::<Kernel>();
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn count_batch(cpu: u32) -> u32 {
+    pressure::count_batch::<Kernel>(cpu);
+    0
+}
+
+extern "C" fn find_level(_: u64, cpu: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    pressure::find_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
+}
+
+extern "C" fn add_level(_: u64, cpu: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    pressure::add_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
+}
+
+extern "C" fn count_level(_: u64, cpu: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    pressure::count_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
+}
+
 impl host::Task for Task {
+    #[inline(always)]
+    fn handle(self) -> u64 {
+        self.pointer() as u64
+    }
+
     #[inline(always)]
     fn switches(self) -> u64 {
         Self::switches(self)

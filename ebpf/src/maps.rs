@@ -16,6 +16,7 @@ use cgscope_layout::{
     changes::Changes,
     culprits::Pairs,
     history::Ring,
+    pressure::Pressures,
     segment::NO_CPU,
     split::Work,
     throttle::ThrottleClocks,
@@ -143,6 +144,10 @@ static RINGS: Array<Ring, 1> = Array::new();
 /// One table of culprits per CPU, sized as RINGS.
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
+
+/// One table of pressure per CPU, sized as RINGS.
+#[btf_map]
+static PRESSURES: Array<Pressures, 1> = Array::new();
 
 /// One list of changed tasks per CPU, sized as RINGS, and one more for the reader.
 #[btf_map]
@@ -450,9 +455,10 @@ values! {
     list(cpu) -> Changes = CHANGES;
     /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
-    /// Only the hook on that CPU writes it. The same holds for the next two.
+    /// Only the hook on that CPU writes it. The same holds for the next three.
     ring(cpu) -> Ring = RINGS;
     pairs(cpu) -> Pairs = PAIRS;
+    pressures(cpu) -> Pressures = PRESSURES;
     cpu_counters(cpu) -> CpuCounters = CPUS;
     /// Used under the run queue lock of that CPU.
     throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;

@@ -194,6 +194,10 @@ kernel_fields! {
     rq_clock: "rq", "clock", RunQueues;
     /// `unsigned int`: tasks that run or wait on the CPU.
     rq_running: "rq", "nr_running", RunQueues;
+    /// `unsigned int`: fair tasks on the CPU, including those that sleep on its queue.
+    rq_queued: "rq", "cfs.h_nr_queued", RunnableTasks;
+    /// `unsigned int`: fair tasks on the CPU that run or wait.
+    rq_runnable: "rq", "cfs.h_nr_runnable", RunnableTasks;
     /// `int`: the number of the CPU.
     rq_cpu: "rq", "cpu", RunQueues;
     /// `struct cgroup *` of the default hierarchy (v2).
@@ -202,6 +206,10 @@ kernel_fields! {
     task_group_cgroup: "task_group", "css.cgroup", Cgroups;
     /// `struct kernfs_node *`.
     cgroup_kn: "cgroup", "kn", Cgroups;
+    /// `struct cgroup_subsys_state *` of the cgroup above; null for the root.
+    cgroup_parent: "cgroup", "self.parent", Cgroups;
+    /// `struct cgroup *`.
+    css_cgroup: "cgroup_subsys_state", "cgroup", Cgroups;
     /// `struct cgroup_root *`: the cgroup's hierarchy.
     cgroup_root: "cgroup", "root", Cgroups;
     /// `int`: the number of the hierarchy, as in /proc/self/cgroup.

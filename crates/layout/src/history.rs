@@ -2,7 +2,7 @@
 //!
 //! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
-use crate::{look_back::Budget, verifier::set};
+use crate::{look_back::Budget, pressure::Batch, verifier::set};
 
 /// In [`Slice::who`]: nobody ran.
 pub const IDLE: u64 = 0;
@@ -137,7 +137,7 @@ pub struct Ring {
     pub head: u64,
     /// The task that switched in last, as far as the hook has seen.
     pub tid: u32,
-    /// Not 0: the task that switched in last has no storage yet, because creating it failed.
+    /// Not 0: the wait that ended when the current task switched in is not recorded yet.
     pub is_late: u32,
     /// Who switches in at this switch. It is written here and read again, so that the verifier does not know its value. Otherwise
     /// the verifier would distinguish the root's id and [`KERNEL`] from other ids, and follow the rest of the hook once for each.
@@ -156,6 +156,8 @@ pub struct Ring {
     summed: u64,
     /// How much this CPU's hook may still look back.
     pub budget: Budget,
+    /// The waits that ended last, as far as they are not counted in the [`Pressures`](crate::pressure::Pressures) of this CPU.
+    pub batch: Batch,
     /// The slices.
     pub slices: [Slice; SLICES],
     /// Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].

@@ -1,9 +1,18 @@
 //! What the wait ledger needs of its host. The BPF side reads kernel memory and its maps; tests simulate a host.
 
-use crate::{Loss, culprits::Pairs, history::Ring, split::Work, wire::CpuCounters};
+use crate::{
+    Loss,
+    culprits::Pairs,
+    history::Ring,
+    pressure::{Ended, Pressures},
+    split::Work,
+    wire::CpuCounters,
+};
 
 /// A task as the scheduler sees it at this moment.
 pub trait Task: Copy {
+    /// A number that stands for the task where no task can be passed: its address.
+    fn handle(self) -> u64;
     /// Number of times that the task switched out, including the switch that the hook handles.
     fn switches(self) -> u64;
     /// `sched_info.run_delay`: the kernel's own sum of waits, ns.
@@ -74,6 +83,23 @@ pub trait Host {
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
     /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;
+    /// The pressure on a CPU.
+    fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
+    /// Writes the handle of the task to [`Pressures::task`], and calls [`pressure::press`](crate::pressure::press) through a function
+    /// that the verifier checks only once. Such a function takes only numbers, and a handle is not one before it is in memory.
+    fn press(task: u64, ended: Ended);
+    /// Calls [`pressure::press_split`](crate::pressure::press_split), as above.
+    fn press_split();
+    /// Calls [`pressure::count_batch`](crate::pressure::count_batch), as above.
+    fn count_batch(cpu: u32);
+    /// Whether no other task waits on the run queue of the task with this handle.
+    fn is_alone(task: u64) -> bool;
+    /// The handle of the cgroup of the task with this handle.
+    fn cgroup_of(task: u64) -> u64;
+    /// The id of the cgroup with this handle; that of the root for 0.
+    fn id_of(cgroup: u64) -> u64;
+    /// The handle of the cgroup above the one with this handle; 0: none.
+    fn above(cgroup: u64) -> u64;
     /// Counts a loss.
     fn lost(loss: Loss);
     /// Calls [`look_back::look_back`](crate::look_back::look_back). The BPF side does so through a function that the verifier checks only once.
@@ -91,4 +117,10 @@ pub enum Step {
     Slices,
     /// [`look_back::step_of_blocks`](crate::look_back::step_of_blocks)
     Blocks,
+    /// [`pressure::find_level`](crate::pressure::find_level); its number is that of the CPU. The same holds for the next two.
+    FindLevels,
+    /// [`pressure::add_level`](crate::pressure::add_level)
+    AddLevels,
+    /// [`pressure::count_level`](crate::pressure::count_level)
+    CountLevels,
 }

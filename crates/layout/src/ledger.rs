@@ -12,8 +12,10 @@ use crate::{
     history::{IDLE, KERNEL, Ring},
     host::{Host, Task},
     look_back::cause_of,
+    pressure::Ended,
     segment::{self, Start},
     split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
+    verifier::set,
     wire::{TaskStorage, Waits},
 };
 
@@ -128,13 +130,19 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
         }
         return;
     }
+    let ran = latest.who;
+    // Before causes are told apart: after that, the verifier would follow it for each of them.
+    let Wait { queued_ns, clock_ns, cpu, .. } = wait;
+    if !ring.batch.add(who, queued_ns, clock_ns) {
+        H::press(next.handle(), Ended { cpu, who, queued_ns, clock_ns, limit_ns: 0 });
+    }
     let mut cause = Cause::Wakeup as u64;
-    if latest.who != IDLE {
+    if ran != IDLE {
         let victim = if who == KERNEL { next.cgroup_id() } else { who };
-        cause = cause_of(latest.who, victim) as u64;
-        if is_charged::<H>(latest.who, victim) {
+        cause = cause_of(ran, victim) as u64;
+        if is_charged::<H>(ran, victim) {
             let place = Place { cpu: wait.cpu, history: wait.cpu, number }.packed(kind::RAN);
-            H::charge(victim, latest.who, wait.ns, wait.clock_ns, place);
+            H::charge(victim, ran, wait.ns, wait.clock_ns, place);
         }
     }
     book_simple::<H>(storage, wait.cpu, wait.bucket, cause, wait.ns);
@@ -144,9 +152,11 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
 fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(&mut work.wait);
     work.begin(next.cgroup_id(), wait.cpu, wait.clock_ns);
+    set(&mut work.task, next.handle());
     if wait.queued_ns != 0 {
         work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
         split::<H>(next, &storage.start, work, Work::HOOK);
+        H::press_split();
     }
     // After a move within the nanosecond in which the segment began, nothing is left of the part before the move.
     let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);

@@ -20,6 +20,7 @@ pub mod ledger;
 pub mod look_back;
 pub mod loss;
 mod named;
+pub mod pressure;
 pub mod segment;
 pub mod split;
 pub mod task_state;

@@ -4,7 +4,8 @@ use crate::{
     ByCause, CAUSES, Cause, Loss,
     history::Taken,
     host::{Host, Task},
-    split::{Work, split},
+    split::{Wait, Work, split},
+    verifier::set,
     wire::TaskStorage,
 };
 
@@ -185,6 +186,8 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
     let Some(work) = H::work(Work::HOOK) else { return };
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     work.begin(task.cgroup_id(), cpu, clock_ns);
+    set(&mut work.task, task.handle());
+    Wait { queued_ns: clock_ns - ns, clock_ns, cpu, ..Wait::default() }.put(&mut work.wait);
     if storage.start.cpu != cpu && storage.start.is_of(task) {
         // We missed a move, so nobody knows when the task arrived here.
         H::lost(Loss::MovedUnseen);
@@ -193,6 +196,7 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
         work.span(cpu, clock_ns - ns, clock_ns);
         split::<H>(task, &storage.start, work, Work::HOOK);
     }
+    H::press_split();
     if moved.ns == 0 {
         moved.parts = [0; CAUSES];
     }

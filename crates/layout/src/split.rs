@@ -11,6 +11,7 @@ use crate::{
     history::{IDLE, KERNEL},
     host::{Host, Task},
     look_back::{Charge, Walk},
+    pressure::Ended,
     segment::{ASLEEP, NO_CLOCK, RUNTIME, Start},
     verifier::{get, set},
 };
@@ -70,6 +71,10 @@ pub struct Work {
     pub walk: Walk,
     pub(crate) charges: Charges,
     pub(crate) shares: Shares,
+    /// The [handle](Task::handle) of the task.
+    pub(crate) task: u64,
+    /// Not 0: the task slept during the segment, see [`ASLEEP`].
+    is_asleep: u64,
 }
 
 /// Charges the culprits of a wait, in the table of culprits.
@@ -148,6 +153,7 @@ impl Work {
         self.charges.charging = charging;
         self.charges.is_silent = 0;
         self.charges.clock_ns = clock_ns;
+        self.is_asleep = 0;
     }
 
     /// Sets the CPU, and the span of time to look back over.
@@ -156,6 +162,15 @@ impl Work {
         self.charges.cpu = cpu;
         self.walk.from_ns = from_ns;
         self.walk.to_ns = to_ns;
+    }
+
+    /// The segment that was just split, for the pressure; `None`: it was no wait.
+    #[inline(always)]
+    pub(crate) fn ended(&mut self) -> Option<Ended> {
+        let limit_ns = self.part(Cause::Throttled) + self.part(Cause::RtThrottled);
+        let who = get(&mut self.charges.victim);
+        let Wait { queued_ns, clock_ns, cpu, .. } = Wait::taken_from(&mut self.wait);
+        (get(&mut self.is_asleep) == 0).then_some(Ended { cpu, who, queued_ns, clock_ns, limit_ns })
     }
 
     #[inline(always)]
@@ -193,6 +208,7 @@ pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, whic
     let is_missed = is_seen && start.cpu != cpu;
     let is_asleep = is_seen && start.limit == ASLEEP;
     if is_asleep {
+        set(&mut work.is_asleep, 1);
         lose::<H>(Loss::MovedAsleep, which);
     }
     if is_asleep || start.is_in_doubt::<H>(task, cpu) {

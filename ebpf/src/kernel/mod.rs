@@ -53,7 +53,8 @@ mod queue;
 
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{
-    CfsRunQueue, Cgroup, RunQueue, Throttled, kernels_throttled_ns_at_0, levels_out_of_quota_at,
+    CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, is_alone,
+    kernels_throttled_ns_at_0, levels_out_of_quota_at,
 };
 
 /// Reads a setting, which is a constant to the verifier.
@@ -129,6 +130,16 @@ fn peek(address: u64, offset: u32) -> u64 {
         unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
     }
     value
+}
+
+/// Address of the cgroup of the task at this address, in the hierarchy that user space chose; 0 for a task in an autogroup.
+#[inline(always)]
+pub fn cgroup_of(task: u64) -> u64 {
+    if setting!(cgroup_v2) != 0 {
+        peek(peek(task, offset!(task_cgroups)), offset!(css_set_cgroup))
+    } else {
+        peek(peek(task, offset!(task_sched_group)), offset!(task_group_cgroup))
+    }
 }
 
 /// A `struct task_struct *` that the verifier trusts.
@@ -370,16 +381,7 @@ impl Task {
     /// Does the same as [`Self::cgroup_id`], for rare code paths: see [`peek`].
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
-        let task = self.0 as u64;
-        let cgroup = if setting!(cgroup_v2) != 0 {
-            peek(peek(task, offset!(task_cgroups)), offset!(css_set_cgroup))
-        } else {
-            peek(peek(task, offset!(task_sched_group)), offset!(task_group_cgroup))
-        };
-        match peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
-            0 => root_cgroup_id(),
-            id => id,
-        }
+        cgroup_id_at(cgroup_of(self.0 as u64))
     }
 
     /// Number of times that it switched out, including the switch that the hook handles.

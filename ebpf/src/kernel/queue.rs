@@ -7,7 +7,7 @@ use core::{
 
 use cgscope_layout::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
+use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, root_cgroup_id, throttles_tasks};
 
 /// Maximum number of cgroup levels that are searched for the exhausted quota.
 const LEVELS: usize = 16;
@@ -156,6 +156,31 @@ impl Throttled {
         let levels = peek(cfs_rq, offset!(cfs_rq_throttle_count)) as u32;
         Self { cpu, clock_ns: peek(queue, offset!(rq_clock)), cfs_rq, levels }
     }
+}
+
+/// Whether no other task waits on the run queue of the task at this address. A task that sleeps on the queue does not wait; before
+/// Linux 6.14 nobody counts such tasks.
+#[inline(always)]
+pub fn is_alone(task: u64) -> bool {
+    let queue = peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_rq));
+    let asleep =
+        (peek(queue, offset!(rq_queued)) as u32).wrapping_sub(peek(queue, offset!(rq_runnable)) as u32);
+    (peek(queue, offset!(rq_running)) as u32).wrapping_sub(asleep) <= 1
+}
+
+/// The id of the cgroup at this address; that of the root for 0.
+#[inline(always)]
+pub fn cgroup_id_at(cgroup: u64) -> u64 {
+    match peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
+        0 => root_cgroup_id(),
+        id => id,
+    }
+}
+
+/// Address of the cgroup above the one at this address; 0 for the root.
+#[inline(always)]
+pub fn cgroup_above(cgroup: u64) -> u64 {
+    peek(peek(cgroup, offset!(cgroup_parent)), offset!(css_cgroup))
 }
 
 /// A `struct cgroup *`.

@@ -33,6 +33,22 @@ fn the_ledger_equals_the_reference_on_random_schedules() {
     assert!(waits > 20 * schedules(), "the schedules are not empty: {waits} waits");
 }
 
+/// The union of the waits of each cgroup, with the root above all of them, equals a plain union, or is off by no more than it says.
+#[test]
+fn the_pressure_equals_the_reference_on_random_schedules() {
+    for flavour in [Flavour::ThrottlesTasks, Flavour::ThrottlesQueues] {
+        let (mut sum_ns, mut uncertain_ns) = (0, 0);
+        for seed in 0..schedules() / 2 {
+            let mut kernel = Kernel::new(seed, flavour);
+            kernel.run(250);
+            let sums = kernel.check_pressure();
+            (sum_ns, uncertain_ns) = (sum_ns + sums.0, uncertain_ns + sums.1);
+        }
+        println!("{flavour:?}: {uncertain_ns} of {sum_ns} ns uncertain");
+        assert!(uncertain_ns < sum_ns / 20, "{flavour:?}: {uncertain_ns} of {sum_ns} ns");
+    }
+}
+
 /// If the hook misses moves, time becomes unattributed, but no other cause gets more than in the reference.
 #[test]
 fn moves_that_the_hook_misses_make_time_unattributed() {

@@ -16,7 +16,9 @@ pub const MARKS: &str = "MARKS";
 pub const RINGS: &str = "RINGS";
 /// Array, CPU: [`crate::ledger::Pairs`].
 pub const PAIRS: &str = "PAIRS";
-/// Array of one word: the time up to which [`PAIRS`] has been read, ns of `rq->clock`.
+/// Array, CPU: [`crate::pressure::Pressures`].
+pub const PRESSURES: &str = "PRESSURES";
+/// Array of one word: the time up to which [`PAIRS`] and [`PRESSURES`] have been read, ns of `rq->clock`.
 pub const PAIRS_READ: &str = "PAIRS_READ";
 /// Array of one word: when the first reading of tasks had ended, ns of CLOCK_MONOTONIC; 0: it has not.
 pub const FIRST_READ: &str = "FIRST_READ";

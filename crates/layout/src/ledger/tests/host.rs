@@ -10,9 +10,12 @@ use crate::{
     history::{Ring, tests::empty},
     host::{FarQueue, Host, Step, Task},
     look_back,
+    pressure::{self, Ended, Pressures},
     split::Work,
     wire::CpuCounters,
 };
+
+use super::kernel::ROOT;
 
 pub(super) const CPUS: usize = 3;
 
@@ -21,6 +24,7 @@ pub(super) const CPUS: usize = 3;
 struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
+    pressures: Vec<*mut Pressures>,
     work: [*mut Work; 2],
     throttles_tasks: bool,
     losses: BTreeMap<&'static str, u64>,
@@ -31,6 +35,7 @@ std::thread_local! {
         RefCell::new(Pointers {
             rings: Vec::new(),
             pairs: Vec::new(),
+            pressures: Vec::new(),
             work: [core::ptr::null_mut(); 2],
             throttles_tasks: false,
             losses: BTreeMap::new(),
@@ -42,6 +47,7 @@ std::thread_local! {
 pub(super) struct Maps {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
+    pressures: Vec<*mut Pressures>,
     work: [*mut Work; 2],
 }
 
@@ -52,11 +58,13 @@ impl Maps {
         let maps = Self {
             rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
             pairs: (0..CPUS).map(|_| pairs()).collect(),
+            pressures: (0..CPUS).map(|_| Box::into_raw(Box::new(Pressures::NONE))).collect(),
             work: [(); 2].map(|()| Box::into_raw(Box::default())),
         };
         MAPS.replace(Pointers {
             rings: maps.rings.clone(),
             pairs: maps.pairs.clone(),
+            pressures: maps.pressures.clone(),
             work: maps.work,
             throttles_tasks,
             losses: BTreeMap::new(),
@@ -87,6 +95,7 @@ impl Drop for Maps {
         unsafe {
             self.rings.drain(..).for_each(|ring| drop(Box::from_raw(ring)));
             self.pairs.drain(..).for_each(|pairs| drop(Box::from_raw(pairs)));
+            self.pressures.drain(..).for_each(|pressures| drop(Box::from_raw(pressures)));
             self.work.iter().for_each(|work| drop(Box::from_raw(*work)));
         }
     }
@@ -133,6 +142,40 @@ impl Host for Simulated {
         MAPS.with_borrow(|maps| maps.work.get(which as usize).map(|work| unsafe { &mut **work }))
     }
 
+    fn pressures(cpu: u32) -> Option<&'static mut Pressures> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.pressures.get(cpu as usize).map(|table| unsafe { &mut **table }))
+    }
+
+    fn press(task: u64, ended: Ended) {
+        Self::pressures(ended.cpu).expect("a CPU").task = task;
+        pressure::press::<Self>(ended);
+    }
+
+    fn press_split() {
+        pressure::press_split::<Self>();
+    }
+
+    fn count_batch(cpu: u32) {
+        pressure::count_batch::<Self>(cpu);
+    }
+
+    fn is_alone(task: u64) -> bool {
+        task & 1 != 0
+    }
+
+    fn cgroup_of(task: u64) -> u64 {
+        task >> 1
+    }
+
+    fn id_of(cgroup: u64) -> u64 {
+        cgroup
+    }
+
+    fn above(cgroup: u64) -> u64 {
+        if cgroup == ROOT { 0 } else { ROOT }
+    }
+
     fn lost(loss: Loss) {
         MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
     }
@@ -150,6 +193,9 @@ impl Host for Simulated {
             let is_last = match step {
                 Step::Slices => look_back::step::<Self>(which),
                 Step::Blocks => look_back::step_of_blocks::<Self>(which),
+                Step::FindLevels => pressure::find_level::<Self>(which),
+                Step::AddLevels => pressure::add_level::<Self>(which),
+                Step::CountLevels => pressure::count_level::<Self>(which),
             };
             if is_last {
                 return;
@@ -172,6 +218,8 @@ pub(super) struct Facts {
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) sleeps_on_queue: bool,
+    /// Whether no other task waits on its run queue.
+    pub(super) is_alone: bool,
     /// On each CPU the queue of its group: the sum of its throttled phases, and the start of the current one or 0.
     pub(super) queues: [(u64, u64); CPUS],
     /// Whether that queue is throttled although its clock stands still.
@@ -186,6 +234,10 @@ fn address(cgroup: u64, cpu: u32) -> u64 {
 }
 
 impl Task for Facts {
+    fn handle(self) -> u64 {
+        self.cgroup << 1 | u64::from(self.is_alone)
+    }
+
     fn switches(self) -> u64 {
         self.switches
     }

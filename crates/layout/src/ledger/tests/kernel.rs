@@ -159,10 +159,17 @@ impl Kernel {
             is_out_of_runtime: task.is_out_of_runtime,
             is_throttled: task.is_throttled,
             sleeps_on_queue: task.state == State::SleepingOnQueue,
+            is_alone: self.is_alone(at),
             queues,
             stopped: self.stopped[place(task.cgroup)],
             group_ran_ns: core::array::from_fn(|cpu| self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns)),
         }
+    }
+
+    /// Whether no other task waits on the run queue of this one.
+    fn is_alone(&self, at: usize) -> bool {
+        let is_other = |other: &usize| *other != at && self.tasks[*other].cpu == self.tasks[at].cpu;
+        !(0..TASKS).filter(is_other).any(|other| self.tasks[other].state == State::Queued)
     }
 
     /// Makes one task starve in a cgroup with sums of its run time, and with nothing that these sums cannot explain.

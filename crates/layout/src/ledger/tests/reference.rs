@@ -28,6 +28,17 @@ fn shared((a, b): Span, (c, d): Span) -> u64 {
     b.min(d).saturating_sub(a.max(c))
 }
 
+/// Length of the union of spans.
+fn union_ns(mut spans: Vec<Span>) -> u64 {
+    spans.sort_unstable();
+    let (mut sum_ns, mut covered_ns) = (0, 0);
+    for (from_ns, to_ns) in spans {
+        sum_ns += to_ns.saturating_sub(from_ns.max(covered_ns));
+        covered_ns = covered_ns.max(to_ns);
+    }
+    sum_ns
+}
+
 /// Everything that happened on a host.
 #[derive(Default)]
 pub(super) struct Log {
@@ -43,6 +54,8 @@ pub(super) struct Log {
     removed: BTreeSet<u64>,
     /// Charges to them.
     pub(super) behind_removed: u64,
+    /// The wait segments that ended: victim, CPU, span, and the time at a limit at its beginning.
+    pressed: Vec<(u64, u32, Span, u64)>,
 }
 
 /// A segment that ends now.
@@ -127,6 +140,24 @@ impl Log {
     /// Whether the segment, which ends now, is longer than the history.
     pub(super) fn is_beyond_history(&self, segment: &Segment) -> bool {
         self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
+    }
+
+    /// Counts a segment for the pressure. `parts`: its split.
+    pub(super) fn press(&mut self, segment: &Segment, parts: &ByCause) {
+        let limit_ns = parts[Cause::Throttled as usize] + parts[Cause::RtThrottled as usize];
+        if !segment.is_phantom {
+            self.pressed.push((segment.victim, segment.cpu, segment.span, limit_ns));
+        }
+    }
+
+    /// The pressure of a cgroup on a CPU, ns: contention, and whole waits.
+    pub(super) fn pressure(&self, cgroup: u64, cpu: u32) -> (u64, u64) {
+        let counts = |victim: u64| cgroup == ROOT || cgroup == victim;
+        let of = self.pressed.iter().filter(|(victim, on, ..)| counts(*victim) && *on == cpu);
+        let (behind, whole) = of
+            .map(|(.., (from_ns, to_ns), limit_ns)| ((from_ns + limit_ns, *to_ns), (*from_ns, *to_ns)))
+            .unzip();
+        (union_ns(behind), union_ns(whole))
     }
 
     /// Splits a segment. `charge`: also charge the culprits.

@@ -2,10 +2,10 @@
 
 extern crate std;
 
-use std::vec::Vec;
+use std::{collections::BTreeSet, vec::Vec};
 
-use super::{Kernel, Maps, Simulated, TASKS, task::State};
-use crate::{ByCause, Cause, ledger};
+use super::{CPUS, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
+use crate::{ByCause, Cause, host::Host, ledger, pressure};
 
 impl Kernel {
     /// The unfinished wait of a task by cause: ours and the reference's.
@@ -44,6 +44,28 @@ impl Kernel {
         }
         assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
         self.all_tasks().map(|task| task.waits).sum()
+    }
+
+    /// Compares the pressure with the reference, up to what is uncertain. Returns the sums of the pressure and of what is uncertain, ns.
+    pub(in crate::ledger::tests) fn check_pressure(&mut self) -> (u64, u64) {
+        let (seed, flavour) = (self.seed, self.flavour);
+        let (mut sum_ns, mut uncertain_ns) = (0, 0);
+        for cpu in 0..CPUS as u32 {
+            pressure::count_batch::<Simulated>(cpu);
+            let table = Simulated::pressures(cpu).expect("a CPU");
+            let cgroups = self.all_tasks().map(|task| task.cgroup).chain([ROOT]).collect::<BTreeSet<_>>();
+            for cgroup in cgroups {
+                let entry =
+                    table.entries.iter().find(|entry| entry.id == cgroup).copied().unwrap_or_default();
+                let (behind_ns, whole_ns) = self.log.pressure(cgroup, cpu);
+                let of = std::format!("schedule {seed} ({flavour:?}), cgroup {cgroup}, CPU {cpu}: {entry:?}");
+                for (ours, theirs) in [(&entry.contention, behind_ns), (entry.whole(), whole_ns)] {
+                    assert!(ours.total_ns.abs_diff(theirs) <= ours.uncertain_ns, "{of}: {theirs}");
+                    (sum_ns, uncertain_ns) = (sum_ns + theirs, uncertain_ns + ours.uncertain_ns);
+                }
+            }
+        }
+        (sum_ns, uncertain_ns)
     }
 
     /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.

@@ -114,6 +114,7 @@ impl Kernel {
         };
         self.events.out_of_runtime += u64::from(segment.began_out_of_runtime);
         let parts = self.log.split(&segment, true);
+        self.log.press(&segment, &parts);
         let uncertain_ns = if self.starves_one == 0 { 0 } else { self.log.uncertain_ns(&segment) };
         let is_beyond = segment.is_seen && !segment.is_phantom && self.log.is_beyond_history(&segment);
         let task = &mut self.tasks[at];

@@ -1,0 +1,376 @@
+//! Pressure: for how long at least one task of a cgroup waited for a CPU. Time in which tasks were at a limit is separate.
+//!
+//! The figure is the length of a union of waits, for each cgroup and CPU. A union of a parent cannot be computed from those of its
+//! children, so each wait counts for its cgroup and for all cgroups above it. Waits on a CPU end in order, under the lock of its run
+//! queue. At its end a wait is split already: the time at a limit comes first, the time behind other tasks last.
+//!
+//! Most waits are short and do not overlap. [`Batch`] gathers them for up to a millisecond, so that most switches touch no union.
+
+use crate::{
+    history::{IDLE, KERNEL},
+    host::{Host, Step},
+    split::Work,
+    verifier::{get, set},
+};
+
+mod union;
+pub use union::{SPANS, Span, Union};
+
+/// Cgroups in the table of a CPU. A power of two.
+pub const ENTRIES: usize = 128;
+/// Number of entries that are tried for a cgroup, starting at the one that its hash gives.
+pub const PROBES: usize = 8;
+/// Maximum number of levels of cgroups that a wait counts for, from its own upwards.
+pub const LEVELS: usize = 16;
+/// A batch covers less than 2 to the power of this, ns.
+const BATCH_SHIFT: u32 = 20;
+/// A wait of 2 to the power of this or more, ns, is counted at once: the next wait may be far away.
+const LONG_SHIFT: u32 = 16;
+
+/// The waits that ended last on a CPU, if they belong to one cgroup, do not overlap, and were not at a limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch {
+    /// As in [`Slice::who`](crate::history::Slice::who); [`IDLE`]: nothing can be added.
+    pub who: u64,
+    /// Start of the first wait, ns of `rq->clock`.
+    pub start_ns: u64,
+    /// End of the last wait.
+    pub end_ns: u64,
+    /// Sum of the waits; 0: it is counted already.
+    pub len_ns: u64,
+}
+
+impl Batch {
+    /// Adds a wait, or returns false. One comparison of computed numbers: several would narrow ranges of values that live on, and the
+    /// verifier would follow each combination.
+    #[inline(always)]
+    pub fn add(&mut self, who: u64, queued_ns: u64, clock_ns: u64) -> bool {
+        let is_before = queued_ns.wrapping_sub(get(&mut self.end_ns)) >> (u64::BITS - 1);
+        let is_old = clock_ns.wrapping_sub(get(&mut self.start_ns)) >> BATCH_SHIFT;
+        if (get(&mut self.who) ^ who) | is_before | is_old != 0 {
+            return false;
+        }
+        self.end_ns = clock_ns;
+        self.len_ns = get(&mut self.len_ns) + clock_ns.wrapping_sub(queued_ns);
+        true
+    }
+}
+
+/// The pressure of one cgroup on one CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Id of the cgroup; 0: an empty entry.
+    pub id: u64,
+    /// Id of the cgroup above it; 0: none.
+    pub parent: u64,
+    /// ns of `rq->clock` when the cgroup got the entry. If it changes, the entry was lost in between.
+    pub born_ns: u64,
+    /// ns of `rq->clock` at the latest wait.
+    pub last_ns: u64,
+    /// Not 0: waits at a limit have been counted. Until then `some` is the same as `contention`, and not kept.
+    pub has_limits: u64,
+    /// Waits without the time at a limit.
+    pub contention: Union,
+    /// Whole waits.
+    pub some: Union,
+}
+
+impl Entry {
+    /// Clears the entry for another cgroup. The id comes last, so that a reader without the lock does not take the sums of one cgroup
+    /// for those of another. Word by word: together they would become a call of BPF's slow `memset`.
+    #[inline(always)]
+    fn begin(&mut self, id: u64, parent: u64, clock_ns: u64) {
+        set(&mut self.id, 0);
+        for union in [&mut self.contention, &mut self.some] {
+            set(&mut union.total_ns, 0);
+            set(&mut union.uncertain_ns, 0);
+            union.spans.iter_mut().for_each(|span| set(&mut span.len_ns, 0));
+        }
+        set(&mut self.has_limits, 0);
+        set(&mut self.born_ns, clock_ns);
+        set(&mut self.parent, parent);
+        set(&mut self.id, id);
+    }
+
+    /// The union of whole waits.
+    pub fn whole(&self) -> &Union {
+        if self.has_limits == 0 { &self.contention } else { &self.some }
+    }
+}
+
+/// The table of one CPU. Only programs that hold the lock of its run queue write it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pressures {
+    /// The [handle](crate::host::Task::handle) of the task whose wait is counted.
+    pub task: u64,
+    /// No wait that is not counted yet began before this time, ns of `rq->clock`.
+    quiet_ns: u64,
+    /// The time at a limit at the beginning of the batch.
+    limit_ns: u64,
+    /// The time of the latest search, ns of `rq->clock`.
+    clock_ns: u64,
+    /// The cgroup of the next level: its id, and for [`add_level`] the host's handle.
+    id: u64,
+    handle: u64,
+    /// Not 0: a level has no entry.
+    is_missing: u64,
+    /// Levels in `places`.
+    levels: u64,
+    /// The entries of the batch's cgroup and of those above it.
+    places: [u64; LEVELS],
+    /// The entries, as a hash table.
+    pub entries: [Entry; ENTRIES],
+}
+
+impl Pressures {
+    /// An empty table.
+    pub const NONE: Self = Self {
+        task: 0,
+        quiet_ns: 0,
+        limit_ns: 0,
+        clock_ns: 0,
+        id: 0,
+        handle: 0,
+        is_missing: 0,
+        levels: 0,
+        places: [0; LEVELS],
+        entries: [Entry {
+            id: 0,
+            parent: 0,
+            born_ns: 0,
+            last_ns: 0,
+            has_limits: 0,
+            contention: Union {
+                total_ns: 0,
+                uncertain_ns: 0,
+                spans: [Span { start_ns: 0, end_ns: 0, len_ns: 0 }; SPANS],
+            },
+            some: Union {
+                total_ns: 0,
+                uncertain_ns: 0,
+                spans: [Span { start_ns: 0, end_ns: 0, len_ns: 0 }; SPANS],
+            },
+        }; ENTRIES],
+    };
+
+    #[inline(always)]
+    fn at(&mut self, place: u64) -> &mut Entry {
+        // SAFETY: the mask keeps it within the array.
+        unsafe { &mut *self.entries.as_mut_ptr().add(place as usize & (ENTRIES - 1)) }
+    }
+
+    /// Adds an entry to those of the batch.
+    #[inline(always)]
+    fn add_place(&mut self, place: u64) {
+        let level = get(&mut self.levels);
+        let clock_ns = get(&mut self.clock_ns);
+        set(&mut self.at(place).last_ns, clock_ns);
+        // SAFETY: the mask keeps it within the array.
+        set(unsafe { &mut *self.places.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, place);
+        set(&mut self.levels, level + 1);
+    }
+
+    /// The entry of a cgroup, or [`NOWHERE`].
+    #[inline(always)]
+    fn find(&mut self, id: u64) -> u64 {
+        let first = first_place(id);
+        let mut found = NOWHERE;
+        for probe in 0..PROBES as u64 {
+            if get(&mut self.at(first + probe).id) == id {
+                found = first + probe;
+                break;
+            }
+        }
+        found
+    }
+
+    /// The entry that a cgroup without one takes: the one that was used longest ago. An empty one was never used.
+    #[inline(always)]
+    fn oldest(&mut self, id: u64) -> u64 {
+        let first = first_place(id);
+        let (mut oldest, mut oldest_ns) = (first, u64::MAX);
+        for probe in 0..PROBES as u64 {
+            let last_ns = get(&mut self.at(first + probe).last_ns);
+            if last_ns < oldest_ns {
+                (oldest, oldest_ns) = (first + probe, last_ns);
+            }
+        }
+        oldest
+    }
+}
+
+/// No place.
+const NOWHERE: u64 = u64::MAX;
+
+#[inline(always)]
+const fn first_place(id: u64) -> u64 {
+    // Fibonacci hashing: the factor is 2^64 divided by the golden ratio.
+    id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+}
+
+/// A wait, or a wait segment, as [`Host::press`] gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The CPU.
+    pub cpu: u32,
+    /// The cgroup of the task, or [`KERNEL`].
+    pub who: u64,
+    /// ns of `rq->clock`.
+    pub queued_ns: u64,
+    /// ns of `rq->clock`.
+    pub clock_ns: u64,
+    /// The time at a limit, at its beginning.
+    pub limit_ns: u64,
+}
+
+/// Counts the wait, or the wait segment, that was just split in the [`Work`] of the hook. Everything is in memory, so that the caller
+/// has one code path here.
+#[inline(always)]
+pub fn press_split<H: Host>() {
+    let Some(work) = H::work(Work::HOOK) else { return };
+    let Some(ended) = work.ended() else { return };
+    let Some(ring) = H::ring(ended.cpu) else { return };
+    if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
+        return;
+    }
+    H::press(get(&mut work.task), ended);
+}
+
+/// Counts a wait that does not fit into the batch: counts the batch, and begins another.
+#[inline(always)]
+pub fn press<H: Host>(ended: Ended) {
+    H::count_batch(ended.cpu);
+    let Some(ring) = H::ring(ended.cpu) else { return };
+    let Some(table) = H::pressures(ended.cpu) else { return };
+    let task = get(&mut table.task);
+    if H::is_alone(task) {
+        set(&mut table.quiet_ns, ended.queued_ns);
+    }
+    set(&mut table.limit_ns, ended.limit_ns);
+    set(&mut table.clock_ns, ended.clock_ns);
+    set(&mut table.levels, 0);
+    set(&mut table.is_missing, 0);
+    set(&mut table.id, if ended.who == KERNEL { H::id_of(H::cgroup_of(task)) } else { ended.who });
+    H::repeat(LEVELS as u32, Step::FindLevels, ended.cpu);
+    if get(&mut table.is_missing) != 0 {
+        set(&mut table.levels, 0);
+        let cgroup = H::cgroup_of(task);
+        set(&mut table.handle, cgroup);
+        // Not `who`: if the task has just moved to another cgroup, the levels above belong to that one.
+        set(&mut table.id, H::id_of(cgroup));
+        H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
+    }
+    let batch = &mut ring.batch;
+    let len_ns = ended.clock_ns.wrapping_sub(ended.queued_ns);
+    let is_closed = (len_ns >> LONG_SHIFT) | ended.limit_ns != 0;
+    set(&mut batch.start_ns, ended.queued_ns);
+    set(&mut batch.end_ns, ended.clock_ns);
+    set(&mut batch.len_ns, len_ns);
+    set(&mut batch.who, if is_closed { IDLE } else { ended.who });
+    if is_closed {
+        H::count_batch(ended.cpu);
+    }
+}
+
+/// Finds the entry of the next level. Returns true if there is no further level, or the level has no entry.
+#[inline(always)]
+pub fn find_level<H: Host>(cpu: u32) -> bool {
+    let Some(table) = H::pressures(cpu) else { return true };
+    let id = get(&mut table.id);
+    if id == 0 {
+        return true;
+    }
+    let place = table.find(id);
+    if place == NOWHERE {
+        set(&mut table.is_missing, 1);
+        return true;
+    }
+    let parent = get(&mut table.at(place).parent);
+    set(&mut table.id, parent);
+    table.add_place(place);
+    false
+}
+
+/// Finds or adds the entry of the next level. Returns true if there is no further level.
+#[inline(always)]
+pub fn add_level<H: Host>(cpu: u32) -> bool {
+    let Some(table) = H::pressures(cpu) else { return true };
+    let (id, handle) = (get(&mut table.id), get(&mut table.handle));
+    if id == 0 {
+        return true;
+    }
+    let above = H::above(handle);
+    let parent = if above == 0 { 0 } else { H::id_of(above) };
+    set(&mut table.id, parent);
+    set(&mut table.handle, above);
+    let mut place = table.find(id);
+    if place == NOWHERE {
+        place = table.oldest(id);
+        let clock_ns = get(&mut table.clock_ns);
+        let entry = table.at(place);
+        if get(&mut entry.last_ns) > H::pairs_read_ns() {
+            H::lost(crate::Loss::PressureForgotten);
+        }
+        entry.begin(id, parent, clock_ns);
+    }
+    table.add_place(place);
+    false
+}
+
+/// Counts the batch of a CPU, if it is not counted yet.
+#[inline(always)]
+pub fn count_batch<H: Host>(cpu: u32) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let Some(table) = H::pressures(cpu) else { return };
+    if get(&mut ring.batch.len_ns) == 0 {
+        return;
+    }
+    // Counts levels down.
+    let levels = get(&mut table.levels);
+    H::repeat(levels as u32, Step::CountLevels, cpu);
+    set(&mut ring.batch.len_ns, 0);
+    set(&mut ring.batch.who, IDLE);
+}
+
+/// Counts the batch for one level. Returns true if it was the last one.
+#[inline(always)]
+pub fn count_level<H: Host>(cpu: u32) -> bool {
+    let Some(ring) = H::ring(cpu) else { return true };
+    let Some(table) = H::pressures(cpu) else { return true };
+    let left = get(&mut table.levels);
+    if left == 0 {
+        return true;
+    }
+    set(&mut table.levels, left - 1);
+    let batch = &mut ring.batch;
+    let (start_ns, end_ns, len_ns) =
+        (get(&mut batch.start_ns), get(&mut batch.end_ns), get(&mut batch.len_ns));
+    let (limit_ns, quiet_ns) = (get(&mut table.limit_ns), get(&mut table.quiet_ns));
+    // SAFETY: the mask keeps it within the array.
+    let place = get(unsafe { &mut *table.places.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
+    let entry = table.at(place);
+    if limit_ns != 0 && get(&mut entry.has_limits) == 0 {
+        entry.some = entry.contention;
+        set(&mut entry.has_limits, 1);
+    }
+    if get(&mut entry.has_limits) != 0 {
+        // A task that is at a limit is not on the run queue, so nothing is known of quiet times.
+        entry.some.add(start_ns, end_ns, len_ns, 0);
+    }
+    let behind_ns = len_ns.saturating_sub(limit_ns);
+    if behind_ns != 0 {
+        entry.contention.add(start_ns + limit_ns, end_ns, behind_ns, quiet_ns);
+        if !H::throttles_tasks() {
+            // Whole queues: the quota may have run out, even several times, while the task waited.
+            let uncertain_ns = get(&mut entry.contention.uncertain_ns);
+            set(&mut entry.contention.uncertain_ns, uncertain_ns + limit_ns.min(behind_ns));
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;
