@@ -144,6 +144,7 @@ impl Collector {
         sample.cgroups = self.name_cgroups(&sample, now);
         self.note_limited(&sample);
         sample.limits = self.read_limits(&mut sample.cgroups);
+        self.source.add_pressure(&mut sample, self.tree.as_ref());
         sample.cgroups.extend(rest_name(&sample));
         if let Some(tree) = &self.tree {
             self.source.give_back(&sample, tree, now)?;

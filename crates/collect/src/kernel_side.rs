@@ -19,6 +19,7 @@ use cgscope_layout::{
     Loss, Offsets,
     culprits::Pairs,
     feature::KERNEL_CALLS,
+    pressure::Pressures,
     wire::{
         Config, CpuCounters, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
         names,
@@ -79,6 +80,7 @@ impl KernelSide {
             .override_global(names::CONFIG, &globals.1, true)
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::PAIRS, *cpus)
+            .map_max_entries(names::PRESSURES, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
@@ -244,6 +246,10 @@ impl KernelSide {
         step("read the culprits", || self.each_entry(names::PAIRS, each))
     }
 
+    pub(crate) fn pressures(&self, each: impl FnMut(u32, &Pressures)) -> Result<(), Failure> {
+        step("read the pressure", || self.each_entry(names::PRESSURES, each))
+    }
+
     pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
         step("read the stacks", || Ok(bpf_calls::entries(table(&self.bpf, names::STACKS)?, each)?))
     }
@@ -276,9 +282,9 @@ impl KernelSide {
         step("read the counts by CPU", || self.each_entry(names::CPUS, each))
     }
 
-    /// Lets the BPF side reuse the entries of pairs charged until `clock_ns`, because they have been read.
-    pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        step("mark the culprits as read", || self.set_first(names::PAIRS_READ, clock_ns))
+    /// Lets the BPF side reuse entries of culprits and of pressure that changed until `clock_ns`, because they have been read.
+    pub(crate) fn tables_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
+        step("mark the culprits and the pressure as read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
     /// From now on, a task that gets a CPU without storage is a loss if it started after `now_ns` (CLOCK_MONOTONIC).

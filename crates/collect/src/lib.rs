@@ -24,6 +24,7 @@ mod own_cost;
 mod own_memory;
 mod placement;
 mod plain;
+mod pressure;
 pub mod quotas;
 mod readings;
 mod shared;

@@ -179,7 +179,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
         };
         // Field 7 (STEAL) is neither busy nor idle time: another guest ran.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
-        Some(CpuReading { cpu, node: None, busy_ns, idle_ns, waits: None })
+        Some(CpuReading { cpu, busy_ns, idle_ns, ..CpuReading::default() })
     };
     let mut cpus: Vec<CpuReading> = stat.lines().filter_map(cpu).collect();
     cpus.sort_unstable_by_key(|cpu| cpu.cpu);

@@ -4,6 +4,7 @@ use aya::Pod;
 use cgscope_layout::{
     Offsets, Stack,
     culprits::Pairs,
+    pressure::Pressures,
     threads::ThreadsConfig,
     wire::{
         AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement,
@@ -39,6 +40,7 @@ plain!(
     StackKey,
     StackCount,
     Pairs,
+    Pressures,
     CpuCounters,
     Marks,
     Offsets,

@@ -34,6 +34,9 @@ pub(crate) trait Source: Send {
     /// Keeps the readings at these places for the next reading. `tasks`: those of the latest reading.
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
+    /// Adds the pressure of cgroups and CPUs to a sample that has its limits and CPUs.
+    fn add_pressure(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) {}
+
     fn learn_nodes(&mut self, _nodes: &NodesOfCpus) -> Result<(), Failure> {
         Ok(())
     }

@@ -118,6 +118,9 @@ fn limits_of(id: u64, round: u64) -> CgroupReading {
         burst_ns: periods.map(|_| 0),
         pressure_some_ns: Some(usage_ns / 10),
         pressure_full_ns: Some(usage_ns / 20),
+        contention_ns: Some(usage_ns / 16),
+        throttled_pressure_ns: Some(usage_ns / 32),
+        pressure_uncertain_ns: Some(usage_ns / 1_000),
         ..CgroupReading::default()
     }
 }

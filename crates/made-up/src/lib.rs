@@ -69,6 +69,8 @@ fn cpu_of(cpu: u32, round: u64) -> CpuReading {
             hist: Arc::new(hist),
             came_from: if round == 0 { Vec::new() } else { vec![(1 - node_of(cpu), 30 * round)] },
         }),
+        contention_ns: Some(busy_ns / 8 * round),
+        throttled_pressure_ns: Some(busy_ns / 40 * round),
     }
 }
 

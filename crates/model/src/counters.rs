@@ -303,6 +303,20 @@ counters! {
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
     /// Time in which tasks waited and none ran.
     PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
+    /// Time in which some task waited for a CPU, without time at a limit.
+    Contention = ns("contention_ns", |of| of.limits?.contention_ns)
+        .metric(
+            "cgscope_cpu_contention_seconds",
+            "Time in which at least one task of the cgroup waited for a CPU, without time at a limit.",
+        );
+    /// Time in which tasks were at a limit, and none waited for a CPU.
+    ThrottledPressure = ns("throttled_pressure_ns", |of| of.limits?.throttled_pressure_ns)
+        .metric(
+            "cgscope_cpu_throttled_pressure_seconds",
+            "Time in which at least one task of the cgroup was at a limit and none waited for a CPU.",
+        );
+    /// By how much the two may be off.
+    PressureUncertain = ns("pressure_uncertain_ns", |of| of.limits?.pressure_uncertain_ns);
 }
 
 use Counter::*;
@@ -329,6 +343,9 @@ pub const OF_LIMITS: &[Counter] = &[
     CgroupSystem,
     PressureSome,
     PressureFull,
+    Contention,
+    ThrottledPressure,
+    PressureUncertain,
 ];
 /// In the object of a quota that applied to a command.
 pub const OF_QUOTA: &[Counter] =
@@ -350,7 +367,8 @@ pub const OF_EXPORT: &[Counter] = &[
 /// The columns of `top`.
 pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
 /// The metrics before those of the quota.
-pub const OF_METRICS_FIRST: &[Counter] = &[OnCpu, ThrottledNs, ThrottledPeriods, Periods];
+pub const OF_METRICS_FIRST: &[Counter] =
+    &[OnCpu, Contention, ThrottledPressure, ThrottledNs, ThrottledPeriods, Periods];
 /// The metrics after those of the quota.
 pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
 

@@ -217,6 +217,7 @@ pub struct CgroupObject {
     pub limited_by: Option<String>,
     #[serde(flatten)]
     pub limit_counters: CountersObject,
+    pub own_contention_ns: Option<u64>,
     pub throttled_by: Vec<LimitObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     #[serde(flatten)]
@@ -377,6 +378,7 @@ impl CgroupObject {
             effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
             limited_by: node.and_then(|node| node.limited_by).and_then(name),
             limit_counters,
+            own_contention_ns: at.and_then(|(tree, at)| tree.own_contention_ns(interval, at)),
             throttled_by: throttled_by
                 .map(|(node, ns)| LimitObject { path: node.and_then(name), ns: *ns })
                 .collect(),

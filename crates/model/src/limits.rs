@@ -66,6 +66,14 @@ pub struct CgroupReading {
     pub pressure_some_ns: Option<u64>,
     /// Time in which tasks waited and none ran, ns: v2 `cpu.pressure` (5.13).
     pub pressure_full_ns: Option<u64>,
+    /// Time in which some followed task of the cgroup or below it waited for a CPU, ns, without time at a limit. Over several CPUs it
+    /// is a mean, as in `pressure_some_ns`: weighted by the time in which tasks ran or waited on each. `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks were at a limit (quota or real-time runtime) and none waited for a CPU, ns. Together with `contention_ns`
+    /// it is what the kernel calls `some`.
+    pub throttled_pressure_ns: Option<u64>,
+    /// By how much the two may be off at most, ns: the order of overlapping waits was not known.
+    pub pressure_uncertain_ns: Option<u64>,
 }
 
 impl CgroupReading {
@@ -106,7 +114,10 @@ counters!(
     burst_ns,
     local_throttled_ns,
     pressure_some_ns,
-    pressure_full_ns
+    pressure_full_ns,
+    contention_ns,
+    throttled_pressure_ns,
+    pressure_uncertain_ns
 );
 
 impl Interval {

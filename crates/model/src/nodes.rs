@@ -25,6 +25,10 @@ pub struct CpuInterval {
     pub wait: Option<Wait>,
     /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
     pub came_from: Option<ByNode>,
+    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    pub throttled_pressure_ns: Option<u64>,
 }
 
 impl CpuInterval {
@@ -32,6 +36,8 @@ impl CpuInterval {
         self.node = next.node;
         self.busy_ns = sum::known(self.busy_ns, next.busy_ns);
         self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
+        self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
+        self.throttled_pressure_ns = sum::known(self.throttled_pressure_ns, next.throttled_pressure_ns);
         match (&mut self.wait, next.wait) {
             (Some(wait), Some(more)) => wait.add(&more),
             (ours, theirs) => *ours = ours.take().or(theirs),
@@ -123,6 +129,10 @@ pub struct NodeGroup {
     pub free_bytes: Option<u64>,
     /// Memory in use on the node, bytes: by the host, or by the selected tasks if that is known.
     pub used_bytes: Option<u64>,
+    /// Time in which some task waited for a CPU of the node, ns: see [`CgroupReading::contention_ns`](crate::CgroupReading).
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks on its CPUs were at a limit and none waited for a CPU, ns.
+    pub throttled_pressure_ns: Option<u64>,
 }
 
 impl NodeGroup {
@@ -155,6 +165,7 @@ impl Interval {
         }
         for group in nodes.values_mut() {
             self.add_cpus(group);
+            self.add_pressure(group);
             self.add_memory(group);
         }
         self.add_tasks(&mut nodes, ran_ns);
@@ -216,6 +227,26 @@ impl Interval {
         // With only one node, no task moves to another, so the numbers are known even if they are not counted.
         let is_known = self.one_node.is_some() || self.cpus.iter().any(|cpu| cpu.came_from.is_some());
         (group.migrations_in, group.migrations_out) = is_known.then_some((came, left)).unzip();
+    }
+
+    /// The mean over the node's CPUs, weighted as that of a cgroup.
+    fn add_pressure(&self, group: &mut NodeGroup) {
+        let cpus = || self.cpus.iter().filter(|cpu| cpu.node == Some(group.node));
+        let weight = |cpu: &CpuInterval| {
+            let waited_ns = cpu.contention_ns?.saturating_add(cpu.throttled_pressure_ns?);
+            Some(cpu.busy_ns?.saturating_add(waited_ns).min(self.duration_ns))
+        };
+        let mean = |of: fn(&CpuInterval) -> Option<u64>| {
+            let (mut sum, mut weights) = (0u128, 0u128);
+            for cpu in cpus() {
+                let weight = u128::from(weight(cpu)?);
+                (sum, weights) = (sum + u128::from(of(cpu)?) * weight, weights + weight);
+            }
+            Some((sum / weights.max(1)) as u64)
+        };
+        let contention_ns = mean(|cpu| cpu.contention_ns);
+        let throttled_pressure_ns = mean(|cpu| cpu.throttled_pressure_ns);
+        (group.contention_ns, group.throttled_pressure_ns) = (contention_ns, throttled_pressure_ns);
     }
 
     fn add_memory(&self, group: &mut NodeGroup) {
@@ -346,6 +377,11 @@ pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
                 idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
                 wait,
                 came_from,
+                contention_ns: since(now.contention_ns, before.and_then(|before| before.contention_ns)),
+                throttled_pressure_ns: since(
+                    now.throttled_pressure_ns,
+                    before.and_then(|before| before.throttled_pressure_ns),
+                ),
             }
         })
         .collect()

@@ -20,6 +20,10 @@ pub struct CpuReading {
     pub idle_ns: Option<u64>,
     /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by CPU.
     pub waits: Option<CpuWaits>,
+    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    pub throttled_pressure_ns: Option<u64>,
 }
 
 /// The figures that the hook counts by CPU. Cumulative.

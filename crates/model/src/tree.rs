@@ -72,6 +72,8 @@ pub struct Node {
     /// The culprits that ran while the tasks here and below waited, the worst first: the first
     /// [`NAMED`](crate::culprits::NAMED) of [`Interval::culprits_of`].
     pub culprits: Vec<Culprit>,
+    /// Time that tasks here and below waited while a task here or below ran, ns.
+    pub(crate) behind_itself_ns: u64,
     /// The cgroups whose quota had run out while the tasks here and below were throttled, the worst first.
     ///
     /// Each with the time, ns summed over tasks. A node of `None` is a cgroup without a known path. See

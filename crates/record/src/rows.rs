@@ -75,9 +75,9 @@ members! {
     CgroupReading {
         id, quota_us, period_us, burst_us, weight, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
         nr_throttled, throttled_ns, nr_bursts, burst_ns, local_throttled_ns, pressure_some_ns, pressure_full_ns,
-        made_after_ns,
+        made_after_ns, contention_ns, throttled_pressure_ns, pressure_uncertain_ns,
     }
-    CpuReading { cpu, node, busy_ns, idle_ns, waits }
+    CpuReading { cpu, node, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
     CpuWaits { max_ns, by_cause, hist, came_from }
     NodeReading { node, memory_bytes, free_bytes }
     ProcessMemory { tgid, by_node, policies }

@@ -115,6 +115,7 @@ fn a_v2_cgroup_with_everything_is_read() {
         local_throttled_ns: Some(33_000),
         pressure_some_ns: Some(1_046_000),
         pressure_full_ns: Some(12_000),
+        ..CgroupReading::default()
     };
     assert_eq!(host.limits().read(id, "/a/b", false), Some(expected));
 }

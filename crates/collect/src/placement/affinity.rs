@@ -35,6 +35,8 @@ pub(crate) struct Active {
     pub(crate) serial: u64,
     /// Run and wait time since then, without the current wait, ns.
     pub(crate) since_ns: u64,
+    /// Run time since then, ns; 0 if it was not known then.
+    pub(crate) ran_ns: u64,
 }
 
 impl Active {
@@ -42,7 +44,8 @@ impl Active {
     pub(crate) fn between(before: Option<&TaskReading>, now: &TaskReading) -> Self {
         let active_ns = |task: &TaskReading| task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
         let since_ns = active_ns(now).saturating_sub(before.map_or(0, active_ns));
-        Self { serial: now.serial, since_ns }
+        let before_ns = before.map_or(u64::MAX, |before| before.totals.on_cpu_ns);
+        Self { serial: now.serial, since_ns, ran_ns: now.totals.on_cpu_ns.saturating_sub(before_ns) }
     }
 }
 
@@ -75,7 +78,7 @@ impl Affinities {
         let busy_ns = mono_ns.saturating_sub(self.before_ns) / 100 * BUSY_PERCENT;
         self.before_ns = mono_ns;
         let mut busy: Vec<(u64, usize)> = Vec::new();
-        for Active { serial, since_ns } in active {
+        for Active { serial, since_ns, .. } in active {
             let Some(at) = place_of(tasks, *serial) else { continue };
             let since_ns = since_ns.saturating_add(tasks[at].pending_ns().unwrap_or(0));
             if since_ns >= busy_ns.max(1) {

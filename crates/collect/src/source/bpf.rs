@@ -30,6 +30,7 @@ use crate::{
     offsets::{self, Resolved},
     own_memory::OwnMemory,
     placement::Active,
+    pressure::CgroupPressures,
     readings::exited_reading,
     shared::Changes,
     stacks::{self, UnderWay},
@@ -59,6 +60,7 @@ pub(crate) struct BpfSource {
     /// Whether the next reading must visit all tasks, because user space itself changes them.
     all_next: bool,
     ledger: Ledger,
+    pressure: CgroupPressures,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
     remains: Remains,
@@ -113,7 +115,10 @@ impl Source for BpfSource {
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
-        self.side.pairs_were_read(self.clock_ns)?;
+        let pressure = &mut self.pressure;
+        pressure.begin();
+        self.side.pressures(|cpu, table| pressure.take(cpu, table))?;
+        self.side.tables_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let cpus = self.read_cpus()?;
@@ -168,6 +173,12 @@ impl Source for BpfSource {
         self.side.give_back(places)?;
         let (given_back, accounts) = (&mut self.given_back, self.config.accounts != 0);
         self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
+    }
+
+    fn add_pressure(&mut self, sample: &mut Sample, tree: Option<&CgroupTree>) {
+        let above = |id| tree.into_iter().flat_map(move |tree| tree.ancestors(id));
+        let root_id = self.config.root_cgroup_id;
+        self.pressure.add_to(sample, &self.known.active, self.clock_ns, root_id, above);
     }
 
     fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
@@ -250,6 +261,7 @@ impl BpfSource {
             list_turn: 0,
             all_next: false,
             ledger: Ledger::default(),
+            pressure: CgroupPressures::default(),
             clock_ns: 0,
             remains: Remains::default(),
             places: HashMap::new(),

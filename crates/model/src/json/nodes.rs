@@ -17,6 +17,8 @@ pub struct NodeObject {
     pub idle_ns: Option<u64>,
     pub ran_ns: u64,
     pub wait: WaitObject,
+    pub contention_ns: Option<u64>,
+    pub throttled_pressure_ns: Option<u64>,
     pub runnable_avg: Option<f64>,
     pub migrations_in: Option<u64>,
     pub migrations_out: Option<u64>,
@@ -35,6 +37,8 @@ impl NodeObject {
             busy_ns: node.busy_ns,
             idle_ns: node.idle_ns,
             ran_ns: node.ran_ns,
+            contention_ns: node.contention_ns,
+            throttled_pressure_ns: node.throttled_pressure_ns,
             runnable_avg: node.runnable_avg,
             migrations_in: node.migrations_in,
             migrations_out: node.migrations_out,
@@ -59,12 +63,22 @@ pub struct CpuObject {
     pub busy_ns: Option<u64>,
     pub idle_ns: Option<u64>,
     pub wait: Option<WaitObject>,
+    pub contention_ns: Option<u64>,
+    pub throttled_pressure_ns: Option<u64>,
 }
 
 impl CpuObject {
     fn new(cpu: &CpuInterval, mode: Mode) -> Self {
         let wait = cpu.wait.as_ref().map(|wait| WaitObject::new(wait, mode));
-        Self { cpu: cpu.cpu, node: cpu.node, busy_ns: cpu.busy_ns, idle_ns: cpu.idle_ns, wait }
+        Self {
+            cpu: cpu.cpu,
+            node: cpu.node,
+            busy_ns: cpu.busy_ns,
+            idle_ns: cpu.idle_ns,
+            wait,
+            contention_ns: cpu.contention_ns,
+            throttled_pressure_ns: cpu.throttled_pressure_ns,
+        }
     }
 
     /// Null if the CPUs could not be read.

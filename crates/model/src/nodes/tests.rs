@@ -17,7 +17,13 @@ fn waits(ns: &[u64], came_from: &[(u32, u64)]) -> CpuWaits {
 }
 
 fn cpu(cpu: u32, node: u32, busy_ns: u64, idle_ns: u64) -> CpuReading {
-    CpuReading { cpu, node: Some(node), busy_ns: Some(busy_ns), idle_ns: Some(idle_ns), waits: None }
+    CpuReading {
+        cpu,
+        node: Some(node),
+        busy_ns: Some(busy_ns),
+        idle_ns: Some(idle_ns),
+        ..CpuReading::default()
+    }
 }
 
 fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>) -> TaskReading {
@@ -232,4 +238,23 @@ fn memory_is_remote_on_nodes_where_the_threads_do_not_run() {
     assert_eq!(remote_share(&[(0, 25), (1, 75)], &[(0, 5)]), Some(0.75));
     assert_eq!(remote_share(&[], &[(0, 5)]), None);
     assert_eq!(remote_share(&[(0, 1)], &[(0, 0)]), None);
+}
+
+#[test]
+fn the_contention_of_a_node_is_the_mean_over_the_time_in_which_its_cpus_were_not_idle() {
+    let at = |n: u64| Sample {
+        mono_ns: n * 1_000,
+        cpus: [(0, 500, 500), (1, 250, 0), (2, 1_000, 900)]
+            .map(|(number, busy_ns, contention_ns)| CpuReading {
+                node: Some(number / 2),
+                contention_ns: Some(n * contention_ns),
+                throttled_pressure_ns: Some(0),
+                ..cpu(number, number / 2, n * busy_ns, 0)
+            })
+            .to_vec(),
+        ..Sample::default()
+    };
+    let nodes = Interval::between(&at(1), &at(2)).by_node();
+    // CPU 0 was never idle, and CPU 1 for three quarters.
+    assert_eq!(nodes.iter().map(|node| node.contention_ns).collect::<Vec<_>>(), [Some(400), Some(900)]);
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Tree;
+use cgscope_layout::Cause;
+
+use super::{Node, Tree};
 use crate::{
     Blame, Interval,
     culprits::{NAMED, by_harm},
@@ -31,6 +33,7 @@ impl Tree {
         let victims = victims.filter_map(|(at, pair)| Some((self.find_id(interval, pair.victim)?, at)));
         self.pairs = victims.collect();
         self.pairs.sort_unstable();
+        self.add_behind_itself(interval);
         self.sum_up(interval, Blame::Ran, |tree, node, parts| {
             let worst = worst(interval, parts, NAMED);
             let culprits = worst.map(|part| {
@@ -49,6 +52,45 @@ impl Tree {
             let ran_out = node.throttled_by.iter().find_map(|(limit, _)| *limit);
             node.limited_by = ran_out.or(node.effective.map(|limit| limit.node));
         }
+    }
+
+    /// Sums up the time behind itself of each node: pairs whose culprit is below the node, too. If single tasks are blamed, a cgroup is
+    /// its own culprit.
+    fn add_behind_itself(&mut self, interval: &Interval) {
+        let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
+        if ran.clone().all(|pair| pair.tid == 0) {
+            for node in &mut self.nodes {
+                node.behind_itself_ns = node.own.by_cause.get(Cause::OwnCgroup);
+            }
+        }
+        for pair in ran {
+            let both = [pair.victim, pair.culprit].map(|id| self.find_id(interval, id));
+            if let [Some(victim), Some(culprit)] = both {
+                let meets = self.meeting_of(victim, culprit);
+                sum::add(&mut self.nodes[meets].behind_itself_ns, pair.ns);
+            }
+        }
+        for at in (1..self.nodes.len()).rev() {
+            if let Some(parent) = self.nodes[at].parent {
+                let ns = self.nodes[at].behind_itself_ns;
+                sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
+            }
+        }
+    }
+
+    /// The lowest node that contains both.
+    fn meeting_of(&self, a: usize, b: usize) -> usize {
+        std::iter::once(a).chain(self.ancestors(a)).find(|at| self.below(*at).contains(&b)).unwrap_or(0)
+    }
+
+    /// The part of a cgroup's contention in which its own tasks, or tasks below it, had the CPU, ns. An estimate: the share of such
+    /// waits in all waits for a CPU.
+    pub fn own_contention_ns(&self, interval: &Interval, node: usize) -> Option<u64> {
+        let contention_ns = self.limits(interval, node)?.contention_ns?;
+        let Node { group, behind_itself_ns, .. } = &self.nodes[node];
+        let behind_ns = group.wait.total_ns.saturating_sub(group.wait.by_cause.limited_ns());
+        let own_ns = u128::from((*behind_itself_ns).min(behind_ns));
+        Some((u128::from(contention_ns) * own_ns / u128::from(behind_ns.max(1))) as u64)
     }
 
     /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their culprits.

@@ -106,7 +106,7 @@ fn exited() -> impl Strategy<Value = ExitedReading> {
 
 fn limits() -> impl Strategy<Value = CgroupReading> {
     let memory = btree_map(0..2u32, amount(), 0..3);
-    (vec(maybe(), 13), memory).prop_map(|(figures, memory)| CgroupReading {
+    (vec(maybe(), 16), memory).prop_map(|(figures, memory)| CgroupReading {
         id: 0,
         quota_us: figures[0],
         period_us: figures[1],
@@ -123,6 +123,9 @@ fn limits() -> impl Strategy<Value = CgroupReading> {
         throttled_ns: figures[10],
         nr_bursts: figures[11],
         burst_ns: figures[12],
+        contention_ns: figures[13],
+        throttled_pressure_ns: figures[14],
+        pressure_uncertain_ns: figures[15],
         ..CgroupReading::default()
     })
 }
@@ -130,11 +133,13 @@ fn limits() -> impl Strategy<Value = CgroupReading> {
 fn cpu() -> impl Strategy<Value = CpuReading> {
     let came_from = btree_map(0..2u32, amount(), 0..3);
     let waits = option::of((amount(), by_cause(), hist(), came_from));
-    (option::of(0..2u32), maybe(), maybe(), waits).prop_map(|(node, busy_ns, idle_ns, waits)| CpuReading {
+    (option::of(0..2u32), vec(maybe(), 4), waits).prop_map(|(node, figures, waits)| CpuReading {
         cpu: 0,
         node,
-        busy_ns,
-        idle_ns,
+        busy_ns: figures[0],
+        idle_ns: figures[1],
+        contention_ns: figures[2],
+        throttled_pressure_ns: figures[3],
         waits: waits.map(|(max_ns, by_cause, hist, came_from)| CpuWaits {
             max_ns,
             by_cause,

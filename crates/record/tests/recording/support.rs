@@ -63,7 +63,7 @@ fn cpu(cpu: u32, n: u64) -> CpuReading {
         hist: Arc::new(Hist::of_cause(Cause::Kernel, [n])),
         came_from: vec![(1, n)],
     };
-    CpuReading { cpu, node: Some(0), busy_ns: Some(n), idle_ns: None, waits: Some(waits) }
+    CpuReading { cpu, node: Some(0), busy_ns: Some(n), waits: Some(waits), ..CpuReading::default() }
 }
 
 fn memory(tgid: u32, n: u64) -> ProcessMemory {
