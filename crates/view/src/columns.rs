@@ -100,6 +100,8 @@ columns! {
     Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of all elapsed periods";
     PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which at least one of its tasks waited for a CPU, from cpu.pressure";
     PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share of the interval in which its tasks waited and none of them ran";
+    Contention = "%cont", 'J', 6, Right, "contention: share of the interval in which at least one of its tasks waited for a CPU, without time at a limit";
+    AtLimit = "%limit", ' ', 6, Right, "share of the interval in which at least one of its tasks was at a limit, and none waited for a CPU; with %cont it is what the kernel calls %some";
     Weight = "weight", ' ', 6, Right, "cpu.weight: its share relative to its siblings, 100 by default";
     NodeMoves = "node moves/s", ' ', 12, Right, "moves per second to a CPU of another NUMA node";
     RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
@@ -178,7 +180,7 @@ impl Column {
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
             Cgroup => subject.cgroup(interval)?.to_string(),
-            Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Weight => {
+            Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Contention | AtLimit | Weight => {
                 return self.of_limits(subject, data);
             }
         })
@@ -207,6 +209,8 @@ impl Column {
             }
             PsiSome => share(Counter::PressureSome),
             PsiFull => share(Counter::PressureFull),
+            Contention => share(Counter::Contention),
+            AtLimit => share(Counter::ThrottledPressure),
             Weight => limits?.weight.map(|weight| weight.to_string()),
             _ => None,
         }
@@ -241,6 +245,8 @@ impl Column {
             Periods => of(Counter::ThrottledPeriods),
             PsiSome => of(Counter::PressureSome),
             PsiFull => of(Counter::PressureFull),
+            Contention => of(Counter::Contention),
+            AtLimit => of(Counter::ThrottledPressure),
             Weight => known(limits().and_then(|limits| limits.weight)),
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));

@@ -45,6 +45,8 @@ fn held_back() -> Arc<Interval> {
         nr_periods: Some(70),
         nr_throttled: Some(60),
         throttled_ns: Some(3_000_000_000),
+        contention_ns: Some(300_000_000),
+        throttled_pressure_ns: Some(150_000_000),
         pressure_some_ns: Some(450_000_000),
         pressure_full_ns: Some(30_000_000),
         weight: Some(100),
@@ -79,9 +81,9 @@ fn the_limiting_cgroup_is_named_with_its_quota_and_its_effect() {
         "60 of 70, 85.7%",
         "20.0ms",
         "tasks 2.50s by the quota of /pods",
-        "some task waited 45.0% of the time (psi some), none ran 3.0% (full)",
-        "%some",
-        "%full",
+        "some task waited for a CPU 30.0% of the time, only at a limit 15.0%",
+        "%cont",
+        "%limit",
         "limited by",
     ] {
         assert!(shown.contains(words), "{words:?} is missing:\n{shown}");

@@ -119,7 +119,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
                 node: Some(0),
                 busy_ns: Some(600_000_000 * n),
                 idle_ns: Some(400_000_000 * n),
-                waits: None,
+                ..CpuReading::default()
             })
             .collect(),
         losses: Losses::from_iter([("culprit_forgotten", 2 * n)]),

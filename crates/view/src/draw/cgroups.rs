@@ -142,14 +142,20 @@ impl CgroupPane<'_> {
         Line::from(spans)
     }
 
-    /// The two figures of `cpu.pressure`: some and full.
+    /// Contention and time at a limit, or the two figures of `cpu.pressure` (some and full).
     fn pressure(&self) -> Option<String> {
         let limits = self.limits()?;
         let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
-        let some = share(limits.pressure_some_ns)?;
+        let some = share(limits.pressure_some_ns);
+        if let Some((behind, limit)) = share(limits.contention_ns).zip(share(limits.throttled_pressure_ns)) {
+            let some = some.map(|some| format!(" (psi some {some:.1}%)")).unwrap_or_default();
+            return Some(format!(
+                "some task waited for a CPU {behind:.1}% of the time, only at a limit {limit:.1}%{some}"
+            ));
+        }
         let full = share(limits.pressure_full_ns);
         let full = full.map(|full| format!(", none ran {full:.1}% (full)")).unwrap_or_default();
-        Some(format!("some task waited {some:.1}% of the time (psi some){full}"))
+        Some(format!("some task waited {:.1}% of the time (psi some){full}", some?))
     }
 
     /// CPU time, its user and kernel shares, and the CPUs that the cgroup may use.

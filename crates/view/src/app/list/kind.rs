@@ -35,8 +35,11 @@ named! {
         &[WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled, Quota];
     /// Cgroups and their limits.
     Limits = "limits", Throttled, &[Name],
-        &[Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, PsiSome, PsiFull, Weight, Threads],
-        &[Threads, Weight, Limit, OnCpu, PsiFull, Burst, Throttled, LimitedBy, PsiSome];
+        &[
+            Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, Contention, AtLimit, PsiSome, PsiFull, Weight,
+            Threads,
+        ],
+        &[Threads, Weight, Limit, OnCpu, PsiFull, PsiSome, Burst, Throttled, LimitedBy, AtLimit, Contention];
     /// Cgroups that waited behind others.
     Victims = "victims", BehindTime, &[Name],
         &[Name, BehindTime, WaitTime, Why, P99, Max],

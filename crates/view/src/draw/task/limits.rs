@@ -97,11 +97,20 @@ impl<'a> TaskView<'a> {
         let facts = [
             ("weight", limits.weight.map(|weight| format!("{weight} among its siblings, by default 100"))),
             ("cpuset", limits.cpuset.as_ref().map(|cpus| format!("CPUs {cpus}"))),
+            ("contention", self.contention(limits)),
             ("pressure", self.pressure(limits)),
             ("burst", limits.burst_us.filter(|us| *us != 0).map(|us| burst(limits, us))),
             ("memory", Some(on_nodes(&limits.memory_by_node)).filter(|words| !words.is_empty())),
         ];
         facts.into_iter().flat_map(|(label, words)| self.known(label, words)).collect()
+    }
+
+    fn contention(&self, limits: &CgroupReading) -> Option<String> {
+        let share = |ns: u64| percent(ns, self.interval.duration_ns);
+        let (behind, limit) = (share(limits.contention_ns?)?, share(limits.throttled_pressure_ns?)?);
+        Some(format!(
+            "in {behind:.1}% of the interval some task waited for a CPU; in {limit:.1}% tasks were only at a limit"
+        ))
     }
 
     fn pressure(&self, limits: &CgroupReading) -> Option<String> {
