@@ -83,7 +83,7 @@ fn map_bytes(pid: u32) -> u64 {
 
 /// The kernel reserves memory for each possible CPU, even if the host has few.
 #[test]
-fn the_maps_take_at_most_160_kib_for_each_possible_cpu() {
+fn the_maps_take_at_most_170_kib_for_each_possible_cpu() {
     let possible = u64::from(facts::possible_cpus(Path::new("/")));
     let mut measuring = Background::start(cgscope().args(["hist", "--verbose", "1"]));
     measuring.wait_for("attached after");
@@ -92,5 +92,5 @@ fn the_maps_take_at_most_160_kib_for_each_possible_cpu() {
     assert_eq!(measuring.wait().0, Some(0));
     println!("{possible} possible CPUs: {} KiB", bytes >> 10);
     assert!(bytes > 60_000 * possible, "the histories: {bytes}");
-    assert!(bytes <= (2_304 << 10) + possible * (160 << 10), "{possible} possible CPUs: {bytes} bytes");
+    assert!(bytes <= (2_304 << 10) + possible * (170 << 10), "{possible} possible CPUs: {bytes} bytes");
 }

@@ -41,6 +41,7 @@ mod other_user;
 mod overview;
 mod owners;
 mod packages;
+mod pressure;
 mod pty;
 mod realtime;
 mod record;

@@ -1,0 +1,197 @@
+//! Contention and time at a limit, compared with the kernel's own pressure (`cpu.pressure`), which counts both as one.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use cgscope_collect::{Collector, facts::CgroupMounts};
+use cgscope_model::{Interval, Sample};
+
+use crate::{
+    bench::{follow, is_emulated},
+    load::{Cgroup, Load},
+};
+
+/// The v2 cgroup with the same tasks as a cgroup. Where the cpu controller is on v1, it is another one, and removed on drop.
+struct Twin {
+    path: PathBuf,
+    is_ours: bool,
+}
+
+impl Twin {
+    fn of(cgroup: &Cgroup) -> Self {
+        if cgroup.path.join("cpu.pressure").exists() {
+            return Self { path: cgroup.path.clone(), is_ours: false };
+        }
+        let mount = CgroupMounts::read(Path::new("/")).unified.expect("a v2 hierarchy");
+        let path = mount.join(cgroup.name.trim_start_matches('/').replace('/', "-"));
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { path, is_ours: true }
+    }
+
+    fn adopt(&self, load: &Load) {
+        if self.is_ours {
+            fs::write(self.path.join("cgroup.procs"), load.pid().to_string()).expect("a task of ours");
+        }
+    }
+
+    /// Time in which some task waited, ns.
+    fn some_ns(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join("cpu.pressure")).expect("its pressure");
+        let total = text.lines().next().and_then(|line| line.rsplit_once("total="));
+        total.and_then(|(_, us)| us.parse::<u64>().ok()).expect("a total") * 1_000
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        let end = std::time::Instant::now() + Duration::from_secs(5);
+        while self.is_ours && fs::remove_dir(&self.path).is_err() && std::time::Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Shares of the time, percent.
+#[derive(Debug)]
+struct Shares {
+    /// Of the kernel.
+    some: f64,
+    contention: f64,
+    limit: f64,
+    uncertain: f64,
+}
+
+/// Measures a cgroup for some seconds; fewer on an emulated machine.
+fn measured(collector: &mut Collector, cgroup: &Cgroup, twin: &Twin, seconds: u64) -> (Shares, Interval) {
+    // The loads start, and a new quota ends its first period.
+    thread::sleep(Duration::from_millis(500));
+    let mut both = || (collector.sample().expect("a sample"), twin.some_ns());
+    let (first, before_ns): (Sample, u64) = both();
+    thread::sleep(Duration::from_secs(if is_emulated() { seconds.min(5) } else { seconds }));
+    let (last, after_ns) = both();
+    let interval = Interval::between(&first, &last);
+    let share = |ns: u64| 100.0 * ns as f64 / interval.duration_ns as f64;
+    let limits = interval.limits_at(&cgroup.name).expect("a cgroup of ours");
+    let known = |ns: Option<u64>| share(ns.expect("the exact mode"));
+    let shares = Shares {
+        some: share(after_ns - before_ns),
+        contention: known(limits.contention_ns),
+        limit: known(limits.throttled_pressure_ns),
+        uncertain: known(limits.pressure_uncertain_ns),
+    };
+    println!("{}: {shares:?}; {}", cgroup.name, interval.losses);
+    (shares, interval)
+}
+
+/// Tolerance, percent: three times as large on an emulated machine, whose CPUs share those of the host.
+fn tolerance(percent: f64) -> f64 {
+    if is_emulated() { 3.0 * percent } else { percent }
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_loop_at_its_quota_has_pressure_but_no_contention() {
+    let mut collector = follow(&[]);
+    let cgroup = Cgroup::new("at-its-quota");
+    cgroup.limit(50_000, 100_000);
+    // Other programs would make it wait, too.
+    cgroup.favour();
+    let twin = Twin::of(&cgroup);
+    let load = Load::pinned_loop(1, Some(&cgroup));
+    twin.adopt(&load);
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    assert!(shares.some > 40.0, "{shares:?}");
+    assert!(shares.contention < tolerance(0.1), "{shares:?}");
+    assert!((shares.limit - shares.some).abs() < tolerance(2.0), "{shares:?}");
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn the_contention_of_two_loops_is_the_kernels_pressure() {
+    let mut collector = follow(&[]);
+    let cgroup = Cgroup::new("two-loops");
+    let twin = Twin::of(&cgroup);
+    let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
+    loads.iter().for_each(|load| twin.adopt(load));
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    assert!(shares.some > 90.0, "{shares:?}");
+    assert!((shares.contention - shares.some).abs() < tolerance(1.0), "{shares:?}");
+    assert!(shares.limit == 0.0, "{shares:?}");
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
+    let mut collector = follow(&[]);
+    let cgroup = Cgroup::new("both");
+    cgroup.limit(50_000, 100_000);
+    let twin = Twin::of(&cgroup);
+    let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
+    loads.iter().for_each(|load| twin.adopt(load));
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    assert!(shares.some > 90.0, "{shares:?}");
+    assert!((shares.contention + shares.limit - shares.some).abs() < tolerance(2.0), "{shares:?}");
+    assert!(shares.contention > 30.0 && shares.limit > 30.0, "{shares:?}");
+}
+
+/// The union of a parent is not the sum of its children: the containers wait at the same time for each other, and never together.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
+    let mut collector = follow(&[]);
+    let pod = Cgroup::new("pod");
+    let containers = ["one", "two"].map(|name| pod.child(name));
+    let twin = Twin::of(&pod);
+    let loads = containers.each_ref().map(|container| Load::pinned_loop(1, Some(container)));
+    loads.iter().for_each(|load| twin.adopt(load));
+    let (shares, interval) = measured(&mut collector, &pod, &twin, 10);
+    assert!((shares.contention - shares.some).abs() < tolerance(1.0), "{shares:?}");
+    for container in &containers {
+        let limits = interval.limits_at(&container.name).expect("a cgroup of ours");
+        let ns = limits.contention_ns.expect("the exact mode");
+        let share = 100.0 * ns as f64 / interval.duration_ns as f64;
+        assert!((share - 50.0).abs() < 10.0, "each container waits while the other one runs: {share}");
+    }
+    // No task of the host waits alone on CPU 1 for as long.
+    let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == 1).expect("CPU 1");
+    let ns = cpu.contention_ns.expect("the exact mode");
+    assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
+}
+
+mod long {
+    use super::*;
+
+    /// Short waits beside a wait of 20 s: the kernel's pressure of both together, and of the starved task alone.
+    #[test]
+    fn a_starved_task_beside_ten_thousand_short_waits_is_exact() {
+        let mut collector = follow(&[]);
+        let cgroup = Cgroup::new("starved");
+        let twin = Twin::of(&cgroup);
+        let idle = ["-i", "0", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
+        let starved = Load::start("chrt", &idle, Some(&cgroup));
+        let pair =
+            Load::start("taskset", &["-c", "1", "sh", "-c", "while :; do /bin/true; done"], Some(&cgroup));
+        [&starved, &pair].map(|load| twin.adopt(load));
+        let (shares, interval) = measured(&mut collector, &cgroup, &twin, 20);
+        let id = interval.limits_at(&cgroup.name).expect("a cgroup of ours").id;
+        let waits: u64 = interval
+            .tasks
+            .iter()
+            .filter(|task| task.reading.cgroup_id == id)
+            .map(|task| task.wait.count)
+            .sum();
+        let exited: u64 = interval
+            .exited
+            .iter()
+            .filter(|exited| exited.cgroup_id == id)
+            .map(|exited| exited.wait.count)
+            .sum();
+        println!("{} waits", waits + exited);
+        assert!((shares.contention - shares.some).abs() < 1.0 + shares.uncertain, "{shares:?}");
+        assert!(shares.some > 90.0 && shares.uncertain < 1.0, "{shares:?}");
+    }
+}
