@@ -142,7 +142,7 @@ impl MadeUp {
             node: Some(0),
             busy_ns: Some(now * 800_000_000),
             idle_ns: Some(now * 200_000_000),
-            waits: None,
+            ..CpuReading::default()
         };
         Sample {
             unix_ns: 1_700_000_000 * SECOND + now * SECOND,
