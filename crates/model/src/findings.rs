@@ -1,7 +1,7 @@
 //! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
-//! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, and its name and text in
-//! `words/findings.rs`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. If
+//! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, its name in `words/findings.rs` and
+//! its text in the file of its kind below `words/findings/`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. If
 //! the data of a rule is missing, the rule reports nothing.
 
 mod contention;

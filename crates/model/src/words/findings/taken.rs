@@ -1,6 +1,11 @@
 //! The texts about time in which a task could run and no other task kept it from its CPU.
 
-use super::{Context, Finding, Rule, Short, about, duration, finding, percent, rate};
+use super::{Rule, Short, about, finding, rate};
+use crate::{
+    findings::{Context, Finding},
+    units::duration,
+    words::percent,
+};
 
 pub(crate) fn real_time_limit(context: &Context, node: usize, ns: u64) -> Finding {
     let path = context.path(node);
