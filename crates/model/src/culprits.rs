@@ -1,15 +1,10 @@
 //! Culprits: which cgroup made which other cgroup wait.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{cmp::Ordering, collections::HashMap, fmt, sync::Arc};
 
 use cgscope_layout::history::KERNEL;
 
-use crate::{Interval, cgroup_name::UNNAMED, sum};
+use crate::{Interval, Tree, cgroup_name::UNNAMED, findings::is_share, sum};
 
 /// How a culprit made a victim wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,7 +105,7 @@ pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) ->
 }
 
 /// A culprit of a cgroup's waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Culprit {
     /// Path of the culprit's cgroup, relative to the cgroup mount. `None`: a kernel thread, or a cgroup removed before its name
     /// was read.
@@ -121,6 +116,21 @@ pub struct Culprit {
     pub task: Option<(u32, Arc<str>)>,
     /// How long the cgroup's tasks waited behind the culprit, ns summed over tasks.
     pub ns: u64,
+    /// The part of `ns` in which the culprit ran beyond what its weight gives it.
+    ///
+    /// `None`: no weights divide the time between the two (own cgroup, kernel threads, an ancestor), a weight is unknown, or a
+    /// selection left out tasks.
+    pub beyond_ns: Option<u64>,
+}
+
+/// A culprit ran beyond its weight if this share of the waiting behind it is beyond, percent. The formula's error is smaller.
+const BEYOND_PERCENT: u64 = 20;
+
+impl Culprit {
+    /// True if the culprit ran beyond its weight, false if within; `None`: unknown.
+    pub fn is_beyond(&self) -> Option<bool> {
+        Some(is_share(self.beyond_ns?, self.ns, BEYOND_PERCENT))
+    }
 }
 
 impl fmt::Display for Culprit {
@@ -142,35 +152,25 @@ impl fmt::Display for Culprit {
 impl Interval {
     /// The culprits that ran while tasks of `victim` (with all cgroups below it) waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        self.culprits_among(self.pairs.iter().filter(|pair| self.is_in(pair.victim, victim)))
+        let pairs = 0..self.pairs.len();
+        Tree::new(self)
+            .culprits_among(self, pairs.filter(|pair| self.is_in(self.pairs[*pair].victim, victim)))
     }
 
     /// The culprits that ran while any recorded task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
-        self.culprits_among(self.pairs.iter())
+        Tree::new(self).culprits(self)
     }
 
-    /// The culprit of one pair.
+    /// The culprit of one pair, without [`Culprit::beyond_ns`].
     pub fn culprit(&self, pair: &PairReading) -> Culprit {
         Culprit {
             path: self.cgroup_path(pair.culprit).cloned(),
             kernel: pair.culprit == KERNEL,
             task: (pair.tid != 0).then(|| (pair.tid, pair.comm.clone())),
             ns: pair.ns,
+            beyond_ns: None,
         }
-    }
-
-    /// The culprits that ran, the worst first. A task has the name from its first pair.
-    pub(crate) fn culprits_among<'a>(&self, pairs: impl Iterator<Item = &'a PairReading>) -> Vec<Culprit> {
-        let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
-        for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
-            let sum = sums.entry((pair.culprit, pair.tid));
-            sum.and_modify(|culprit| sum::add(&mut culprit.ns, pair.ns))
-                .or_insert_with(|| self.culprit(pair));
-        }
-        let mut culprits: Vec<Culprit> = sums.into_values().collect();
-        culprits.sort_by(|a, b| by_harm(a.ns, b.ns, || a.path.cmp(&b.path)));
-        culprits
     }
 
     /// The cgroups whose quotas had run out while tasks of `victim` (with all cgroups below it) were throttled, the worst first.
@@ -186,6 +186,13 @@ impl Interval {
 
     fn is_in(&self, id: u64, root: &str) -> bool {
         self.cgroup_path(id).is_some_and(|path| crate::selection::is_at_or_below(path, root))
+    }
+}
+
+impl Tree {
+    /// The same as [`Interval::culprits`], for a caller that has the tree.
+    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
+        self.culprits_among(interval, 0..interval.pairs.len())
     }
 }
 

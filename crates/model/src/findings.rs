@@ -1,8 +1,8 @@
 //! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
 //! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, its name in `words/findings.rs` and
-//! its text in the file of its kind below `words/findings/`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. If
-//! the data of a rule is missing, the rule reports nothing.
+//! its text in the file of its kind below `words/findings/`. Only completed waits count, because the cause and
+//! the culprits of waits in progress are not known yet. If the data of a rule is missing, the rule reports nothing.
 
 mod contention;
 mod host;
@@ -21,12 +21,12 @@ use cgscope_layout::Cause;
 
 use serde::Serialize;
 
+pub use crate::interval::REALTIME_PERCENT;
 pub use crate::words::{QUOTA_FILE, findings::Rule};
 use crate::{
     Blame, CgroupReading, Group, Interval, Tree, sum,
     tree::{Node, Sums},
 };
-pub use contention::REALTIME_PERCENT;
 pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
 pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;

@@ -6,6 +6,7 @@ mod exited_threads;
 mod group;
 mod idle;
 mod process;
+mod realtime;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,6 +25,8 @@ pub use cost::CostInterval;
 pub(crate) use group::processes;
 pub use group::{Group, GroupSum};
 pub use process::Process;
+pub use realtime::REALTIME_PERCENT;
+pub(crate) use realtime::{Realtime, mostly_realtime};
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -239,6 +239,7 @@ pub struct CulpritObject {
     pub tid: Option<u32>,
     pub comm: Option<String>,
     pub ns: u64,
+    pub beyond_ns: Option<u64>,
 }
 
 impl CulpritObject {
@@ -254,6 +255,7 @@ impl CulpritObject {
             tid,
             comm,
             ns: culprit.ns,
+            beyond_ns: culprit.beyond_ns,
         }
     }
 }
@@ -406,7 +408,7 @@ impl<'a> IntervalObject<'a> {
             cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
             blocked: total.accounts.and_then(|accounts| accounts.blocked),
             pending: PendingObject::new(&total, interval.mode),
-            culprits: CulpritObject::all(&interval.culprits(), interval.mode),
+            culprits: CulpritObject::all(&tree.culprits(interval), interval.mode),
             tasks: TaskObjects { interval, all: false, classes: Vec::new() },
             idle_tasks: interval.idle.len() + still.count(),
             cgroups: CgroupObject::all(interval, &tree),

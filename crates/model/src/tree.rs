@@ -2,6 +2,7 @@
 //! often.
 
 mod blame;
+mod fair;
 mod limits;
 mod shape;
 mod sums;
@@ -30,6 +31,8 @@ pub struct Tree {
     /// (Node of the victim, index of the pair), ascending; only pairs whose victim has a known path.
     pairs: Vec<(usize, usize)>,
     places: Places,
+    /// For each of [`Interval::pairs`]: the part of its waiting beyond the culprit's share, ns. See [`Culprit::beyond_ns`].
+    beyond: Vec<Option<u64>>,
     /// Tasks in cgroups without a known path; `None`: there are none.
     pub unknown: Option<Group>,
 }

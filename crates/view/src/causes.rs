@@ -153,9 +153,10 @@ mod tests {
 
     #[test]
     fn the_first_culprits_are_named_and_the_others_counted() {
-        let one = |path: &str, ns| Culprit { path: Some(path.into()), kernel: false, task: None, ns };
+        let one = |path: &str, ns| Culprit { path: Some(path.into()), ns, ..Culprit::default() };
         let task = Culprit { task: Some((7, "hog".into())), ..one("/b", 2_000_000) };
-        let kernel = Culprit { path: None, kernel: true, task: Some((9, "kswapd0".into())), ns: 1_000_000 };
+        let kernel =
+            Culprit { kernel: true, task: Some((9, "kswapd0".into())), ns: 1_000_000, ..Culprit::default() };
         assert_eq!(
             culprits_line(&[task, kernel, one("/c", 1_000), one("/d", 1), one("/e", 1)]).as_deref(),
             Some(

@@ -175,7 +175,7 @@ impl Column {
                 Counts::Events => a_second(of(counter)?)?,
                 Counts::Ns => share(of(counter)?)?,
             },
-            Behind => subject.culprits(interval).first().map(causes::culprit)?,
+            Behind => subject.culprits(data).first().map(causes::culprit)?,
             BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,

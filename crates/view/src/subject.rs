@@ -7,7 +7,7 @@ use cgscope_model::{
     interval::Process, tree::Node,
 };
 
-use crate::{causes::UNNAMED, states::State};
+use crate::{causes::UNNAMED, data::Data, states::State};
 
 /// Identifies a subject in every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,9 +151,9 @@ impl<'a> Subject<'a> {
 
     /// The culprits that ran while tasks of this subject waited, worst first. Empty for processes and threads, because culprits
     /// are counted by cgroup.
-    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
+    pub fn culprits(&self, data: &Data) -> Vec<Culprit> {
         match self {
-            Self::All(_) => interval.culprits(),
+            Self::All(_) => data.tree.culprits(&data.interval),
             Self::Cgroup(node) => node.culprits.clone(),
             _ => Vec::new(),
         }

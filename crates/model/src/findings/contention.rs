@@ -8,6 +8,7 @@ use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
 use crate::{
     PairReading, TaskInterval,
     culprits::Culprit,
+    interval::{Realtime, mostly_realtime},
     selection::{is_at_or_below, path_and_ancestors},
     sum,
     words::findings as words,
@@ -23,8 +24,6 @@ const EXPLAINED_PERCENT: u64 = 80;
 /// this total time.
 const OWN_PERCENT: u64 = 25;
 const OWN_NS: u64 = 10_000_000;
-/// Weights and quotas do not help if real-time tasks have this share of the tasks' activity, percent.
-pub const REALTIME_PERCENT: u64 = 50;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let mut findings = noisy_neighbours(context);
@@ -67,11 +66,9 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
 
 /// The culprits in other cgroups, without kernel threads and without the victim's own cgroup.
 fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
-    let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
-    pairs.sort_unstable();
-    let pairs = pairs.into_iter().map(|pair| &context.interval.pairs[pair]);
-    let is_neighbour = |pair: &&PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
-    context.interval.culprits_among(pairs.filter(is_neighbour))
+    let is_neighbour = |pair: &PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
+    let pairs = context.tree.pairs_below(victim).filter(|pair| is_neighbour(&context.interval.pairs[*pair]));
+    context.tree.culprits_among(context.interval, pairs)
 }
 
 /// Returns the policy of real-time tasks and the one that ran most, if real-time tasks ran most of a neighbour's time.
@@ -82,25 +79,13 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
         (None, path) => path.is_some() && interval.cgroup_path(task.reading.cgroup_id) == path.as_ref(),
     };
     let ran = interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns));
-    most_are_realtime(ran)
+    mostly_realtime(ran)
 }
 
 /// Like [`realtime_neighbour`], for the tasks of a cgroup that waited behind other cgroups.
 pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
-    most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
-}
-
-type Realtime<'a> = (&'static str, &'a TaskInterval);
-
-fn most_are_realtime<'a>(
-    tasks: impl Iterator<Item = (&'a TaskInterval, u64)> + Clone,
-) -> Option<Realtime<'a>> {
-    let all_ns = sum::total(tasks.clone().map(|(_, ns)| ns));
-    let realtime = tasks.filter_map(|(task, ns)| Some((task.realtime()?, task, ns)));
-    let realtime_ns = sum::total(realtime.clone().map(|(.., ns)| ns));
-    let (policy, task, _) = realtime.reduce(|most, next| if next.2 > most.2 { next } else { most })?;
-    is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
+    mostly_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
 }
 
 /// The two cgroups directly below the lowest common ancestor, on the paths to `a` and `b`. Weights count only among siblings.

@@ -7,7 +7,7 @@ use cgscope_layout::Cause;
 use super::{Node, Tree};
 use crate::{
     Blame, Interval,
-    culprits::{NAMED, by_harm},
+    culprits::{Culprit, NAMED, by_harm},
     sum,
 };
 
@@ -19,11 +19,17 @@ struct Part {
     /// The first pair of this culprit.
     pair: usize,
     ns: u64,
+    beyond_ns: Option<u64>,
 }
 
 impl Part {
     fn path<'a>(&self, interval: &'a Interval) -> Option<&'a Arc<str>> {
         interval.cgroup_path(self.culprit.0)
+    }
+
+    fn culprit(&self, interval: &Interval) -> Culprit {
+        let culprit = interval.culprit(&interval.pairs[self.pair]);
+        Culprit { ns: self.ns, beyond_ns: self.beyond_ns, ..culprit }
     }
 }
 
@@ -34,13 +40,10 @@ impl Tree {
         self.pairs = victims.collect();
         self.pairs.sort_unstable();
         self.add_behind_itself(interval);
+        self.add_beyond(interval);
         self.sum_up(interval, Blame::Ran, |tree, node, parts| {
             let worst = worst(interval, parts, NAMED);
-            let culprits = worst.map(|part| {
-                let culprit = interval.culprit(&interval.pairs[part.pair]);
-                crate::culprits::Culprit { ns: part.ns, ..culprit }
-            });
-            tree.nodes[node].culprits = culprits.collect();
+            tree.nodes[node].culprits = worst.map(|part| part.culprit(interval)).collect();
         });
         self.sum_up(interval, Blame::Limited, |tree, node, parts| {
             let worst = worst(interval, parts, usize::MAX);
@@ -93,6 +96,25 @@ impl Tree {
         Some((u128::from(contention_ns) * own_ns / u128::from(behind_ns.max(1))) as u64)
     }
 
+    /// The culprits that ran during these pairs' waits, the worst first. A task has the name from its first pair.
+    pub(crate) fn culprits_among(
+        &self,
+        interval: &Interval,
+        pairs: impl Iterator<Item = usize>,
+    ) -> Vec<Culprit> {
+        let mut parts: Vec<Part> = pairs
+            .map(|at| (at, &interval.pairs[at]))
+            .filter(|(_, pair)| pair.blame == Blame::Ran)
+            .map(|(at, pair)| self.part(at, (pair.culprit, pair.tid), pair.ns))
+            .collect();
+        merge(&mut parts);
+        worst(interval, &parts, usize::MAX).map(|part| part.culprit(interval)).collect()
+    }
+
+    fn part(&self, pair: usize, culprit: (u64, u32), ns: u64) -> Part {
+        Part { culprit, pair, ns, beyond_ns: self.beyond[pair] }
+    }
+
     /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their culprits.
     fn sum_up(&mut self, interval: &Interval, blame: Blame, mut set: impl FnMut(&mut Self, usize, &[Part])) {
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
@@ -109,7 +131,7 @@ impl Tree {
                     // A quota runs out for all tasks alike, so the tasks do not matter.
                     let tid = if blame == Blame::Ran { reading.tid } else { 0 };
                     let culprit = (reading.culprit, tid);
-                    parts.push(Part { culprit, pair: *pair, ns: reading.ns });
+                    parts.push(self.part(*pair, culprit, reading.ns));
                 }
             }
             if parts.is_empty() {
@@ -130,7 +152,19 @@ impl Tree {
 /// Merges the parts of each culprit.
 fn merge(parts: &mut Vec<Part>) {
     parts.sort_unstable_by_key(|part| (part.culprit, part.pair));
-    sum::merge(parts, |part| part.culprit, |part| &mut part.ns);
+    parts.dedup_by(|next, kept| {
+        let is_same = next.culprit == kept.culprit;
+        if is_same {
+            sum::add(&mut kept.ns, next.ns);
+            kept.beyond_ns = all_known(kept.beyond_ns, next.beyond_ns);
+        }
+        is_same
+    });
+}
+
+/// The sum of two readings; `None` if either is.
+fn all_known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 /// The worst `most` parts, the worst first.

@@ -174,7 +174,7 @@ impl Tree {
     }
 
     /// The lowest node that contains or is both `a` and `b`; `a` comes before `b`.
-    fn common(&self, a: usize, b: usize) -> usize {
+    pub(super) fn common(&self, a: usize, b: usize) -> usize {
         let mut at = a;
         while self.nodes[at].end <= b {
             at = self.nodes[at].parent.unwrap_or(0);

@@ -3,7 +3,7 @@
 
 pub mod matrix;
 
-use cgscope_model::{Blame, CgroupReading};
+use cgscope_model::{Blame, CgroupReading, culprits::Culprit};
 
 use super::{
     layout::Regions,
@@ -16,6 +16,8 @@ use matrix::{FIGURE, Id, Matrix, behind, cause, letter, short_name};
 const ROOMY: usize = 6;
 /// Maximum number of culprits listed if there is little space.
 const FEW: usize = 3;
+/// Minimum share of the waiting, percent, for a verdict on a culprit's weight: of short waits, the estimate is rough.
+const JUDGED: f64 = 10.0;
 /// Minimum width of the pane for the use of a culprit.
 const SHOWS_USE: usize = 110;
 
@@ -115,7 +117,7 @@ impl VictimPane<'_> {
         let style = self.theme.cause(cause(&culprit, &self.node.path));
         let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
-        let uses = if self.cells >= SHOWS_USE { self.uses(id.0) } else { String::new() };
+        let uses = if self.cells >= SHOWS_USE { self.uses(id.0, &culprit, share) } else { String::new() };
         let name = cut_start(&causes::culprit(&culprit), room.saturating_sub(width(&uses)).max(12));
         Line::from(vec![
             Span::raw(figures),
@@ -125,12 +127,25 @@ impl VictimPane<'_> {
         ])
     }
 
-    /// What a culprit's cgroup uses, and its limits.
-    fn uses(&self, id: u64) -> String {
+    /// How much of the waiting is beyond the culprit's weight, what its cgroup uses, and its limits. `share`: the culprit's share of
+    /// the waiting, percent.
+    fn uses(&self, id: u64, culprit: &Culprit, share: f64) -> String {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
         let limits = node.limits.map(|at| &self.interval.limits[at]);
+        let of_victim =
+            self.node.culprits.iter().find(|of| (&of.path, &of.task) == (&culprit.path, &culprit.task));
+        let of_victim = of_victim.filter(|_| share >= JUDGED);
+        let beyond = of_victim.and_then(|of| {
+            let share = percent(of.beyond_ns?, of.ns)?;
+            Some(if of.is_beyond()? {
+                format!("{share:.0}% beyond its weight")
+            } else {
+                "within its weight".into()
+            })
+        });
         let facts = [
+            beyond,
             cpus_used(node, self.data).map(|cores| format!("uses {}", units::cpus(cores))),
             limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}")),
             limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores))),

@@ -98,7 +98,7 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
 
 /// The quota and the culprits, if known, each with its label.
 pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let behind = causes::culprits_line(&subject.culprits(&data.interval));
+    let behind = causes::culprits_line(&subject.culprits(data));
     let facts = [("quota", quota(data, subject)), ("behind", behind)];
     facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }

@@ -20,6 +20,7 @@ fn a_neighbour_is_noisy_from_10_percent_and_50ms() {
 fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
     let scene = Scene::new(&["/web", "/web/a", "/batch", "/batch/b", "/c", "/d"])
         .task("/web/a", 900 * MS, &[(Cause::OtherCgroup, 100 * MS), (Cause::Kernel, 500 * MS)])
+        .task("/batch/b", S, &[])
         .ran_before("/web/a", "/batch/b", 60 * MS)
         .ran_before("/web/a", "/c", 30 * MS)
         .ran_before("/web/a", "/d", 5 * MS)
@@ -27,7 +28,8 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
         .pair("/web/a", 3, Blame::Ran, 700 * MS)
         .limits("/web", weight(100))
         .limits("/web/a", weight(1))
-        .limits("/batch", weight(200));
+        .limits("/batch", weight(200))
+        .limits("/batch/b", weight(1));
     let mut scene = scene;
     scene.interval.pairs[1].tid = 42;
     scene.interval.pairs[1].comm = "stress".into();
@@ -44,6 +46,64 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
          a quota (cpu.max); or give each its own cpuset"
     );
     assert_eq!(found.lost_ns, 100 * MS);
+}
+
+/// A task of `/a` that ran for `ran_ms` of a second and waited for a task of `/b` in the rest, with these weights.
+fn weighted(ran_ms: u64, weights: [u64; 2]) -> Scene {
+    let waited_ms = 1000 - ran_ms;
+    Scene::new(&["/a", "/b"])
+        .task("/a", ran_ms * MS, &[(Cause::OtherCgroup, waited_ms * MS)])
+        .task("/b", waited_ms * MS, &[(Cause::Kernel, ran_ms * MS)])
+        .ran_before("/a", "/b", waited_ms * MS)
+        .limits("/a", weight(weights[0]))
+        .limits("/b", weight(weights[1]))
+}
+
+#[test]
+fn a_neighbour_within_its_weight_should_not_get_a_limit() {
+    let found = weighted(250, [100, 300]).only(Rule::NoisyNeighbour);
+    assert!(
+        found
+            .says
+            .ends_with("behind other cgroups: 100.0% behind /b; the time behind /b is within its weight"),
+        "{}",
+        found.says
+    );
+    assert_eq!(found.action, "raise its cpu.weight (b ran within its own), or move it");
+    assert_eq!(
+        found.advice,
+        "give /a (now 100) a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; /b (now 300) uses what its own \
+         gives it); or give each its own cpuset, or move one of them to another host"
+    );
+}
+
+#[test]
+fn a_neighbour_beyond_its_weight_should_get_a_limit() {
+    // The weights give the neighbour 500 of the 1000 ms.
+    let found = weighted(250, [300, 300]).only(Rule::NoisyNeighbour);
+    assert!(found.says.ends_with("; 33.3% of the time behind /b is beyond its weight"), "{}", found.says);
+    assert_eq!(found.action, "give b a quota (cpu.max) or a lower cpu.weight");
+    assert_eq!(
+        found.advice,
+        "limit /b: give it a quota (cpu.max), or give /b (now 300) a lower cpu.weight (in v1 cpu.shares); or give each its own \
+         cpuset"
+    );
+    // At 20 % of the waiting it begins: 800 of 1000 ms instead of 640 = 640 / 1000.
+    let is_limited =
+        |ours| weighted(200, [ours, 640]).only(Rule::NoisyNeighbour).advice.starts_with("limit /b");
+    assert!(is_limited(361) && !is_limited(359));
+}
+
+#[test]
+fn a_lighter_neighbour_beyond_its_weight_should_get_a_limit() {
+    let lighter = |weights| {
+        let finding = weighted(600, weights).only(Rule::NoisyNeighbour);
+        (finding.is_heavier, finding.action)
+    };
+    let (is_heavier, action) = lighter([100, 100]);
+    assert!(is_heavier && action.starts_with("none, unless a matters more"), "{action}");
+    let (is_heavier, action) = lighter([300, 100]);
+    assert!(!is_heavier && action.starts_with("give b a quota"), "{action}");
 }
 
 #[test]

@@ -31,14 +31,15 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
         format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
     });
     let named: Vec<_> = named.collect();
-    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
-    let says = format!(
-        "its tasks waited {} ({} of their run and wait time) behind other cgroups{named}",
-        duration(ns),
-        percent(ns, sums.active_ns()),
-    );
     // The advice names one cgroup, not a sum of several.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
+    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
+    let says = format!(
+        "its tasks waited {} ({} of their run and wait time) behind other cgroups{named}{}",
+        duration(ns),
+        percent(ns, sums.active_ns()),
+        worst.map_or_else(String::new, |worst| beyond(context, worst)),
+    );
     let advice = neighbour_advice(context, node, worst);
     // The share of the first neighbour, of the waits that the selection has left.
     let first_ns = neighbours
@@ -50,11 +51,27 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
     Finding { is_heavier, ..finding }
 }
 
-/// True if the victim used more CPU time than this neighbour, an ordinary cgroup beside it.
+/// How much of the waiting is beyond the neighbour's weight.
+fn beyond(context: &Context, neighbour: &Culprit) -> String {
+    let Some((path, beyond_ns)) = neighbour.path.as_deref().zip(neighbour.beyond_ns) else {
+        return String::new();
+    };
+    match neighbour.is_beyond() {
+        // The advice explains that no weight applies.
+        _ if realtime_neighbour(context, neighbour).is_some() => String::new(),
+        Some(true) => {
+            format!("; {} of the time behind {path} is beyond its weight", percent(beyond_ns, neighbour.ns))
+        }
+        _ => format!("; the time behind {path} is within its weight"),
+    }
+}
+
+/// True if the victim used more CPU time than this neighbour, an ordinary cgroup beside it that kept to its weight.
 fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
     let Some(path) = neighbour.path.as_deref() else { return false };
     let ran_ns = |node| context.with_below(node).ran_ns;
     siblings(context.path(victim), path).is_some()
+        && neighbour.is_beyond() != Some(true)
         && realtime_neighbour(context, neighbour).is_none()
         && realtime_victim(context, victim).is_none()
         && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
@@ -90,6 +107,9 @@ fn behind(
         }
         Some(_) if worst.is_some_and(|worst| is_heavier(context, node, worst)) => {
             format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
+        }
+        Some(neighbour) if worst.and_then(Culprit::is_beyond) == Some(false) => {
+            format!("raise its cpu.weight ({} ran within its own), or move it", leaf(neighbour))
         }
         Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
         None => "raise its cpu.weight, or give its neighbours a quota (cpu.max)".to_owned(),
@@ -129,12 +149,21 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
         Some(weight) => format!("{path} (now {weight})"),
         None => path.into(),
     };
-    format!(
-        "give {} a higher cpu.weight (in v1 cpu.shares), or give {} a lower one; or give {neighbour} a quota (cpu.max); or \
-         give each its own cpuset",
-        with_weight(ours),
-        with_weight(theirs),
-    )
+    let (ours, theirs) = (with_weight(ours), with_weight(theirs));
+    match worst.and_then(Culprit::is_beyond) {
+        Some(true) => format!(
+            "limit {neighbour}: give it a quota (cpu.max), or give {theirs} a lower cpu.weight (in v1 cpu.shares); or give each its \
+             own cpuset"
+        ),
+        Some(false) => format!(
+            "give {ours} a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; {theirs} uses what its own gives it); \
+             or give each its own cpuset, or move one of them to another host"
+        ),
+        None => format!(
+            "give {ours} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
+             (cpu.max); or give each its own cpuset"
+        ),
+    }
 }
 
 /// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.

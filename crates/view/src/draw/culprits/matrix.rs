@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn waits_behind_the_same_cgroup_and_behind_a_neighbour_differ() {
         let culprit =
-            |path: Option<&str>, kernel| Culprit { path: path.map(Into::into), kernel, task: None, ns: 1 };
+            |path: Option<&str>, kernel| Culprit { path: path.map(Into::into), kernel, ..Culprit::default() };
         assert_eq!(cause(&culprit(Some("/a"), false), "/a"), Cause::OwnCgroup);
         assert_eq!(cause(&culprit(Some("/a/b"), false), "/a"), Cause::OtherCgroup);
         assert_eq!(cause(&culprit(None, true), "/a"), Cause::Kernel);
@@ -263,7 +263,7 @@ mod tests {
     fn a_culprit_has_a_short_name() {
         let of = |path: Option<&str>, kernel, task: Option<(u32, &str)>| {
             let task = task.map(|(tid, comm)| (tid, comm.into()));
-            short_name(&Culprit { path: path.map(Into::into), kernel, task, ns: 1 })
+            short_name(&Culprit { path: path.map(Into::into), kernel, task, ..Culprit::default() })
         };
         assert_eq!(of(Some("/a/web.service"), false, None), "web.service");
         assert_eq!(of(Some("/"), false, None), "/");

@@ -73,7 +73,7 @@ impl<'a> TaskView<'a> {
             Some(id) => {
                 self.pairs(id, Blame::Ran).into_iter().map(|pair| self.interval.culprit(pair)).collect()
             }
-            None => self.subject.culprits(self.interval),
+            None => self.subject.culprits(self.data),
         };
         let named: Vec<_> = culprits.iter().map(|culprit| (causes::culprit(culprit), culprit.ns)).collect();
         self.ranked("behind", "behind", &named)

@@ -1,0 +1,246 @@
+//! Fair shares: how much of the waiting behind a neighbour is beyond what the neighbour's weight gives it.
+//!
+//! While tasks of a cgroup can run, weights divide the time of their CPUs, level by level from the root: at each level, the
+//! cgroup or an ancestor of it competes with its siblings. `docs/figures.md` explains the formula, and `tests/shares.rs` compares
+//! it with a simulated scheduler.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
+
+use cgscope_layout::{Cause, history::KERNEL};
+
+use super::Tree;
+use crate::{Blame, Interval, REST, Wait, interval::mostly_realtime, sum};
+
+/// The weight of a cgroup with `cpu.idle`, on the scale of `cpu.weight`. The kernel uses 3 where the default weight is 1024
+/// (`WEIGHT_IDLEPRIO` in `kernel/sched/sched.h`).
+const IDLE_WEIGHT: f64 = 100.0 * 3.0 / 1024.0;
+/// The integral of [`fair`]: its first u per largest weight, its last u per own weight, and the number of steps. Then shares are
+/// within 0.1 % of the time.
+const FIRST: f64 = 1e-4;
+const LAST: f64 = 12.0;
+const STEPS: u32 = 48;
+
+/// A sibling of the victim, or of an ancestor of the victim, with all cgroups below it.
+#[derive(Default)]
+struct Rival {
+    /// The pairs of the victim and culprits in this sibling, as indexes into [`Interval::pairs`].
+    pairs: Vec<usize>,
+    /// How long the victim waited behind these culprits, ns.
+    ns: u64,
+}
+
+/// The loads of nodes, as far as they were computed.
+type Loads = Vec<Option<Load>>;
+
+/// The load of a cgroup, with all cgroups below it.
+#[derive(Clone, Copy)]
+struct Load {
+    /// The number of CPUs on which it competes.
+    cpus: f64,
+    /// The share of time in which it could run on such a CPU, 0 to 1.
+    wanted: f64,
+}
+
+impl Tree {
+    /// Sets how much of each pair's waiting is beyond the culprit's share.
+    pub(super) fn add_beyond(&mut self, interval: &Interval) {
+        let mut beyond = vec![None; interval.pairs.len()];
+        // A selection lacks tasks of other cgroups, so it is not known when these could run. Pairs name tasks only in a selection.
+        let is_selection = interval.is_selection || interval.pairs.iter().any(|pair| pair.tid != 0);
+        let pairs = if is_selection { &[][..] } else { &self.pairs };
+        let mut loads = vec![None; self.nodes.len()];
+        for pairs in pairs.chunk_by(|a, b| a.0 == b.0) {
+            let victim = pairs[0].0;
+            let pairs: Vec<usize> = pairs.iter().map(|(_, pair)| *pair).collect();
+            self.judge(interval, victim, &pairs, &mut loads, &mut beyond);
+        }
+        self.beyond = beyond;
+    }
+
+    fn judge(
+        &self,
+        interval: &Interval,
+        victim: usize,
+        pairs: &[usize],
+        loads: &mut Loads,
+        beyond: &mut [Option<u64>],
+    ) {
+        let tasks = self.tasks_of(victim).iter().map(|task| &interval.tasks[*task]);
+        let waited = tasks.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup)));
+        if mostly_realtime(waited).is_some() {
+            return;
+        }
+        let wanted = self.load(interval, victim, loads).wanted;
+        let own = &self.nodes[victim].own;
+        // The time that weights divide, ns.
+        let mut time = own.ran_ns as f64 + own.by_cause.get(Cause::OwnCgroup) as f64;
+        let mut levels: BTreeMap<usize, (usize, BTreeMap<usize, Rival>)> = BTreeMap::new();
+        for at in pairs {
+            let pair = &interval.pairs[*at];
+            let Some(culprit) = self.neighbour(interval, *at) else { continue };
+            if self.is_realtime(interval, culprit) {
+                // No weight gives a real-time task its time.
+                beyond[*at] = Some(pair.ns);
+                continue;
+            }
+            let Some((ours, theirs)) = self.siblings(victim, culprit) else { continue };
+            if [ours, theirs].iter().any(|node| self.weight(interval, *node, loads).is_none()) {
+                continue;
+            }
+            let (_, rivals) = levels.entry(self.nodes[ours].depth).or_insert_with(|| (ours, BTreeMap::new()));
+            let rival = rivals.entry(theirs).or_default();
+            rival.pairs.push(*at);
+            sum::add(&mut rival.ns, pair.ns);
+            time += pair.ns as f64;
+        }
+        // The upper levels come first, and leave the rest of the time to the lower ones.
+        for (ours, rivals) in levels.into_values() {
+            let Some(weight) = self.weight(interval, ours, loads) else { continue };
+            let claim = |(node, rival): (&usize, &Rival)| {
+                let weight = self.weight(interval, *node, loads)?;
+                // A cgroup could run at least while it ran.
+                let ran = rival.ns as f64 / time;
+                Some((weight, self.load(interval, *node, loads).wanted.max(ran).min(1.0)))
+            };
+            let claims: Vec<_> = rivals.iter().filter_map(claim).collect();
+            let shares = fair(weight, wanted, &claims);
+            let all_ns: f64 = rivals.values().map(|rival| rival.ns as f64).sum();
+            for (rival, share) in rivals.values().zip(shares) {
+                let excess = (1.0 - share * time / rival.ns.max(1) as f64).max(0.0);
+                for at in &rival.pairs {
+                    beyond[*at] = Some((interval.pairs[*at].ns as f64 * excess).round() as u64);
+                }
+            }
+            time -= all_ns;
+        }
+    }
+
+    /// The node of a pair's culprit, if the culprit is another cgroup with a known path.
+    fn neighbour(&self, interval: &Interval, pair: usize) -> Option<usize> {
+        let pair = &interval.pairs[pair];
+        let is_other = pair.blame == Blame::Ran && ![KERNEL, REST, pair.victim].contains(&pair.culprit);
+        is_other.then(|| self.find_id(interval, pair.culprit)).flatten()
+    }
+
+    fn is_realtime(&self, interval: &Interval, culprit: usize) -> bool {
+        let tasks = self.tasks_of(culprit).iter().map(|task| &interval.tasks[*task]);
+        mostly_realtime(tasks.map(|task| (task, task.totals.on_cpu_ns))).is_some()
+    }
+
+    /// The nodes directly below the lowest common ancestor, on the paths to `a` and `b`; `None` if one is an ancestor of the
+    /// other.
+    fn siblings(&self, a: usize, b: usize) -> Option<(usize, usize)> {
+        let common = self.common(a.min(b), a.max(b));
+        let below_it =
+            |node| iter::once(node).chain(self.ancestors(node)).take_while(|at| *at != common).last();
+        Some((below_it(a)?, below_it(b)?))
+    }
+
+    /// The weight of a cgroup on each CPU that it uses; `None`: unknown, or none of its tasks is known.
+    fn weight(&self, interval: &Interval, node: usize, loads: &mut Loads) -> Option<f64> {
+        let weight = self.limits(interval, node).filter(|_| self.nodes[node].has_tasks)?.weight?;
+        let weight = if weight == 0 { IDLE_WEIGHT } else { weight as f64 };
+        // The kernel divides it among CPUs in proportion to the load there.
+        Some(weight / self.load(interval, node, loads).cpus)
+    }
+
+    fn load(&self, interval: &Interval, node: usize, known: &mut Loads) -> Load {
+        *known[node].get_or_insert_with(|| {
+            let could_run = |wait: &Wait, ran_ns: u64| {
+                let waited_ns = wait.total_ns.saturating_sub(wait.by_cause.limited_ns());
+                ran_ns.saturating_add(waited_ns) as f64 / interval.duration_ns.max(1) as f64
+            };
+            let tasks = || self.tasks_below(node).iter().map(|task| &interval.tasks[*task]);
+            let busy = tasks().filter(|task| task.is_busy(interval.duration_ns));
+            let most = busy.map(|task| task.reading.cpu).collect::<BTreeSet<u32>>().len().max(1);
+            let group = &self.nodes[node].group;
+            let all = could_run(&group.wait, group.totals.on_cpu_ns);
+            let cpus = all.clamp(1.0, most as f64);
+            // The tasks are taken to sleep independently of each other, and the exited ones as one task.
+            let living = || tasks().map(|task| could_run(&task.wait, task.totals.on_cpu_ns));
+            let exited = all - living().sum::<f64>();
+            let asleep = living().chain([exited]).map(|share| 1.0 - share.clamp(0.0, 1.0));
+            Load { cpus, wanted: 1.0 - asleep.product::<f64>().powf(1.0 / cpus) }
+        })
+    }
+}
+
+/// The time that weights give each rival of a cgroup with this weight, as a share of the time in which the cgroup could run.
+/// `wanted`: the share of the interval in which it could run. `rivals`: (weight, share of the time in which the rival could run).
+/// All are taken to sleep independently of each other.
+fn fair(weight: f64, wanted: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
+    let all: f64 = rivals.iter().map(|(weight, wanted)| weight * wanted).sum();
+    let always = fair_to_loop(weight, rivals);
+    // A cgroup that mostly sleeps needs longer for its work the more rivals can run, so it could run mostly at such times.
+    let seldom = rivals.iter().map(|(rival, wanted)| rival * wanted / (weight + all));
+    seldom.zip(always).map(|(seldom, always)| seldom + (always - seldom) * wanted).collect()
+}
+
+/// The same for a cgroup that could run all the time.
+fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
+    // A rival's share while it can run is the mean, over all sets of others that can run, of its weight / all weights. This mean
+    // is an integral over u: weight * exp(-u * (own weight + weight)) * the mean of exp(-u * w) over the sets, and the latter is
+    // a product.
+    let largest = rivals.iter().map(|(weight, _)| *weight).fold(weight, f64::max);
+    let (first, last) = ((FIRST / largest).ln(), (LAST / weight).ln());
+    let mut shares = vec![0.0; rivals.len()];
+    let mut all = 0.0;
+    for step in 0..=STEPS {
+        let u = (first + (last - first) * f64::from(step) / f64::from(STEPS)).exp();
+        let runs = rivals.iter().map(|(weight, wanted)| wanted * (-u * weight).exp());
+        let runs: Vec<f64> = runs.collect();
+        let mean = |at: usize| 1.0 - rivals[at].1 + runs[at];
+        let product = u * (-u * weight).exp() * (0..rivals.len()).map(mean).product::<f64>();
+        all += weight * product;
+        for (at, share) in shares.iter_mut().enumerate().filter(|(at, _)| mean(*at) > 0.0) {
+            let part = rivals[at].0 * runs[at] / mean(at) * product;
+            *share += part;
+            all += part;
+        }
+    }
+    // The shares and the cgroup's own sum to 1, so the width of the steps cancels out.
+    shares.iter().map(|share| share / all).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, by adding up all sets of rivals.
+    fn of_all_sets(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
+        let mut shares = vec![0.0; rivals.len()];
+        for set in 0..1usize << rivals.len() {
+            let runs = |at: usize| set >> at & 1 == 1;
+            let chance = |at: usize| if runs(at) { rivals[at].1 } else { 1.0 - rivals[at].1 };
+            let probability: f64 = (0..rivals.len()).map(chance).product();
+            let running = || (0..rivals.len()).filter(|at| runs(*at));
+            let all = weight + running().map(|at| rivals[at].0).sum::<f64>();
+            running().for_each(|at| shares[at] += probability * rivals[at].0 / all);
+        }
+        shares
+    }
+
+    #[test]
+    fn weights_divide_the_time_among_those_that_can_run() {
+        let cases: [(f64, &[(f64, f64)]); 8] = [
+            (100.0, &[]),
+            (100.0, &[(300.0, 1.0)]),
+            (300.0, &[(100.0, 1.0), (100.0, 1.0)]),
+            (100.0, &[(200.0, 1.0), (100.0, 0.5)]),
+            (32.0, &[(877.0, 0.47), (246.0, 0.99)]),
+            (1.0, &[(10_000.0, 0.2), (100.0, 0.9), (1.0, 1.0)]),
+            (10_000.0, &[(1.0, 1.0), (0.3, 0.5)]),
+            (100.0, &[(50.0, 0.1), (60.0, 0.2), (70.0, 0.3), (80.0, 0.4), (90.0, 0.5), (5.0, 0.0)]),
+        ];
+        for (weight, rivals) in cases {
+            let (shares, expected) = (fair_to_loop(weight, rivals), of_all_sets(weight, rivals));
+            assert_eq!(shares.len(), expected.len());
+            let is_near =
+                shares.iter().zip(&expected).all(|(share, expected)| (share - expected).abs() < 0.001);
+            assert!(is_near, "{weight} {rivals:?}: {shares:?}, expected {expected:?}");
+        }
+    }
+}
