@@ -88,9 +88,8 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Sets the node of tasks whose CPU may have another one, and the scheduling of busy tasks. With several nodes, also sets what
-    /// restricts busy tasks to their CPUs. Returns the places of changed tasks. `active`: the tasks that are not as in the last
-    /// sample.
+    /// Sets the node of tasks whose CPU may have another one, and for busy tasks the scheduling and what restricts them to their
+    /// CPUs. Returns the places of changed tasks. `active`: the tasks that are not as in the last sample.
     pub(crate) fn place(
         &mut self,
         tasks: &mut [Arc<TaskReading>],
@@ -107,12 +106,10 @@ impl PlacementFiles {
                 }
             }
         }
-        let has_several_nodes = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
             let cpusets = CpusetFiles {
                 root: &self.root,
                 online: &self.online,
-                has_several_nodes,
                 mount: None,
                 narrowing: HashMap::new(),
                 masks: HashMap::new(),

@@ -1,13 +1,15 @@
 //! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
 //! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, its name in `words/findings.rs` and
-//! its text in the file of its kind below `words/findings/`. Only completed waits count, because the cause and
-//! the culprits of waits in progress are not known yet. If the data of a rule is missing, the rule reports nothing.
+//! its text in the file of its kind below `words/findings/`. Except for `starved`, rules count only completed waits, because the
+//! culprits of waits in progress are not known yet. If the data of a rule is missing, the rule reports nothing.
 
 mod contention;
 mod host;
+mod idle_cpus;
 mod numa;
 mod quota;
+mod starved;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +30,11 @@ use crate::{
     tree::{Node, Sums},
 };
 pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
+pub(crate) use idle_cpus::Kept;
 pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
 pub(crate) use quota::Throttled;
+pub(crate) use starved::Starved;
 
 /// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
 /// quota.
@@ -94,7 +98,14 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
         return Vec::new();
     }
     let context = Context::new(interval, tree, *host);
-    let kinds = [quota::findings, contention::findings, host::findings, numa::findings];
+    let kinds = [
+        quota::findings,
+        contention::findings,
+        starved::findings,
+        idle_cpus::findings,
+        host::findings,
+        numa::findings,
+    ];
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     findings.sort_by(|a, b| order(a).cmp(&order(b)));
     findings.truncate(MOST);

@@ -50,7 +50,7 @@ pub struct NodeReading {
     pub free_bytes: Option<u64>,
 }
 
-/// Where a task ran, on a host with several nodes.
+/// Where a task ran, on a host with several nodes, and where it may run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// Number of moves to a CPU on another node so far; `None` if not counted.

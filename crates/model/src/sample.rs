@@ -129,7 +129,7 @@ pub struct TaskReading {
     pub moved_ns: Option<u64>,
     /// The NUMA node of that CPU, if the host reports it.
     pub node: Option<u32>,
-    /// Where the task ran; `None` if there is only one node, or if this was not read.
+    /// Where the task ran and may run; `None` if this was not read.
     pub placement: Option<Arc<Placement>>,
     /// How the kernel schedules the task; `None`: the task was never busy, or this was not read.
     pub scheduling: Option<Scheduling>,

@@ -59,7 +59,6 @@ pub(super) struct Affinities {
 
 #[derive(Clone, Debug)]
 struct Look {
-    /// Set only on hosts with several nodes.
     cpus_allowed: Option<Arc<str>>,
     cpuset: Option<Arc<Cpuset>>,
     scheduling: Option<Scheduling>,
@@ -128,7 +127,6 @@ fn place_of(tasks: &[Arc<TaskReading>], serial: u64) -> Option<usize> {
 pub(super) struct CpusetFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) online: &'a [u32],
-    pub(super) has_several_nodes: bool,
     /// The mount point, and whether it is v2. Looked up for the first bound task.
     pub(super) mount: Option<Option<(PathBuf, bool)>>,
     pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
@@ -143,9 +141,6 @@ impl CpusetFiles<'_> {
             policy,
             is_bound: is_narrow && is_bound(self.root, tid).unwrap_or(false),
         });
-        if !self.has_several_nodes {
-            return Look { cpus_allowed: None, cpuset: None, scheduling };
-        }
         let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
         let cpus_allowed = mask.map(|mask| {
             let list = cpu_list(&mask);

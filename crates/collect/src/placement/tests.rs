@@ -244,7 +244,7 @@ fn only_busy_threads_are_checked() {
 }
 
 #[test]
-fn the_policy_of_a_busy_thread_is_read_even_with_one_node() {
+fn the_policy_and_the_mask_of_a_busy_thread_are_read_even_with_one_node() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     // The flags are PF_NO_SETAFFINITY, PF_KTHREAD and others; the name before them contains a bracket. The node's CPUs exceed any
@@ -259,17 +259,19 @@ fn the_policy_of_a_busy_thread_is_read_even_with_one_node() {
     let mut tasks = [task(tid, 0)];
     let mut look = |s: u64, ran_ns: u64| {
         place_after_run(&mut files, &mut tasks, s, ran_ns);
-        assert!(tasks[0].placement.is_none());
-        tasks[0].scheduling
+        (
+            tasks[0].scheduling,
+            tasks[0].placement.as_ref().is_some_and(|placement| placement.cpus_allowed.is_some()),
+        )
     };
     look(1, 1_000);
-    assert_eq!(look(2, 2_000), None, "the thread is idle");
+    assert_eq!(look(2, 2_000), (None, false), "the thread is idle");
     let batch = libc::sched_param { sched_priority: 0 };
     // SAFETY: the structure is ours; 0 is this thread. Every thread may set SCHED_BATCH.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
     let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
-    assert_eq!(look(3, 500_000_000), busy);
+    assert_eq!(look(3, 500_000_000), (busy, true));
     for s in 4..10 {
-        assert_eq!(look(s, 500_000_000), busy, "a policy is valid as long as the task exists");
+        assert_eq!(look(s, 500_000_000).0, busy, "a policy is valid as long as the task exists");
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use cgscope_layout::{Cause, history::KERNEL};
 
-use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
+use super::{Context, Finding, MOST, host, idle_cpus, is_much, is_share, numa, quota};
 use crate::{
     PairReading, TaskInterval,
     culprits::Culprit,
@@ -112,6 +112,11 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     if let Some((_, full_node)) = skew {
         crowded.retain(|(ns, node)| !is_on(context, *node, full_node, *ns));
     }
+    let cpus = idle_cpus::Cpus::new(context);
+    let kept = if crowded.is_empty() { Vec::new() } else { idle_cpus::kept(context, &cpus) };
+    let is_kept =
+        |node, ns| kept.iter().any(|kept| kept.node == node && is_share(kept.own_ns, ns, EXPLAINED_PERCENT));
+    crowded.retain(|(ns, node)| !is_kept(*node, *ns));
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 

@@ -13,12 +13,12 @@ use crate::{
 
 /// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for these CPUs. The waiting must
 /// be this share of the busy time, percent (every busy CPU has short queues), and this total time.
-const NODE_BUSY_PERCENT: u64 = 90;
+pub(super) const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
 /// A node is idle if its CPUs were busy for at most this share of the time, percent. The scheduler spreads tasks within a few
 /// ticks, so over an interval nodes usually differ by less.
-const NODE_IDLE_PERCENT: u64 = 30;
+pub(super) const NODE_IDLE_PERCENT: u64 = 30;
 /// A finding names a process that has this share of the activity on a full node, percent. Otherwise it names a cgroup that has
 /// this share, or else the most active process.
 const NAMED_PERCENT: u64 = 50;
@@ -173,7 +173,8 @@ fn user<'a>(
     })
 }
 
-fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
+/// The reason why a task does not use any of these idle CPUs.
+pub(super) fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
     let placement = task.reading.placement.as_deref();
     let leaves_out = |cpus: &str| Some(!parse_cpu_list(cpus)?.iter().any(|cpu| idle_cpus.contains(cpu)));
     match placement.and_then(|placement| leaves_out(placement.cpus_allowed.as_deref()?)) {

@@ -2,8 +2,10 @@
 
 mod contention;
 mod host;
+mod idle_cpus;
 mod numa;
 mod quota;
+mod starved;
 
 use super::*;
 use cgscope_layout::Loss;

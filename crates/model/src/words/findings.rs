@@ -2,8 +2,10 @@
 
 mod contention;
 mod host;
+mod idle_cpus;
 mod numa;
 mod quota;
+mod starved;
 mod taken;
 
 use std::sync::Arc;
@@ -11,8 +13,10 @@ use std::sync::Arc;
 use crate::{findings::Finding, named::by_name, units::duration};
 pub(crate) use contention::{noisy_neighbour, own_contention};
 pub(crate) use host::{cpu_oversubscription, unattributed, wakeup_latency};
+pub(crate) use idle_cpus::idle_cpus;
 pub(crate) use numa::{node_bouncing, node_skew, remote_cgroup, remote_process};
 pub(crate) use quota::{threads_over_quota, throttled, throttled_below_limit};
+pub(crate) use starved::starved;
 pub(crate) use taken::{interrupts, real_time_limit, stolen_time};
 
 cgscope_layout::named! {
@@ -30,6 +34,10 @@ cgscope_layout::named! {
         CpuOversubscription = "cpu_oversubscription",
         /// Tasks of one cgroup wait for each other.
         OwnContention = "own_contention",
+        /// A task waits for very long and still waits.
+        Starved = "starved",
+        /// Tasks wait for busy CPUs while other CPUs are idle.
+        IdleCpus = "idle_cpus",
         /// Idle CPUs take long to wake up.
         WakeupLatency = "wakeup_latency",
         /// Real-time or deadline tasks used up their runtime.

@@ -65,6 +65,17 @@ fn a_full_node_is_reported_with_its_process_and_the_affinity_mask() {
 }
 
 #[test]
+fn a_full_node_explains_waits_beside_idle_cpus() {
+    let scene = |second| host(&["/a"], 100, second).threads("/a", 8, &held("0-1", None));
+    assert!(scene(1).at(Rule::IdleCpus).is_empty());
+    // Only one CPU of the other node is idle.
+    let mut half = scene(1);
+    (half.interval.cpus[2].busy_ns, half.interval.cpus[2].idle_ns) = (Some(S), Some(0));
+    assert!(half.at(Rule::NodeSkew).is_empty());
+    assert_eq!(half.at(Rule::IdleCpus), ["/a"]);
+}
+
+#[test]
 fn a_bound_kernel_thread_is_not_named() {
     let mask = held("0-1", None);
     let mut scene = host(&["/a"], 100, 1).threads("/", 8, &mask);

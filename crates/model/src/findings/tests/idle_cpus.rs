@@ -1,0 +1,123 @@
+use super::*;
+use crate::{Cpuset, Placement, nodes::CpuInterval};
+
+/// Two threads of `/a` that each ran half of a second on CPU 0 and waited in the other half. CPUs 1 to 3 are idle.
+fn pinned(allowed: Option<&str>, cpuset: Option<(&str, &str)>) -> Scene {
+    let mut scene = Scene::new(&["/a"]);
+    for _ in 0..2 {
+        scene = scene.task("/a", 500 * MS, &[(Cause::OwnCgroup, 500 * MS)]);
+    }
+    let cpuset = cpuset.map(|(path, cpus)| Arc::new(Cpuset { path: path.into(), cpus: cpus.into() }));
+    let placement = Placement { cpus_allowed: allowed.map(Arc::from), cpuset, ..Placement::default() };
+    for task in &mut scene.interval.tasks {
+        task.reading.placement = Some(Arc::new(placement.clone()));
+    }
+    scene.interval.cpus = (0..4).map(|cpu| used(cpu, if cpu == 0 { 100 } else { 2 })).collect();
+    scene.host.cpus = Some(4);
+    scene
+}
+
+fn used(cpu: u32, busy_percent: u64) -> CpuInterval {
+    CpuInterval {
+        cpu,
+        busy_ns: Some(busy_percent * S / 100),
+        idle_ns: Some((100 - busy_percent) * S / 100),
+        ..CpuInterval::default()
+    }
+}
+
+#[test]
+fn a_mask_that_leaves_out_idle_cpus_is_named() {
+    let found = pinned(Some("0"), None).only(Rule::IdleCpus);
+    assert_eq!(
+        found.says,
+        "/a: its 2 busy threads may only run on CPU 0 (affinity mask), busy 100.0% of the time, while CPUs 1-3 were idle 98.0% of \
+         the time; they waited 1.00s (50.0% of their run and wait time)"
+    );
+    assert_eq!(
+        found.advice,
+        "let process 2 (worker) use more CPUs (taskset -acp 0-3 2), unless CPUs 1-3 were kept free on purpose"
+    );
+    assert_eq!(
+        found.headline(),
+        "a waits for CPU 0 while CPUs 1-3 were idle: 2 busy threads, waiting 1.00s/s"
+    );
+    assert_eq!(found.lost_ns, S);
+}
+
+#[test]
+fn a_cpuset_that_leaves_out_idle_cpus_is_named() {
+    let found = pinned(Some("0"), Some(("/limited", "0"))).only(Rule::IdleCpus);
+    assert!(found.says.contains("may only run on CPU 0 (cpuset.cpus 0 of /limited), busy"), "{}", found.says);
+    assert_eq!(
+        found.advice,
+        "let /limited use more CPUs (cpuset.cpus 0-3), unless CPUs 1-3 were kept free on purpose"
+    );
+    // The mask within the cpuset leaves out the idle CPUs.
+    let found = pinned(Some("0"), Some(("/limited", "0-1"))).only(Rule::IdleCpus);
+    assert!(found.says.contains("(affinity mask)"), "{}", found.says);
+}
+
+#[test]
+fn tasks_that_wait_beside_idle_cpus_that_they_may_use_are_reported() {
+    let found = pinned(Some("0-3"), None).only(Rule::IdleCpus);
+    assert_eq!(
+        found.says,
+        "/a: its 2 busy threads waited 1.00s (50.0% of their run and wait time) on CPU 0, busy 100.0% of the time, although no \
+         mask and no cpuset keeps them from CPUs 1-3, idle 98.0% of the time"
+    );
+    assert!(found.advice.starts_with("check whether CPUs 1-3 are isolated"), "{}", found.advice);
+}
+
+#[test]
+fn the_finding_replaces_the_one_about_waiting_for_own_threads() {
+    assert!(pinned(Some("0"), None).at(Rule::OwnContention).is_empty());
+    let unknown = pinned(None, None);
+    assert!(unknown.at(Rule::IdleCpus).is_empty());
+    assert_eq!(unknown.at(Rule::OwnContention), ["/a"]);
+}
+
+#[test]
+fn cpus_are_busy_from_90_and_idle_up_to_30_percent() {
+    let with = |busy, other| {
+        let mut scene = pinned(Some("0"), None);
+        scene.interval.cpus = vec![used(0, busy), used(1, other), used(2, other), used(3, other)];
+        !scene.at(Rule::IdleCpus).is_empty()
+    };
+    assert!(with(90, 30) && !with(89, 30) && !with(90, 31));
+    let mut scene = pinned(Some("0"), None);
+    scene.interval.cpus.iter_mut().for_each(|cpu| cpu.idle_ns = None);
+    assert!(scene.at(Rule::IdleCpus).is_empty(), "the use of the CPUs is unknown");
+}
+
+#[test]
+fn an_allowed_cpu_that_is_not_busy_clears_the_mask() {
+    let mut scene = pinned(Some("0-1"), None);
+    scene.interval.cpus[1] = used(1, 50);
+    assert!(scene.at(Rule::IdleCpus).is_empty());
+    scene.interval.cpus[1] = used(1, 95);
+    assert!(scene.only(Rule::IdleCpus).says.contains("on CPUs 0-1 (affinity mask), busy 97.5%"));
+}
+
+#[test]
+fn short_waits_bound_threads_and_quotas_are_not_reported() {
+    let with = |change: fn(&mut TaskInterval)| {
+        let mut scene = pinned(Some("0"), None);
+        scene.interval.tasks.iter_mut().for_each(change);
+        !scene.at(Rule::IdleCpus).is_empty()
+    };
+    assert!(with(|task| task.wait = wait(&[(Cause::OtherCgroup, 60 * MS)])));
+    // 50 ms are 10 % of the interval, in both threads together; and 10 % of their time.
+    assert!(with(
+        |task| (task.wait, task.totals.on_cpu_ns) = (wait(&[(Cause::OtherCgroup, 50 * MS)]), 450 * MS)
+    ));
+    assert!(!with(
+        |task| (task.wait, task.totals.on_cpu_ns) = (wait(&[(Cause::OtherCgroup, 50 * MS)]), 451 * MS)
+    ));
+    assert!(!with(
+        |task| (task.wait, task.totals.on_cpu_ns) = (wait(&[(Cause::OtherCgroup, 49 * MS)]), 10 * MS)
+    ));
+    assert!(!with(|task| task.wait = wait(&[(Cause::Throttled, 500 * MS)])));
+    assert!(!with(|task| task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true })));
+    assert!(!with(|task| task.reading.cpu = 1), "it was last on an idle CPU");
+}

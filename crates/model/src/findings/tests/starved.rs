@@ -1,0 +1,90 @@
+use super::*;
+use crate::Pending;
+
+/// A task of `/a` that has waited for `ns` on CPU 0 because of `cause`, beside a task of `/b` that ran there.
+fn starved(ns: u64, cause: Cause) -> Scene {
+    let mut scene = Scene::new(&["/a", "/b"]).task("/a", 0, &[]).task("/b", S, &[]);
+    let mut by_cause = ByCause::only(cause, ns * 9 / 10);
+    by_cause.add(&ByCause::only(Cause::Wakeup, ns - ns * 9 / 10));
+    scene.interval.tasks[0].reading.pending = Some(Arc::new(Pending { ns, booked_ns: 0, by_cause }));
+    scene
+}
+
+#[test]
+fn a_task_is_starved_after_a_second_and_half_of_the_interval() {
+    let is_starved = |ns, duration_ns| {
+        let mut scene = starved(ns, Cause::OtherCgroup);
+        scene.interval.duration_ns = duration_ns;
+        !scene.at(Rule::Starved).is_empty()
+    };
+    assert!(is_starved(S + 1, S) && !is_starved(S, S));
+    assert!(is_starved(5 * S + 1, 10 * S) && !is_starved(5 * S, 10 * S));
+}
+
+#[test]
+fn the_finding_names_the_cause_and_who_runs() {
+    let mut scene = starved(4 * S, Cause::OtherCgroup);
+    let found = scene.only(Rule::Starved);
+    assert_eq!(
+        found.says,
+        "/a: its thread 1 (worker) has waited 4.00s for CPU 0 and still waits, 90.0% of this behind other cgroups; worker \
+         (thread 2) of /b ran most there"
+    );
+    assert_eq!(found.headline(), "a has a task that gets no CPU time: worker waits for 4.00s so far");
+    assert_eq!(
+        found.advice,
+        "let the thread use other CPUs (taskset -cp LIST 1), or give its cgroup a higher cpu.weight (in v1 cpu.shares)"
+    );
+    // Only the part in this interval is lost in it.
+    assert_eq!(found.lost_ns, S);
+    scene.interval.tasks[1].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
+    let advice = scene.only(Rule::Starved).advice;
+    assert!(advice.contains("SCHED_FIFO") && advice.contains("chrt -o -p 0 2"), "{advice}");
+    // A task on another CPU is not in its way.
+    scene.interval.tasks[1].reading.cpu = 1;
+    assert!(scene.only(Rule::Starved).says.ends_with("90.0% of this behind other cgroups"));
+}
+
+#[test]
+fn each_cause_has_its_advice() {
+    for (cause, advice) in [
+        (Cause::Throttled, "raise its limit (cpu.max, in v1 cpu.cfs_quota_us)"),
+        (Cause::RtThrottled, "raise the runtime"),
+        (
+            Cause::OwnCgroup,
+            "let the thread use other CPUs (taskset -cp LIST 1), or give it a higher priority",
+        ),
+        (Cause::Kernel, "check the kernel log for stalls of CPU 0"),
+        (Cause::Unattributed, "check the kernel log for stalls of CPU 0"),
+    ] {
+        let found = starved(4 * S, cause).only(Rule::Starved).advice;
+        assert!(found.starts_with(advice), "{cause:?}: {found}");
+    }
+}
+
+#[test]
+fn starved_tasks_of_a_cgroup_are_one_finding() {
+    let mut scene = starved(4 * S, Cause::OwnCgroup);
+    let mut other = scene.interval.tasks[0].clone();
+    other.reading.serial = 3;
+    let by_cause = ByCause::only(Cause::OwnCgroup, 2 * S);
+    other.reading.pending = Some(Arc::new(Pending { ns: 2 * S, booked_ns: 0, by_cause }));
+    scene.interval.tasks.push(other);
+    let found = scene.only(Rule::Starved);
+    assert!(
+        found.says.contains("has waited 4.00s")
+            && found.says.ends_with("; 1 other thread of the cgroup also waited that long"),
+        "{}",
+        found.says
+    );
+    assert_eq!(found.lost_ns, 2 * S);
+}
+
+#[test]
+fn a_finding_about_the_quota_explains_throttled_tasks() {
+    let scene = starved(4 * S, Cause::Throttled).limits("/a", periods(0.1, 5, 10));
+    assert!(scene.at(Rule::Starved).is_empty());
+    assert_eq!(scene.at(Rule::Throttled), ["/a"]);
+    let scene = starved(4 * S, Cause::OtherCgroup).limits("/a", periods(0.1, 5, 10));
+    assert_eq!(scene.at(Rule::Starved), ["/a"]);
+}
