@@ -54,6 +54,7 @@ mod screen;
 mod screen_cost;
 mod serve;
 mod shared;
+mod shares;
 mod spread;
 mod stat;
 mod stat_classes;
