@@ -58,7 +58,7 @@ impl Drop for Twin {
 /// Shares of the time, percent.
 #[derive(Debug)]
 struct Shares {
-    /// Of the kernel.
+    /// What the kernel calls `some`.
     some: f64,
     contention: f64,
     limit: f64,

@@ -69,7 +69,7 @@ impl Tree {
         for pair in ran {
             let both = [pair.victim, pair.culprit].map(|id| self.find_id(interval, id));
             if let [Some(victim), Some(culprit)] = both {
-                let meets = self.meeting_of(victim, culprit);
+                let meets = self.common(victim.min(culprit), victim.max(culprit));
                 sum::add(&mut self.nodes[meets].behind_itself_ns, pair.ns);
             }
         }
@@ -79,11 +79,6 @@ impl Tree {
                 sum::add(&mut self.nodes[parent].behind_itself_ns, ns);
             }
         }
-    }
-
-    /// The lowest node that contains both.
-    fn meeting_of(&self, a: usize, b: usize) -> usize {
-        std::iter::once(a).chain(self.ancestors(a)).find(|at| self.below(*at).contains(&b)).unwrap_or(0)
     }
 
     /// The part of a cgroup's contention in which its own tasks, or tasks below it, had the CPU, ns. An estimate: the share of such
