@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod accounts;
+mod averages;
 pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
@@ -39,6 +40,7 @@ pub mod wall_time;
 mod words;
 
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
+pub use averages::{AVERAGED_S, Averages, PressureAverages};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;

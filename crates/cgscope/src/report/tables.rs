@@ -138,6 +138,13 @@ fn quota(
             duration(row.wait.total_ns + row.totals.on_cpu_ns)
         )?;
     }
+    let share = |ns: Option<u64>| percent(ns?, whole.duration_ns);
+    if let Some((limit, behind)) = share(limits.throttled_pressure_ns).zip(share(limits.contention_ns)) {
+        writeln!(
+            out,
+            "  waited   in {limit:.1}% of the time only for the limit; in {behind:.1}% some task waited for a CPU"
+        )?;
+    }
     writeln!(out, "  threads  {} busy at some time", busy_threads(whole, path))
 }
 

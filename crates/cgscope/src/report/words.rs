@@ -135,6 +135,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
         let behind = causes::culprits_line(&interval.culprits());
         said.extend(behind.map(|behind| format!("Who ran during these waits: {behind}.")));
     }
+    said.extend(contention(interval));
     said.extend(when::worst(&whole.timeline, interval));
     said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
     let Group { totals, .. } = total;
@@ -152,6 +153,16 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
         units::count(total.exited, "task")
     ));
     said
+}
+
+/// Whether the host, or the selection, has too few CPUs or too small limits.
+fn contention(interval: &Interval) -> Option<String> {
+    let limits = interval.limits_at("/")?;
+    let share = |ns: u64| percent(ns, interval.duration_ns);
+    let (behind, limit) = (share(limits.contention_ns?)?, share(limits.throttled_pressure_ns?)?);
+    Some(format!(
+        "At least one task waited for a CPU in {behind:.1}% of the time (contention); in another {limit:.1}%, tasks only waited for a limit of their own."
+    ))
 }
 
 /// Compares our sum of waits with the kernel's.

@@ -2,7 +2,7 @@
 
 mod words;
 
-use cgscope_model::CgroupReading;
+use cgscope_model::{Averages, CgroupReading};
 
 use super::{
     pane::{Section, cpus_used, fit},
@@ -27,7 +27,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
         let words = format!("{}: the limits of removed cgroups are not known", subject.title());
         return wrapped(&words, cells).into_iter().map(Line::raw).collect();
     };
-    let about = CgroupPane { theme: app.theme, data, interval: &data.interval, node, cells };
+    let averages = app.history().averages.of(&node.path);
+    let about = CgroupPane { theme: app.theme, data, interval: &data.interval, node, averages, cells };
     pane::with_histogram(app, fit(about.sections(), room), cells, room)
 }
 
@@ -36,6 +37,7 @@ struct CgroupPane<'a> {
     data: &'a Data,
     interval: &'a Interval,
     node: &'a Node,
+    averages: Averages,
     cells: usize,
 }
 
@@ -56,6 +58,7 @@ impl CgroupPane<'_> {
             self.chain(),
             short("throttled ", throttled(self.data, self.node)),
             short("pressure  ", self.pressure()),
+            Section::if_room(self.labelled("averages  ", self.averages())),
             short("use       ", self.used()),
             short("weight    ", self.weight()),
             Section::if_room(self.labelled("burst     ", self.burst())),
@@ -158,6 +161,14 @@ impl CgroupPane<'_> {
         Some(format!("some task waited {:.1}% of the time (psi some){full}", some?))
     }
 
+    /// The averages that the kernel's `cpu.pressure` has, too.
+    fn averages(&self) -> Option<String> {
+        self.limits()?.contention_ns?;
+        let said = |shares: [f64; 3]| shares.map(|share| format!("{:.1}%", 100.0 * share)).join(", ");
+        let Averages { contention, limit } = self.averages;
+        Some(format!("over 10 s, 60 s, 5 min: contention {}; at a limit {}", said(contention), said(limit)))
+    }
+
     /// CPU time, its user and kernel shares, and the CPUs that the cgroup may use.
     fn used(&self) -> Option<String> {
         let limits = self.limits();
@@ -244,6 +255,7 @@ mod tests {
     fn the_chain_has_cgroups_with_a_quota_and_all_cgroups_if_they_fit() {
         let data = data(vec![limited(2, 1_000_000)]);
         let about = CgroupPane {
+            averages: Averages::default(),
             theme: Theme::default(),
             data: &data,
             interval: &data.interval,

@@ -142,9 +142,17 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
                 Span::styled(format!("  now {pending} for {longest}"), theme.wait())
             }
         });
+        parts.extend(contention(app, data).map(Span::raw));
     }
     parts.push(Span::raw(format!("  {rate}")));
     whole(parts, app.area.width.into())
+}
+
+/// The contention of the host, over 10 s, 60 s and 5 min.
+fn contention(app: &App, data: &Data) -> Option<String> {
+    data.interval.limits_at("/")?.contention_ns?;
+    let [ten, minute, five] = app.history().averages.of("/").contention.map(|share| 100.0 * share);
+    Some(format!("  contention {ten:.0}% {minute:.0}% {five:.0}%"))
 }
 
 /// As many parts as fit. Parts are not cut, because a number without its last digits would be another number.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_model::{
-    Finding, Interval, Wait,
+    Finding, Interval, PressureAverages, Wait,
     findings::Rule,
     selection::{is_at_or_below, path_and_ancestors},
 };
@@ -41,6 +41,8 @@ pub struct History {
     length_ns: u64,
     /// Start of the first of the consecutive intervals that have a finding, ns since 1970, by rule and cgroup.
     findings_since: BTreeMap<(Rule, Option<Arc<str>>), u64>,
+    /// Contention and time at a limit over the last seconds and minutes.
+    pub(crate) averages: PressureAverages,
 }
 
 impl History {
@@ -51,6 +53,7 @@ impl History {
         self.total.add(&frame.total);
         self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
         self.merge_exited(data, before);
+        self.averages.push(&data.interval);
         self.append(frame);
         let before = std::mem::take(&mut self.findings_since);
         for finding in &data.findings {
