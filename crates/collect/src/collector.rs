@@ -18,7 +18,7 @@ use crate::{
     Failure,
     cgroups::{CgroupTree, all_paths},
     clock::{monotonic_ns, unix_ns},
-    facts::CgroupMounts,
+    facts::{self, CgroupMounts},
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, NodesOfCpus, PlacementFiles, check_places},
@@ -150,7 +150,7 @@ impl Collector {
             self.source.give_back(&sample, tree, now)?;
         }
         sample.cost = self.cost.read(self.source.hook());
-        sample.mode = self.source.mode();
+        (sample.mode, sample.sched_ext) = (self.source.mode(), facts::sched_ext(Path::new("/")));
         (sample.nodes, sample.memory) = (self.placement.nodes(), self.placement.memory(&sample.tasks));
         Ok(sample)
     }

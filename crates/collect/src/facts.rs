@@ -8,8 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cgscope_model::doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown};
 pub use cgscope_model::placement::parse_cpu_list;
+use cgscope_model::{
+    SchedExt,
+    doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown},
+    printable,
+};
 use rustix::thread::CapabilitySet;
 
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -39,6 +43,7 @@ pub fn gather(root: &Path) -> Facts {
         numa_nodes: host.numa_nodes(),
         realtime: host.realtime(),
         sched_ext: host.line("sys/kernel/sched_ext/state"),
+        bpf_scheduler: sched_ext(root).and_then(|found| found.scheduler).map(|name| name.as_ref().into()),
         proxy_exec: release.as_deref().and_then(|release| host.proxy_exec(release)),
         autogroup: host.switch("proc/sys/kernel/sched_autogroup_enabled"),
         hides_processes: host.text("proc/self/mountinfo").map(|mountinfo| hides_processes(&mountinfo)),
@@ -46,6 +51,22 @@ pub fn gather(root: &Path) -> Facts {
         kernel_release: release,
         trial: None,
     }
+}
+
+/// Returns the BPF scheduler; `None`: unreadable. A kernel without sched_ext has no such scheduler.
+pub fn sched_ext(root: &Path) -> Option<SchedExt> {
+    let host = Root(root);
+    let Some(state) = host.line("sys/kernel/sched_ext/state") else {
+        let kernel = root.join("sys/kernel");
+        return (kernel.is_dir() && !kernel.join("sched_ext").exists()).then(SchedExt::default);
+    };
+    if state == "disabled" {
+        return Some(SchedExt::default());
+    }
+    // The directory exists a little shorter than the state.
+    let name = host.line("sys/kernel/sched_ext/root/ops").unwrap_or_else(|| "(unknown)".into());
+    let takes_all = host.switch("sys/kernel/sched_ext/switch_all") == Some(true);
+    Some(SchedExt { scheduler: Some(printable(&name)), takes_all })
 }
 
 /// Returns the NUMA node of each online CPU; empty without NUMA.

@@ -51,6 +51,8 @@ pub struct Facts {
     pub realtime: Option<bool>,
     /// State of sched_ext, such as `disabled` or `enabled`; `None`: the kernel has no sched_ext.
     pub sched_ext: Option<String>,
+    /// Name of the loaded BPF scheduler.
+    pub bpf_scheduler: Option<String>,
     /// True if the kernel has CONFIG_SCHED_PROXY_EXEC.
     pub proxy_exec: Option<bool>,
     /// The value of `kernel.sched_autogroup_enabled`.

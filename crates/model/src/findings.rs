@@ -28,6 +28,7 @@ pub use crate::words::{QUOTA_FILE, findings::Rule};
 use crate::{
     Blame, CgroupReading, Group, Interval, Tree, sum,
     tree::{Node, Sums},
+    words,
 };
 pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
 pub(crate) use idle_cpus::Kept;
@@ -109,6 +110,9 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     findings.sort_by(|a, b| order(a).cmp(&order(b)));
     findings.truncate(MOST);
+    if let Some(scheduler) = interval.scheduler_instead_of_quotas() {
+        findings.iter_mut().for_each(|finding| words::sched_ext::advise(finding, scheduler));
+    }
     findings
 }
 

@@ -14,7 +14,8 @@ use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
     Accounts, ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading,
-    ProcessMemory, Sample, Scheduling, StackReading, TaskReading, Totals, accounts, coarse, culprits,
+    ProcessMemory, Sample, SchedExt, Scheduling, StackReading, TaskReading, Totals, accounts, coarse,
+    culprits,
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
@@ -37,6 +38,8 @@ pub struct Interval {
     pub duration_ns: u64,
     /// Where the readings come from.
     pub mode: Mode,
+    /// The BPF scheduler, if one was loaded at the start or at the end; `None`: unknown.
+    pub sched_ext: Option<SchedExt>,
     /// Tasks that existed at the end and did something, ascending by serial.
     pub tasks: Vec<TaskInterval>,
     /// The other tasks that existed at the end, ascending by serial: no figure of them increased, and at the end they neither
@@ -225,6 +228,7 @@ impl Interval {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
+            sched_ext: SchedExt::between(a.sched_ext.as_ref(), b.sched_ext.as_ref()),
             tasks,
             idle,
             exited: exited_between(&a.exited, &b.exited),
@@ -244,6 +248,11 @@ impl Interval {
             coarse::attribute(&mut interval);
         }
         interval
+    }
+
+    /// The BPF scheduler, if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
+    pub fn scheduler_instead_of_quotas(&self) -> Option<&Arc<str>> {
+        SchedExt::instead_of_quotas(self.sched_ext.as_ref())
     }
 
     /// The path of a cgroup, relative to the mount; `None` if the cgroup was removed before the path could be read.

@@ -15,8 +15,8 @@ use serde::{
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    ByState, CgroupName, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed, TaskInterval,
-    TaskState, Totals, Tree, Wait, counters,
+    ByState, CgroupName, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed, SchedExt,
+    TaskInterval, TaskState, Totals, Tree, Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
@@ -37,6 +37,7 @@ pub struct IntervalObject<'a> {
     pub start_unix_ns: u64,
     pub duration_ns: u64,
     pub mode: Mode,
+    pub sched_ext: Option<&'a SchedExt>,
     pub total: WaitObject,
     pub usage_ns: u64,
     #[serde(flatten)]
@@ -402,6 +403,7 @@ impl<'a> IntervalObject<'a> {
             start_unix_ns: interval.start_unix_ns,
             duration_ns: interval.duration_ns,
             mode: interval.mode,
+            sched_ext: interval.sched_ext.as_ref(),
             total: WaitObject::new(&total.wait, interval.mode),
             usage_ns: total.totals.on_cpu_ns,
             counters: CountersObject::new(counters::OF_TOTAL, &observed),

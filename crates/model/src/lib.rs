@@ -26,6 +26,7 @@ pub mod nodes;
 pub mod placement;
 pub mod quota_use;
 pub mod sample;
+mod sched_ext;
 pub mod selection;
 pub mod skipped;
 pub mod sparse;
@@ -58,6 +59,7 @@ pub use sample::{
     Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, comm, printable,
     printable_lines, steers,
 };
+pub use sched_ext::SchedExt;
 pub use selection::Selection;
 pub use skipped::Skipped;
 pub use stacks::StackReading;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Accounts, ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory,
-    StackReading, TaskState, Totals, accounts, sum,
+    SchedExt, StackReading, TaskState, Totals, accounts, sum,
 };
 
 /// Replaces characters that control a terminal or change the order of displayed text.
@@ -66,6 +66,8 @@ pub struct Sample {
     pub mono_ns: u64,
     /// Where the readings come from.
     pub mode: Mode,
+    /// The BPF scheduler; `None`: unknown, as in older recordings.
+    pub sched_ext: Option<SchedExt>,
     /// One entry per followed task, ascending by `serial`. Shared with the previous Sample if nothing in it changed.
     pub tasks: Vec<Arc<TaskReading>>,
     /// Readings of exited tasks that no earlier Sample reported, by cgroup, ascending by id.

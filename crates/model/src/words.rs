@@ -3,6 +3,7 @@
 pub(crate) mod class;
 pub(crate) mod doctor;
 pub(crate) mod findings;
+pub(crate) mod sched_ext;
 
 use crate::units;
 

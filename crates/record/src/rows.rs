@@ -6,8 +6,8 @@ use std::{borrow::Borrow, sync::Arc};
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses,
-    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Scheduling, TaskReading,
-    TaskState, Totals,
+    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling,
+    TaskReading, TaskState, Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
@@ -82,7 +82,8 @@ members! {
     NodeReading { node, memory_bytes, free_bytes }
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
-    Whole { mode, losses, cost }
+    SchedExt { scheduler, takes_all }
+    Whole { mode, losses, cost, sched_ext }
 }
 
 macro_rules! totals {
@@ -98,6 +99,7 @@ pub(crate) struct Whole {
     pub(crate) mode: Mode,
     pub(crate) losses: Losses,
     pub(crate) cost: Cost,
+    pub(crate) sched_ext: Option<SchedExt>,
 }
 
 /// The id and the path of a cgroup.
@@ -186,11 +188,17 @@ impl Keyed for Whole {
     type Key = ();
     fn key(&self) {}
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
-        std::iter::once(Self { mode: sample.mode, losses: sample.losses.clone(), cost: sample.cost })
+        std::iter::once(Self {
+            mode: sample.mode,
+            losses: sample.losses.clone(),
+            cost: sample.cost,
+            sched_ext: sample.sched_ext.clone(),
+        })
     }
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
         if let Some(whole) = rows.last() {
             (sample.mode, sample.losses, sample.cost) = (whole.mode, whole.losses.clone(), whole.cost);
+            sample.sched_ext = whole.sched_ext.clone();
         }
     }
 }
@@ -245,6 +253,7 @@ optional!(
     Arc<Placement> | Placement,
     Arc<Cpuset> | Cpuset,
     Scheduling | Scheduling,
+    SchedExt | SchedExt,
     CpuWaits | CpuWaits,
     Vec<(u32, u64)> | Vec<(u32, u64)>,
 );

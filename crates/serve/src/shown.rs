@@ -115,6 +115,7 @@ impl Shower {
             unix_ns: sample.unix_ns,
             mono_ns: sample.mono_ns,
             mode: sample.mode,
+            sched_ext: sample.sched_ext.clone(),
             limits: sample.limits.iter().filter(|limits| shown.contains(&limits.id)).cloned().collect(),
             tasks,
             exited,

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 
-use cgscope_model::{Interval, findings::Host};
+use cgscope_model::{Interval, SchedExt, findings::Host};
 use cgscope_view::{
     app::{About, App, view::View},
     draw::written,
@@ -19,6 +19,11 @@ const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 /// The state of the screen after all intervals of a recording.
 fn app(file: &str, colours: Colours) -> App {
+    app_under(None, file, colours)
+}
+
+/// The same, as if this had been the BPF scheduler.
+fn app_under(scheduler: Option<&SchedExt>, file: &str, colours: Colours) -> App {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(file);
     let reader = cgscope_record::open(&path).expect("a recording that is committed");
     let header = reader.header().clone();
@@ -35,7 +40,8 @@ fn app(file: &str, colours: Colours) -> App {
     let mut app = App::new(about, Settings::default(), Theme::new(colours), delay);
     app.on_resize(80, 24);
     for pair in samples.windows(2) {
-        app.on_interval(Arc::new(Interval::between(&pair[0], &pair[1])));
+        let interval = Interval::between(&pair[0], &pair[1]);
+        app.on_interval(Arc::new(Interval { sched_ext: scheduler.cloned(), ..interval }));
     }
     app
 }
@@ -193,4 +199,17 @@ fn no_escape_sequence_of_a_name_reaches_the_terminal() {
             view.name()
         );
     }
+}
+
+#[test]
+fn the_first_line_names_the_bpf_scheduler_and_no_quota_is_blamed() {
+    let screen = |scheduler: Option<&str>| {
+        let reading = SchedExt { scheduler: scheduler.map(Into::into), takes_all: scheduler.is_some() };
+        written::plain(&written::buffer(&app_under(Some(&reading), "quota.rec", Colours::None)))
+    };
+    let (with, without) = (screen(Some("simple")), screen(None));
+    let first = with.lines().next().expect("a line");
+    assert!(first.contains("SCHED_EXT simple"), "{first}");
+    assert!(!with.contains("CPU limit"), "{with}");
+    assert!(!without.contains("SCHED_EXT") && without.contains("CPU limit"), "{without}");
 }

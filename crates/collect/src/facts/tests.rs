@@ -65,6 +65,7 @@ fn a_v2_host_is_read() {
         .file("sys/kernel/btf/vmlinux", "12345678")
         .file("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
         .file("sys/kernel/sched_ext/state", "enabled\n")
+        .file("sys/kernel/sched_ext/root/ops", "simple\n")
         .file("sys/devices/system/cpu/online", "0-2\n")
         .file("sys/devices/system/cpu/possible", "0-3\n")
         .file("sys/devices/system/node/online", "0,2\n")
@@ -93,6 +94,7 @@ fn a_v2_host_is_read() {
         numa_nodes: Some(vec![0, 2]),
         realtime: Some(false),
         sched_ext: Some("enabled".into()),
+        bpf_scheduler: Some("simple".into()),
         proxy_exec: Some(true),
         autogroup: Some(true),
         hides_processes: Some(false),
@@ -262,4 +264,28 @@ fn a_mount_may_show_only_a_part_of_its_hierarchy() {
     assert_eq!(shown("/sys/fs/cgroup/cpu").as_deref(), Some("/docker/a b"));
     assert_eq!(shown("/sys/fs/cgroup").as_deref(), Some("/"));
     assert_eq!(shown("/nowhere"), None);
+}
+
+#[test]
+fn the_bpf_scheduler_has_a_name_only_while_it_is_loaded() {
+    let at = |state: &str, ops: &str, takes_all: &str| {
+        let host = Fake::new("sched-ext")
+            .file("sys/kernel/sched_ext/state", state)
+            .file("sys/kernel/sched_ext/root/ops", ops)
+            .file("sys/kernel/sched_ext/switch_all", takes_all);
+        sched_ext(&host.0)
+    };
+    let loaded = |name: &str, takes_all| Some(SchedExt { scheduler: Some(name.into()), takes_all });
+    assert_eq!(at("enabled\n", "simple\n", "1\n"), loaded("simple", true));
+    assert_eq!(at("enabled\n", "a\u{1b}[2J\n", "0\n"), loaded("a\u{fffd}[2J", false));
+    assert_eq!(at("disabling\n", "", "0\n"), loaded("(unknown)", false));
+    assert_eq!(at("disabled\n", "simple\n", "1\n"), Some(SchedExt::default()));
+    assert_eq!(at("", "simple\n", "1\n"), None, "unreadable");
+}
+
+#[test]
+fn a_kernel_without_sched_ext_has_no_bpf_scheduler() {
+    let host = Fake::new("no-sched-ext").file("sys/kernel/btf/vmlinux", "12345678");
+    assert_eq!(sched_ext(&host.0), Some(SchedExt::default()));
+    assert_eq!(sched_ext(&Fake::new("no-sys").0), None);
 }

@@ -27,6 +27,7 @@ fn fine() -> Facts {
         numa_nodes: Some(vec![0, 1]),
         realtime: None,
         sched_ext: Some("disabled".into()),
+        bpf_scheduler: None,
         proxy_exec: Some(false),
         autogroup: Some(false),
         hides_processes: Some(false),
@@ -202,6 +203,7 @@ fn settings_that_change_who_is_charged_are_reported() {
     let facts = Facts {
         realtime: Some(true),
         sched_ext: Some("enabled".into()),
+        bpf_scheduler: Some("simple".into()),
         proxy_exec: Some(true),
         autogroup: Some(true),
         bpf_stats: Some(true),

@@ -23,6 +23,7 @@ pub(crate) struct Throttled<'a> {
     pub busy: BusyThreads,
 }
 
+/// None while a BPF scheduler schedules all normal tasks: it replaces the quotas, and their counters stand still.
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
@@ -52,6 +53,9 @@ pub(super) fn is_throttled(context: &Context, node: usize) -> bool {
 }
 
 fn is_past_threshold(context: &Context, node: usize) -> bool {
+    if context.interval.scheduler_instead_of_quotas().is_some() {
+        return false;
+    }
     let (held_ns, active_ns) = (context.held_ns[node], context.with_below(node).active_ns());
     context.limits(node).is_some_and(periods_ran_out)
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Accounts, CgroupReading, ExitedThreads, Interval, PairReading, StackReading, TaskInterval, TaskReading,
+    Accounts, CgroupReading, ExitedThreads, Interval, PairReading, SchedExt, StackReading, TaskInterval,
+    TaskReading,
     interval::{ExitedInterval, idle},
     nodes::CpuInterval,
     stacks, sum,
@@ -79,6 +80,7 @@ impl Interval {
         merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);
         merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
         merge(&mut self.stacks, next.stacks, StackReading::key, StackReading::append);
+        self.sched_ext = SchedExt::between(self.sched_ext.as_ref(), next.sched_ext.as_ref());
         (self.nodes, self.one_node) = (next.nodes, next.one_node);
         (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
         self.losses.append(&next.losses);

@@ -167,7 +167,10 @@ const RULES: &[TopicRule] = &[
         None => topic.ok("this kernel has no sched_ext"),
         Some("disabled") => topic.ok("no BPF scheduler is loaded"),
         Some(state) => topic.degraded(
-            format!("a BPF scheduler is loaded (sched_ext is {state})"),
+            match &facts.bpf_scheduler {
+                Some(name) => format!("the BPF scheduler {name} is loaded (sched_ext is {state})"),
+                None => format!("a BPF scheduler is loaded (sched_ext is {state})"),
+            },
             "waits are exact, but they follow the rules of that scheduler, which may ignore the quotas and \
              weights of cgroups",
             "to measure the kernel's own scheduler, stop the BPF scheduler",

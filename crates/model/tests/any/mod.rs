@@ -182,6 +182,7 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                 unix_ns,
                 mono_ns,
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },
+                sched_ext: None,
                 tasks: tasks
                     .into_iter()
                     .map(|(serial, task)| Arc::new(TaskReading { serial, ..task }))

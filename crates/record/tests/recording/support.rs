@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
     Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Scheduling, Selection, TaskReading,
-    TaskState, Totals, doctor::CgroupLayout,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling, Selection,
+    TaskReading, TaskState, Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -75,6 +75,12 @@ fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
 }
 
 /// Sample `n` of a small host.
+/// A BPF scheduler that is loaded in every other sample.
+fn scheduler(n: u64) -> SchedExt {
+    let is_loaded = n.is_multiple_of(2);
+    SchedExt { scheduler: is_loaded.then(|| "simple".into()), takes_all: is_loaded }
+}
+
 pub(crate) fn sample(n: u64) -> Sample {
     let mut losses = Losses::default();
     losses.add(Loss::ReadingCutShort, n);
@@ -83,6 +89,7 @@ pub(crate) fn sample(n: u64) -> Sample {
         unix_ns: 1_700_000_000_000_000_000 + n,
         mono_ns: 1_000_000_000 * n,
         mode: Mode::Bpf,
+        sched_ext: None,
         tasks: [task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])].map(Arc::new).to_vec(),
         exited: vec![ExitedReading {
             accounts: None,
@@ -278,6 +285,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
             Sample {
                 stacks: Vec::new(),
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },
+                sched_ext: (unix_ns % 3 != 0).then(|| scheduler(unix_ns)),
                 cpus: cpus.iter().map(|(number, n)| cpu(*number, *n)).collect(),
                 nodes: cpus
                     .iter()

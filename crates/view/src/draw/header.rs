@@ -62,6 +62,7 @@ fn title(app: &App) -> Line<'static> {
         recorded,
         app.paused.then(|| Span::styled("  PAUSED", theme.alarm())),
         mode,
+        scheduler(data).map(|name| Span::styled(format!("  SCHED_EXT {name}"), theme.alarm())),
         about.coarse.as_ref().map(|because| quiet(format!(": {because}"))),
         Some(Span::raw(format!("  {}", about.title))),
     ];
@@ -89,6 +90,11 @@ fn title(app: &App) -> Line<'static> {
         }
     }
     Line::from(spans)
+}
+
+/// The name of the BPF scheduler, if one is loaded.
+fn scheduler(data: Option<&Data>) -> Option<&str> {
+    data?.interval.sched_ext.as_ref()?.scheduler.as_deref()
 }
 
 fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span<'static> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Pending;
+use crate::{Pending, SchedExt};
 
 /// Case 2 from the field: 20 threads under a quota of 1 CPU, for 139.3 s.
 fn field_case_2() -> Scene {
@@ -238,4 +238,31 @@ fn the_measured_use_counts_only_if_the_whole_host_was_measured() {
     assert_eq!(scene.at(Rule::ThrottledBelowLimit), ["/a"]);
     scene.host.whole = false;
     assert!(scene.at(Rule::ThrottledBelowLimit).is_empty());
+}
+
+#[test]
+fn under_a_bpf_scheduler_of_all_tasks_no_finding_relies_on_a_quota() {
+    let with = |takes_all, mut scene: Scene| {
+        scene.interval.sched_ext = Some(SchedExt { scheduler: Some("simple".into()), takes_all });
+        scene.all()
+    };
+    assert_eq!(
+        with(true, field_case_2()).iter().map(|finding| finding.rule).collect::<Vec<_>>(),
+        [Rule::OwnContention]
+    );
+    assert_eq!(with(false, field_case_2()), field_case_2().all(), "the other tasks have their quotas");
+    let behind = || {
+        Scene::new(&["/a", "/b"])
+            .task("/a", 100 * MS, &[(Cause::OtherCgroup, 300 * MS)])
+            .task("/b", S, &[])
+            .ran_before("/a", "/b", 300 * MS)
+    };
+    assert!(behind().all()[0].action.contains("cpu.max"), "{:?}", behind().all());
+    let found = with(true, behind());
+    assert_eq!(found[0].action, "see the options of the BPF scheduler simple");
+    assert_eq!(
+        found[0].advice,
+        "see the options of the BPF scheduler simple, which may ignore cpu.weight and cpu.max; or give the cgroups separate \
+         CPUs (cpuset.cpus)"
+    );
 }
