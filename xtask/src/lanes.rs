@@ -15,6 +15,10 @@ use crate::steps;
 
 /// Tests in modules with this name take minutes, so neither lane runs them.
 pub(crate) const LONG: &str = "long::";
+/// Tests in this module need the kernel that the lab builds.
+pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
+/// What neither lane runs.
+const SKIPPED: [&str; 4] = ["--skip", LONG, "--skip", BUILT_KERNEL];
 /// These tests wait most of the time, so four can run at once.
 const SOME_AT_A_TIME: &str = "--test-threads=4";
 const ONE_BY_ONE: &str = "--test-threads=1";
@@ -37,8 +41,8 @@ type Results = BTreeMap<String, (bool, f64)>;
 impl Lanes<'_> {
     /// Runs both lanes.
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let company = self.results(&[SOME_AT_A_TIME, "--skip", LONG])?;
-        let alone = self.results(&[ONE_BY_ONE, "--ignored", "--skip", LONG])?;
+        let company = self.results(&[&[SOME_AT_A_TIME], &SKIPPED[..]].concat())?;
+        let alone = self.results(&[&[ONE_BY_ONE, "--ignored"], &SKIPPED[..]].concat())?;
         let (mut failed, mut undecided) = (failed(&company), self::failed(&alone));
         if quiet::comes_within(PATIENCE) {
             failed.append(&mut undecided);
@@ -57,8 +61,10 @@ impl Lanes<'_> {
     /// Runs one by one the tests that libtest selects with these arguments, such as a part of a name.
     pub(crate) fn run_only(&self, words: &[String]) -> Result<(), Failure> {
         let mut all = vec![ONE_BY_ONE, "--include-ignored"];
-        if !words.iter().any(|word| word.contains(LONG)) {
-            all.extend(["--skip", LONG]);
+        for kind in [LONG, BUILT_KERNEL] {
+            if !words.iter().any(|word| word.contains(kind)) {
+                all.extend(["--skip", kind]);
+            }
         }
         all.extend(words.iter().map(String::as_str));
         let status = steps::status(self.command().args(all))?;

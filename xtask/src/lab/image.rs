@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::Failure;
-use crate::lab::output;
+use crate::lab::{built, output};
 
 /// Programs from the host that the tests call. Others come from busybox; it lacks these, or its versions differ too much.
 const PROGRAMS: &str = "bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
@@ -46,6 +46,11 @@ pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure
     add_with_libraries(&mut archive, &find("busybox")?, "/usr/bin/busybox")?;
     for program in PROGRAMS.split(' ') {
         add_with_libraries(&mut archive, &find(program)?, &format!("/usr/bin/{program}"))?;
+    }
+    // The BPF schedulers, if the lab has built them.
+    for scheduler in fs::read_dir(built::schedulers()?).into_iter().flatten().flatten() {
+        let name = scheduler.file_name();
+        add_with_libraries(&mut archive, &scheduler.path(), &format!("/usr/bin/{}", name.display()))?;
     }
     archive.link("/usr/bin/sh", "dash");
     for file in FILES {

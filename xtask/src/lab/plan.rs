@@ -1,7 +1,7 @@
 //! Selects which tests run on which kernels. A test that is not named here runs on every supported kernel.
-use crate::lab::kernels::Series;
+use crate::lab::kernels::{BUILT, Series};
 use crate::lab::results::Outcome;
-use crate::lanes::LONG;
+use crate::lanes::{BUILT_KERNEL, LONG};
 
 /// The oldest kernel that cgscope fully supports: see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
@@ -90,6 +90,10 @@ pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     if test.contains(LONG) {
         return Outcome::HostOnly("takes minutes");
     }
+    if test.starts_with(BUILT_KERNEL) {
+        let elsewhere = Outcome::Elsewhere("needs the kernel that the lab builds (`scx`)");
+        return if kernel == BUILT { Outcome::Unfinished } else { elsewhere };
+    }
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| test.starts_with(beginning));
     if let Some((reason, _)) = HOST_ONLY.iter().find(|(_, tests)| begins(tests)) {
         return Outcome::HostOnly(reason);
@@ -115,7 +119,7 @@ pub(crate) fn is_supported(kernel: Series) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Outcome, outcome};
-    use crate::lab::kernels::Series;
+    use crate::lab::kernels::{BUILT, Series};
 
     #[test]
     fn the_ledger_runs_on_every_supported_kernel() {
@@ -131,6 +135,13 @@ mod tests {
     fn tests_that_hardly_depend_on_the_kernel_run_on_the_oldest_and_the_newest() {
         assert_eq!(outcome("record::b", Series(6, 1), true), Outcome::Unfinished);
         assert_ne!(outcome("record::b", Series(6, 12), false), Outcome::Unfinished);
+    }
+
+    #[test]
+    fn tests_of_the_built_kernel_run_only_there() {
+        assert_eq!(outcome("built_kernel::a::b", BUILT, false), Outcome::Unfinished);
+        assert!(matches!(outcome("built_kernel::a::b", Series(7, 2), true), Outcome::Elsewhere(_)));
+        assert_eq!(outcome("ledger::a", BUILT, false), Outcome::Unfinished);
     }
 
     #[test]

@@ -1,0 +1,111 @@
+//! Builds the kernel `scx` and BPF schedulers for it, from Debian's source of Linux.
+//!
+//! No Debian kernel has both sched_ext and the accounting of interrupt time.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::failure::Failure;
+use crate::lab::archive::Apt;
+use crate::lab::kernels;
+use crate::{setup, steps};
+
+/// The source package, which is in the backports of Debian 12 and in Debian 13.
+const SOURCE: &str = "linux-source-6.12";
+/// All options that differ from `allnoconfig`.
+const CONFIG: &str = include_str!("scx.config");
+/// Compilers, and what the kernel needs to write its BTF.
+const TOOLS: [&str; 9] = ["make", "gcc", "flex", "bison", "bc", "xz-utils", "libelf-dev", "dwarves", "clang"];
+/// Examples of BPF schedulers in the kernel's source.
+const SCHEDULERS: [&str; 2] = ["scx_simple", "scx_qmap"];
+
+/// The directory of the BPF schedulers. It is missing until the kernel was built.
+pub(crate) fn schedulers() -> Result<PathBuf, Failure> {
+    Ok(kernels::image(kernels::BUILT)?.with_file_name("schedulers"))
+}
+
+/// Builds the kernel as `image`, and the schedulers. This takes some ten minutes, and 4 GB of disk until it ends.
+pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
+    setup::ensure(&TOOLS)?;
+    let (unpacked, tree) = (image.with_extension("package"), image.with_extension("source"));
+    let clean = || [&unpacked, &tree].into_iter().for_each(|dir| _ = fs::remove_dir_all(dir));
+    clean();
+    apt.unpack(SOURCE, &unpacked)?;
+    fs::create_dir_all(&tree).map_err(|why| cannot_write(&tree, &why))?;
+    eprintln!("lab: building the kernel {}, which takes some ten minutes", kernels::BUILT);
+    let archive = unpacked.join(format!("usr/src/{SOURCE}.tar.xz"));
+    run(Command::new("tar").args(["--strip-components=1", "-xf"]).arg(archive).arg("-C").arg(&tree))?;
+    configure(&tree)?;
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    run(make_in(&tree).arg(format!("-j{jobs}")).arg("bzImage"))?;
+    run(make_in(&tree.join("tools/sched_ext")).arg("CLANG=clang").args(SCHEDULERS))?;
+    let place = schedulers()?;
+    let copied = fs::create_dir_all(&place).and_then(|()| {
+        for scheduler in SCHEDULERS {
+            fs::copy(tree.join("tools/sched_ext/build/bin").join(scheduler), place.join(scheduler))?;
+        }
+        // The image comes last: without it, the next run starts again.
+        fs::rename(tree.join("arch/x86/boot/bzImage"), image)
+    });
+    copied.map_err(|why| cannot_write(image, &why))?;
+    clean();
+    Ok(())
+}
+
+fn configure(tree: &Path) -> Result<(), Failure> {
+    let wanted = tree.join("wanted.config");
+    fs::write(&wanted, CONFIG).map_err(|why| cannot_write(&wanted, &why))?;
+    run(make_in(tree).arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig"))?;
+    let chosen = fs::read_to_string(tree.join(".config")).unwrap_or_default();
+    let refused = refused(&chosen);
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Step(format!(
+        "lab: the kernel's configuration lacks {}; see scx.config",
+        refused.join(", ")
+    )))
+}
+
+/// The lines of [`CONFIG`] that the kernel's configuration lacks, because another option is missing.
+fn refused(chosen: &str) -> Vec<&'static str> {
+    let is_chosen = |line: &&str| chosen.lines().any(|chosen| chosen == *line);
+    CONFIG.lines().filter(|line| line.contains("CONFIG_")).filter(|line| !is_chosen(line)).collect()
+}
+
+fn make_in(dir: &Path) -> Command {
+    let mut command = Command::new("make");
+    command.args(["-s", "-C"]).arg(dir).stdout(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = steps::status(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    let program = command.get_program().display().to_string();
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    Err(Failure::Step(format!(
+        "lab: `{program} {}` failed ({status}), so the kernel {} could not be built; see its messages above",
+        words.join(" "),
+        kernels::BUILT
+    )))
+}
+
+fn cannot_write(place: &Path, why: &std::io::Error) -> Failure {
+    Failure::Host(format!("lab: cannot write {} ({why}), so the kernel cannot be built", place.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CONFIG, refused};
+
+    #[test]
+    fn options_that_the_kernel_refused_are_named() {
+        assert!(refused(CONFIG).is_empty());
+        let without = CONFIG.replace("CONFIG_SCHED_CLASS_EXT=y", "# CONFIG_SCHED_CLASS_EXT is not set");
+        assert_eq!(refused(&without), ["CONFIG_SCHED_CLASS_EXT=y"]);
+    }
+}
