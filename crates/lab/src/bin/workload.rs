@@ -8,6 +8,7 @@ mod blend;
 use std::{
     fs, hint,
     io::{self, Read, Write},
+    net::UdpSocket,
     process::{Command, ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use std::{
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
                      cost COMMAND...";
 
 /// Children or threads that run at the same time.
@@ -65,6 +66,9 @@ fn main() -> ExitCode {
             .map(|((cpu, micros), seconds)| relay([from, to], cpu, micros as u64, seconds as u64)),
         ["doze", cpu, seconds] => {
             number(cpu).zip(number(seconds)).map(|(cpu, seconds)| doze(cpu, seconds as u64))
+        }
+        ["packets", cpu, seconds] => {
+            number(cpu).zip(number(seconds)).map(|(cpu, seconds)| packets(cpu, seconds as u64))
         }
         ["threads", count] => number(count).map(threads),
         ["moved-children", seconds] => number(seconds).map(|seconds| moved_children(seconds as u64)),
@@ -249,6 +253,21 @@ fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
     while Instant::now() < end {
         compute(Duration::from_millis(1));
         thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Sends UDP packets that nobody reads to its own address. The kernel delivers each of them in a softirq on this CPU.
+fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    keep_on(&[cpu]);
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.connect(socket.local_addr()?)?;
+    ready()?;
+    while Instant::now() < end {
+        for _ in 0..100 {
+            socket.send(&[0; 1024])?;
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! fail: they are not skipped.
 //!
 //! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
-//! modules named `long`.
+//! modules named `long`, and `built_kernel`, which only `cargo xtask lab scx` runs.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;
@@ -10,6 +10,7 @@ mod background;
 mod bad_input;
 mod bench;
 mod browser;
+mod built_kernel;
 mod by_cpu;
 mod bytes;
 mod cgroup_moves;

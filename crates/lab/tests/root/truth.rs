@@ -16,7 +16,7 @@ fn booked_ns(sample: &Sample, serial: u64) -> u64 {
 }
 
 /// Compares our sum of waits with the kernel's for every followed task, both read at the same moment.
-fn assert_sums_equal(run: &Run) {
+pub(crate) fn assert_sums_equal(run: &Run) {
     assert!(!run.whole.tasks.is_empty(), "nothing was followed");
     let mut exact = 0;
     for task in &run.whole.tasks {
@@ -74,7 +74,7 @@ fn assert_between_the_files(run: &Run) {
     assert!(compared > 0, "no thread is in both the first and the last Sample");
 }
 
-fn check(load: &Load, seconds: u64) -> Interval {
+pub(crate) fn check(load: &Load, seconds: u64) -> Interval {
     let pids = load.pids();
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);

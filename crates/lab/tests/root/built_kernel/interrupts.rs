@@ -1,0 +1,62 @@
+//! The cause `irq`, compared with the kernel's own accounting of interrupts (CONFIG_IRQ_TIME_ACCOUNTING).
+
+use std::{fs, thread, time::Duration};
+
+use cgscope_model::{Cause, Interval, Sample};
+
+use crate::{
+    bench::follow,
+    load::{Cgroup, Load},
+};
+
+const CPU: u32 = 1;
+/// `/proc/stat` counts in ticks of this length, ns.
+const TICK_NS: u64 = 10_000_000;
+
+/// Time of a CPU in interrupts and softirqs so far, ns, from `/proc/stat`.
+fn interrupts_ns(cpu: u32) -> u64 {
+    let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let line = stat.lines().find(|line| line.starts_with(&format!("cpu{cpu} "))).expect("the CPU");
+    let ticks: Vec<u64> =
+        line.split_ascii_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    (ticks[5] + ticks[6]) * TICK_NS
+}
+
+/// The `irq` part of the waits of this process so far, ns, including a wait that is not over.
+fn irq_ns(sample: &Sample, pid: u32) -> u64 {
+    let task = sample.tasks.iter().find(|task| task.tid == pid).expect("the task lives");
+    let pending = task.pending.as_ref().map_or(0, |pending| pending.by_cause.get(Cause::Irq));
+    task.totals.by_cause.get(Cause::Irq) + pending
+}
+
+/// One of two tasks on a CPU always waits, so the interrupts of the CPU are in the waits of the two.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
+    let mut collector = follow(&[]);
+    let (flood, victim) = (Cgroup::new("flood"), Cgroup::new("victim"));
+    // Other programs hardly take part.
+    [&flood, &victim].iter().for_each(|cgroup| cgroup.favour());
+    let (packets, _out) = Load::workload(&["packets", &CPU.to_string(), "60"], Some(&flood));
+    let waits = Load::pinned_loop(CPU, Some(&victim));
+    thread::sleep(Duration::from_millis(500));
+    let mut read = || {
+        let before_ns = interrupts_ns(CPU);
+        let sample = collector.sample().expect("a sample");
+        (sample, before_ns, interrupts_ns(CPU))
+    };
+    let (first, a_ns, b_ns) = read();
+    thread::sleep(Duration::from_secs(12));
+    let (last, c_ns, d_ns) = read();
+    // Our figures are from between the two readings of the file.
+    let theirs = (c_ns + d_ns - a_ns - b_ns) / 2;
+    let pids = [packets.pid(), waits.pid()];
+    let ours: u64 = pids.iter().map(|pid| irq_ns(&last, *pid) - irq_ns(&first, *pid)).sum();
+    let off = 100.0 * (ours as f64 / theirs as f64 - 1.0).abs();
+    println!("irq {ours} ns; /proc/stat {theirs} ns ({} to {}); {off:.2}% off", c_ns - b_ns, d_ns - a_ns);
+    for task in &Interval::between(&first, &last).tasks {
+        assert_eq!(task.wait.by_cause.total(), task.wait.total_ns, "{}", task.reading.comm);
+    }
+    assert!(theirs > 100 * TICK_NS, "the CPU handled softirqs: {theirs} ns");
+    assert!(off <= 5.0, "irq {ours} ns; /proc/stat {theirs} ns: {off:.2}% off");
+}
