@@ -83,6 +83,10 @@ const BELOW_AND_ENDS: [&str; 3] = ["coarse::", "coarse_fallback::", "sample::the
 /// Tests that hardly depend on the kernel. They run on the oldest and the newest kernel, and with `--all` on every kernel.
 const ENDS: [&str; 4] = ["serve::", "bad_input::", "record::", "bytes::"];
 
+/// Tests that expect no waiting with the cause `irq`.
+const WITHOUT_IRQ_TIME: [&str; 2] =
+    ["ledger::far::a_long_wait_after_a_wakeup", "ledger::moved::six_loops_in_three_cgroups"];
+
 /// The outcome of a test before the run: `Unfinished` if the test should run on the kernel.
 ///
 /// `ends`: the kernel is the oldest or the newest supported kernel of the run, or every test was requested.
@@ -93,6 +97,9 @@ pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     if test.starts_with(BUILT_KERNEL) {
         let elsewhere = Outcome::Elsewhere("needs the kernel that the lab builds (`scx`)");
         return if kernel == BUILT { Outcome::Unfinished } else { elsewhere };
+    }
+    if kernel == BUILT && WITHOUT_IRQ_TIME.iter().any(|name| test.starts_with(name)) {
+        return Outcome::Elsewhere("asserts shares, of which interrupts take a part on this kernel");
     }
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| test.starts_with(beginning));
     if let Some((reason, _)) = HOST_ONLY.iter().find(|(_, tests)| begins(tests)) {
