@@ -266,6 +266,11 @@ impl host::Task for Task {
     }
 
     #[inline(always)]
+    fn is_of_bpf_scheduler(self) -> bool {
+        Self::is_of_bpf_scheduler(self)
+    }
+
+    #[inline(always)]
     fn is_out_of_runtime(self) -> bool {
         Self::is_out_of_runtime(self)
     }

@@ -67,6 +67,8 @@ named! {
     TaskThrottling = "task_throttling", false, Probe::Fields;
     /// A task that goes to sleep may stay on its queue until its turn comes: Linux 6.12 (commit 152e11f6df29).
     DelayedDequeue = "delayed_dequeue", false, Probe::Fields;
+    /// A BPF scheduler can take over tasks: Linux 6.12 with CONFIG_SCHED_CLASS_EXT.
+    SchedExt = "sched_ext", false, Probe::Fields;
     /// A run queue counts its queued tasks and those of them that can run: Linux 6.14 (commit c2a295bffeaf).
     RunnableTasks = "runnable_tasks", false, Probe::Fields;
     /// A run queue records since when its CPU is idle: Linux 5.19 (`rq.clock_idle`).

@@ -114,6 +114,8 @@ kernel_fields! {
     rt_rq_throttled: "rt_rq", "rt_throttled", RealTimeLimits;
     /// The same of the root.
     rq_rt_throttled: "rq", "rt.rt_throttled", RealTimeLimits;
+    /// `u32`: SCX_TASK_QUEUED (1) while the task is on a queue of the BPF scheduler, or runs.
+    task_scx_flags: "task_struct", "scx.flags", SchedExt;
     /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, which throttles tasks one by one).
     task_throttled: "task_struct", "throttled", TaskThrottling;
     /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.

@@ -35,6 +35,8 @@ pub trait Task: Copy {
     fn is_real_time(self) -> bool;
     /// Whether it is a deadline task.
     fn is_deadline(self) -> bool;
+    /// Whether a BPF scheduler has it. Then the kernel does not count the run time of its group.
+    fn is_of_bpf_scheduler(self) -> bool;
     /// Whether a real-time or deadline task has used up its runtime.
     fn is_out_of_runtime(self) -> bool;
     /// Whether an exhausted quota took it off its CPU (Linux 6.18).

@@ -319,7 +319,7 @@ fn out_of_quota<H: Host>(task: H::Task, start: &Start, work: &mut Work, throttle
 fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
     // 0 for a task of the root, or if a field of the kernel is not known. After a move to another cgroup the sum belongs to another group.
-    if start.group_ran_ns == 0 || start.group != task.group() {
+    if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
         return;
     }
     let group_ran_ns = task.group_ran_ns();

@@ -63,6 +63,12 @@ impl Task {
 }
 
 impl Task {
+    /// Whether a BPF scheduler (sched_ext) has it on a queue, or runs it. For rare code paths.
+    #[inline(always)]
+    pub fn is_of_bpf_scheduler(self) -> bool {
+        peek(self.0 as u64, offset!(task_scx_flags)) & 1 != 0
+    }
+
     /// Whether it has used up its runtime: its own if it is a deadline task, that of its group or of an ancestor if it is a real-time
     /// task. The kernel sets these marks before it takes such a task off its CPU.
     #[inline(never)]

@@ -102,3 +102,19 @@ fn segments_longer_than_the_history_equal_the_reference_if_the_hook_saw_them_beg
     assert!(events.all_occurred(), "{events:?}");
     assert!(beyond > 0, "segments are longer than the history");
 }
+
+/// A BPF scheduler takes tasks whose groups' run time the kernel does not count. So what is older than the history has no cause, and
+/// least of all a neighbour.
+#[test]
+fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
+    let mut beyond = 0;
+    for seed in 0..4 {
+        let mut kernel = Kernel::new(seed, Flavour::ThrottlesTasks);
+        kernel.starve_plainly(8_000);
+        kernel.has_bpf_scheduler = true;
+        kernel.run(600_000);
+        kernel.check_unattributed();
+        beyond += kernel.segments_beyond_history();
+    }
+    assert!(beyond > 0, "segments are longer than the history");
+}

@@ -215,6 +215,7 @@ pub(super) struct Facts {
     pub(super) cgroup: u64,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
+    pub(super) is_of_bpf_scheduler: bool,
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) sleeps_on_queue: bool,
@@ -280,6 +281,10 @@ impl Task for Facts {
 
     fn is_deadline(self) -> bool {
         self.is_deadline
+    }
+
+    fn is_of_bpf_scheduler(self) -> bool {
+        self.is_of_bpf_scheduler
     }
 
     fn is_out_of_runtime(self) -> bool {

@@ -53,6 +53,7 @@ pub(super) struct Kernel {
     seed: u64,
     flavour: Flavour,
     pub(super) misses_moves: bool,
+    pub(super) has_bpf_scheduler: bool,
     /// One task waits until as many chances of it have passed, on average; 0: none does.
     pub(super) starves_one: u64,
     /// That task has no throttled time and keeps its cgroup, so the sums of a CPU explain what is older than its history.
@@ -91,6 +92,7 @@ impl Kernel {
             seed,
             flavour,
             misses_moves: false,
+            has_bpf_scheduler: false,
             starves_one: 0,
             is_plain: false,
             now_ns: 1_000,
@@ -156,13 +158,18 @@ impl Kernel {
             cgroup: task.cgroup,
             is_real_time: task.is_real_time,
             is_deadline: task.is_deadline,
+            is_of_bpf_scheduler: self.has_bpf_scheduler,
             is_out_of_runtime: task.is_out_of_runtime,
             is_throttled: task.is_throttled,
             sleeps_on_queue: task.state == State::SleepingOnQueue,
             is_alone: self.is_alone(at),
             queues,
             stopped: self.stopped[place(task.cgroup)],
-            group_ran_ns: core::array::from_fn(|cpu| self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns)),
+            group_ran_ns: core::array::from_fn(|cpu| match self.has_bpf_scheduler {
+                // The sums stand still.
+                true => u64::from(task.cgroup != ROOT),
+                false => self.log.ran_ns(task.cgroup, cpu as u32, self.now_ns),
+            }),
         }
     }
 

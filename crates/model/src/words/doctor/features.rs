@@ -26,6 +26,7 @@ const fn what(feature: Feature) -> &'static str {
         }
         Feature::TaskThrottling => "throttling of single tasks (Linux 6.18)",
         Feature::DelayedDequeue => "the mark of a sleeping task that is still on its run queue (Linux 6.12)",
+        Feature::SchedExt => "BPF schedulers (CONFIG_SCHED_CLASS_EXT, Linux 6.12)",
         Feature::RunnableTasks => "the number of tasks on a run queue that can run (Linux 6.14)",
         Feature::IdleClock => "the time at which a CPU became idle (Linux 5.19)",
         Feature::InterruptTime => "accounting for interrupts (CONFIG_IRQ_TIME_ACCOUNTING)",
@@ -71,6 +72,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
             "run queues are throttled instead: in a wait that begins with a wakeup, `throttled` is an upper bound",
         ),
         Feature::DelayedDequeue => (Level::Ok, "a task that falls asleep leaves its run queue at once"),
+        Feature::SchedExt => (Level::Ok, "the kernel's own scheduler runs all tasks"),
         Feature::RunnableTasks => {
             (Level::Ok, "a part of the contention may be uncertain (`pressure_uncertain_ns`)")
         }

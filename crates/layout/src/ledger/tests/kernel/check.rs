@@ -97,6 +97,17 @@ impl Kernel {
         (self.all_tasks().flat_map(|task| task.parts).sum(), uncertain_ns)
     }
 
+    /// Checks that no cause but `Unattributed` has more than in the reference, up to what is uncertain.
+    pub(in crate::ledger::tests) fn check_unattributed(&mut self) {
+        for (at, task) in self.all_tasks().enumerate() {
+            for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::Unattributed) {
+                let (ours, theirs) = (task.storage.by_cause[cause as usize], task.parts[cause as usize]);
+                let of = std::format!("schedule {}, task {at}, {cause:?}: {ours} {theirs}", self.seed);
+                assert!(ours <= theirs + task.uncertain_ns, "{of}");
+            }
+        }
+    }
+
     pub(in crate::ledger::tests) fn segments_beyond_history(&self) -> u64 {
         self.all_tasks().map(|task| task.beyond).sum()
     }
