@@ -1,5 +1,6 @@
 //! Tests that take minutes: `cargo xtask test --long`. The latest results are in docs/long.md.
 
+mod stolen;
 mod threads;
 
 use std::{

@@ -1,0 +1,51 @@
+//! Time that the hypervisor took, beside the kernel's own figure in `/proc/stat`.
+
+use std::{fs, thread, time::Duration};
+
+use cgscope_model::{Cause, Interval};
+
+use crate::{
+    bench::follow,
+    load::{Cgroup, Load},
+};
+
+const SECONDS: u64 = 600;
+/// A tick of `/proc/stat`, ns.
+const TICK_NS: u64 = 10_000_000;
+
+/// The time that the hypervisor took from all CPUs so far, ns.
+fn steal_ns() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8));
+    ticks.and_then(|ticks| ticks.parse::<u64>().ok()).expect("its steal") * TICK_NS
+}
+
+/// Two loops on each CPU: one of them always waits, so all time that is taken from a CPU is in the waits of its loops.
+#[test]
+#[ignore = "ten minutes"]
+fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
+    let mut collector = follow(&[]);
+    let cgroup = Cgroup::new("stolen");
+    let cpus = thread::available_parallelism().expect("its CPUs").get() as u32;
+    let _loads: Vec<Load> =
+        (0..cpus).flat_map(|cpu| [cpu; 2]).map(|cpu| Load::pinned_loop(cpu, Some(&cgroup))).collect();
+    thread::sleep(Duration::from_secs(1));
+    let (first, before_ns) = (collector.sample().expect("a sample"), steal_ns());
+    let mut whole = Interval::default();
+    let mut last = first;
+    for _ in 0..SECONDS / 10 {
+        thread::sleep(Duration::from_secs(10));
+        let sample = collector.sample().expect("a sample");
+        whole.append(Interval::between(&last, &sample));
+        last = sample;
+    }
+    let steal_ns = steal_ns() - before_ns;
+    let id = whole.limits_at(&cgroup.name).expect("a cgroup of ours").id;
+    let loops = whole.tasks.iter().filter(|task| task.reading.cgroup_id == id);
+    let ours_ns: u64 = loops.map(|task| task.wait.by_cause.get(Cause::Stolen)).sum();
+    println!("stolen: {ours_ns} ns, /proc/stat: {steal_ns} ns");
+    assert!(steal_ns > 0, "the hypervisor took no time, so nothing was compared");
+    assert!(ours_ns.abs_diff(steal_ns) <= 2 * TICK_NS * SECONDS, "{ours_ns} {steal_ns}");
+    // Far less than the bound above is stolen on a quiet host.
+    assert!(ours_ns + 2 * TICK_NS >= steal_ns / 4, "{ours_ns} {steal_ns}");
+}
