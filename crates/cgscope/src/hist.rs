@@ -95,16 +95,18 @@ impl HistPart {
     fn of_cgroup(path: Option<&str>, wait: Wait, interval: &Interval) -> Self {
         let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait) };
         let whose = CgroupName::of(path).words().map_or_else(String::new, |whose| format!(" ({whose})"));
-        let why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
+        let mut why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
+        why.extend(contention_of(path, interval));
         Self { name: Some(format!("cgroup = {path}{whose}")), wait, why }
     }
 }
 
 impl HistPart {
-    fn of_node(node: NodeGroup) -> Self {
+    fn of_node(node: NodeGroup, interval: &Interval) -> Self {
         let line = nodes::line(&node);
+        let waited = contention(node.contention_ns, node.throttled_pressure_ns, interval).unwrap_or_default();
         let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
-        Self { why: format!("{}{line}\n", part.why), ..part }
+        Self { why: format!("{}{waited}{line}\n", part.why), ..part }
     }
 
     fn of_cpu(cpu: &CpuInterval, wait: Wait) -> Self {
@@ -113,6 +115,17 @@ impl HistPart {
         let busy = nodes::busy_words(cpu.busy_ns, cpu.idle_ns);
         Self { why: format!("{}busy {busy}\n", part.why), ..part }
     }
+}
+
+/// A line about the contention of a cgroup, if it is known.
+fn contention_of(path: &str, interval: &Interval) -> Option<String> {
+    let limits = interval.limits_at(path)?;
+    contention(limits.contention_ns, limits.throttled_pressure_ns, interval)
+}
+
+fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, interval: &Interval) -> Option<String> {
+    let words = text::contention(contention_ns, limit_ns, interval.duration_ns)?;
+    Some(format!("contention: {words}\n"))
 }
 
 /// The histograms to print, sorted so that the longest total wait is last, next to the prompt.
@@ -129,12 +142,14 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
     } else if options.by == Some(HistBy::Node) {
         // A node without waits is shown, too.
-        return interval.by_node().into_iter().map(HistPart::of_node).collect();
+        let nodes = interval.by_node().into_iter();
+        return nodes.map(|node| HistPart::of_node(node, interval)).collect();
     } else if options.per_cpu {
         interval.by_cpu().into_iter().map(|(cpu, wait)| HistPart::of_cpu(cpu, wait)).collect()
     } else {
         let wait = interval.total().wait;
-        let why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());
+        let mut why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());
+        why.extend(contention_of("/", interval));
         return vec![HistPart { name: None, wait, why }];
     };
     parts.retain(|part| part.wait.count != 0);

@@ -236,7 +236,10 @@ pub fn press_split<H: Host>() {
     if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
         return;
     }
-    H::press(get(&mut work.task), ended);
+    let Some(table) = H::pressures(ended.cpu) else { return };
+    set(&mut table.task, get(&mut work.task));
+    // Not through the host: one more call, and the stack would be too large for Linux 6.1.
+    press::<H>(ended);
 }
 
 /// Counts a wait that does not fit into the batch: counts the batch, and begins another.

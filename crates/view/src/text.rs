@@ -186,6 +186,13 @@ pub fn histogram(wait: &Wait, unit: Unit) -> String {
     out
 }
 
+/// Contention and time at a limit over an interval, in words; `None`: unknown.
+pub fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, duration_ns: u64) -> Option<String> {
+    let share = |ns: Option<u64>| percent(ns?, duration_ns);
+    let (behind, limit) = (share(contention_ns)?, share(limit_ns)?);
+    Some(format!("some task waited for a CPU {behind:.1}% of the time, only at a limit {limit:.1}%"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

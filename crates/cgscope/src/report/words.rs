@@ -158,11 +158,8 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
 /// Whether the host, or the selection, has too few CPUs or too small limits.
 fn contention(interval: &Interval) -> Option<String> {
     let limits = interval.limits_at("/")?;
-    let share = |ns: u64| percent(ns, interval.duration_ns);
-    let (behind, limit) = (share(limits.contention_ns?)?, share(limits.throttled_pressure_ns?)?);
-    Some(format!(
-        "At least one task waited for a CPU in {behind:.1}% of the time (contention); in another {limit:.1}%, tasks only waited for a limit of their own."
-    ))
+    let words = text::contention(limits.contention_ns, limits.throttled_pressure_ns, interval.duration_ns)?;
+    Some(format!("Contention: {words}."))
 }
 
 /// Compares our sum of waits with the kernel's.

@@ -175,7 +175,7 @@ mod long {
         let starved = Load::start("chrt", &idle, Some(&cgroup));
         let pair =
             Load::start("taskset", &["-c", "1", "sh", "-c", "while :; do /bin/true; done"], Some(&cgroup));
-        [&starved, &pair].map(|load| twin.adopt(load));
+        [&starved, &pair].iter().for_each(|load| twin.adopt(load));
         let (shares, interval) = measured(&mut collector, &cgroup, &twin, 20);
         let id = interval.limits_at(&cgroup.name).expect("a cgroup of ours").id;
         let waits: u64 = interval

@@ -8,7 +8,7 @@ use super::{
     pane::{Section, cpus_used, fit},
     prelude::*,
 };
-use crate::text::micros;
+use crate::text::{self, micros};
 use words::{ran_out, throttled, verdict};
 
 /// A used share of a quota at or above this value is shown as an alarm.
@@ -150,11 +150,10 @@ impl CgroupPane<'_> {
         let limits = self.limits()?;
         let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
         let some = share(limits.pressure_some_ns);
-        if let Some((behind, limit)) = share(limits.contention_ns).zip(share(limits.throttled_pressure_ns)) {
+        let length_ns = self.interval.duration_ns;
+        if let Some(words) = text::contention(limits.contention_ns, limits.throttled_pressure_ns, length_ns) {
             let some = some.map(|some| format!(" (psi some {some:.1}%)")).unwrap_or_default();
-            return Some(format!(
-                "some task waited for a CPU {behind:.1}% of the time, only at a limit {limit:.1}%{some}"
-            ));
+            return Some(words + &some);
         }
         let full = share(limits.pressure_full_ns);
         let full = full.map(|full| format!(", none ran {full:.1}% (full)")).unwrap_or_default();

@@ -5,7 +5,10 @@ use std::{cmp::Reverse, sync::Arc};
 use cgscope_model::{Blame, CgroupReading, PairReading};
 
 use super::{LABEL, TaskView, who::on_nodes};
-use crate::{draw::prelude::*, text::micros};
+use crate::{
+    draw::prelude::*,
+    text::{self, micros},
+};
 
 /// Maximum number of culprits or quotas named.
 const NAMED: usize = 4;
@@ -106,11 +109,7 @@ impl<'a> TaskView<'a> {
     }
 
     fn contention(&self, limits: &CgroupReading) -> Option<String> {
-        let share = |ns: u64| percent(ns, self.interval.duration_ns);
-        let (behind, limit) = (share(limits.contention_ns?)?, share(limits.throttled_pressure_ns?)?);
-        Some(format!(
-            "in {behind:.1}% of the interval some task waited for a CPU; in {limit:.1}% tasks were only at a limit"
-        ))
+        text::contention(limits.contention_ns, limits.throttled_pressure_ns, self.interval.duration_ns)
     }
 
     fn pressure(&self, limits: &CgroupReading) -> Option<String> {
