@@ -108,6 +108,8 @@ pub struct Pressures {
     pub task: u64,
     /// No wait that is not counted yet began before this time, ns of `rq->clock`.
     quiet_ns: u64,
+    /// Not 0: no other task waited when the batch began.
+    is_alone: u64,
     /// The time at a limit at the beginning of the batch.
     limit_ns: u64,
     /// The time of the latest search, ns of `rq->clock`.
@@ -130,6 +132,7 @@ impl Pressures {
     pub const NONE: Self = Self {
         task: 0,
         quiet_ns: 0,
+        is_alone: 0,
         limit_ns: 0,
         clock_ns: 0,
         id: 0,
@@ -249,7 +252,9 @@ pub fn press<H: Host>(ended: Ended) {
     let Some(ring) = H::ring(ended.cpu) else { return };
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
-    if H::is_alone(task) {
+    let is_alone = u64::from(H::is_alone(task));
+    set(&mut table.is_alone, is_alone);
+    if is_alone != 0 {
         set(&mut table.quiet_ns, ended.queued_ns);
     }
     set(&mut table.limit_ns, ended.limit_ns);
@@ -275,6 +280,9 @@ pub fn press<H: Host>(ended: Ended) {
     set(&mut batch.who, if is_closed { IDLE } else { ended.who });
     if is_closed {
         H::count_batch(ended.cpu);
+        if get(&mut table.is_alone) != 0 {
+            set(&mut table.quiet_ns, ended.clock_ns);
+        }
     }
 }
 
