@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cgscope_layout::Loss;
 use cgscope_model::{Cause, Interval};
 
 use super::{Host, assert_share, wait_of};
@@ -13,8 +14,10 @@ fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
     println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
     assert_share(&wait, &[Cause::RtThrottled], 95.0);
     // A deadline task that gets more runtime may move to another CPU, which it wakes up.
-    for cause in [Cause::Throttled, Cause::Unattributed] {
-        assert_eq!(wait.by_cause.get(cause), 0, "{cause:?}: {:?}", wait.by_cause);
+    assert_eq!(wait.by_cause.get(Cause::Throttled), 0, "{:?}", wait.by_cause);
+    // A process that a hardened kernel hides may have moved it.
+    if interval.losses.get(Loss::MovedUnseen) == 0 {
+        assert_eq!(wait.by_cause.get(Cause::Unattributed), 0, "{:?}", wait.by_cause);
     }
 }
 
