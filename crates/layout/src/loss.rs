@@ -55,8 +55,8 @@ crate::named! {
         /// A task was moved to another CPU while it waited, and no program saw it: a hardened kernel runs none while a process that
         /// it hides is on the CPU that moves the task. The part of the wait before the move is unattributed.
         MovedUnseen = "moved_unseen",
-        /// The table of pressure of a CPU was full, so a cgroup was evicted before user space had read it. Waits and causes are not
-        /// affected.
+        /// The table of pressure of a CPU was full, so a cgroup was evicted before user space had read it; or waits of a cgroup below 16
+        /// others do not count for the highest of these. Waits and causes are not affected.
         PressureForgotten = "pressure_forgotten",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",

@@ -271,6 +271,10 @@ pub fn press<H: Host>(ended: Ended) {
         set(&mut table.id, H::id_of(cgroup));
         H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
     }
+    if get(&mut table.id) != 0 {
+        // Deeper than `LEVELS`.
+        H::lost(crate::Loss::PressureForgotten);
+    }
     let batch = &mut ring.batch;
     let len_ns = ended.clock_ns.wrapping_sub(ended.queued_ns);
     let is_closed = (len_ns >> LONG_SHIFT) | ended.limit_ns != 0;

@@ -54,7 +54,7 @@ fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
 
 /// Tolerance, percent. Under emulation it is three times as large, because the measurement takes a third of the time. Also, four
 /// emulated CPUs share two real CPUs, so one of them may stop for a time slice of another.
-fn tolerance(percent: f64) -> f64 {
+pub(crate) fn tolerance(percent: f64) -> f64 {
     if is_emulated() { 3.0 * percent } else { percent }
 }
 

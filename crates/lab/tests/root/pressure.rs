@@ -8,10 +8,12 @@ use std::{
 };
 
 use cgscope_collect::{Collector, facts::CgroupMounts};
+use cgscope_layout::Loss;
 use cgscope_model::{Interval, Sample};
 
 use crate::{
     bench::{follow, is_emulated},
+    ledger::tolerance,
     load::{Cgroup, Load},
 };
 
@@ -87,11 +89,6 @@ fn measured(collector: &mut Collector, cgroup: &Cgroup, twin: &Twin, seconds: u6
     (shares, interval)
 }
 
-/// Tolerance, percent: three times as large on an emulated machine, whose CPUs share those of the host.
-fn tolerance(percent: f64) -> f64 {
-    if is_emulated() { 3.0 * percent } else { percent }
-}
-
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn a_loop_at_its_quota_has_pressure_but_no_contention() {
@@ -156,10 +153,28 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
         let share = 100.0 * ns as f64 / interval.duration_ns as f64;
         assert!((share - 50.0).abs() < 10.0, "each container waits while the other one runs: {share}");
     }
-    // No task of the host waits alone on CPU 1 for as long.
+    // The CPU has the contention of all tasks on it.
     let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == 1).expect("CPU 1");
     let ns = cpu.contention_ns.expect("the exact mode");
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
+}
+
+/// A user may nest cgroups as deep as they like. Then the highest ones lack this contention, and a loss says so.
+#[test]
+fn waits_in_very_deep_cgroups_are_counted_as_a_loss() {
+    let mut collector = follow(&[]);
+    let mut nested = vec![Cgroup::new("deep")];
+    for _ in 0..17 {
+        let child = nested.last().expect("a cgroup").child("d");
+        nested.push(child);
+    }
+    let loads = [(); 2].map(|()| Load::pinned_loop(1, nested.last()));
+    thread::sleep(Duration::from_secs(1));
+    let losses = collector.sample().expect("a sample").losses;
+    drop(loads);
+    // The innermost one first.
+    while nested.pop().is_some() {}
+    assert!(losses.get(Loss::PressureForgotten) > 0, "{losses}");
 }
 
 mod long {

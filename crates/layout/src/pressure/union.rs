@@ -103,7 +103,8 @@ impl Span {
     /// How much of the union lies in a part of the span that is `shared_ns` long, at least and at most.
     #[inline(always)]
     fn part(&self, shared_ns: u64) -> (u64, u64) {
-        let gaps_ns = (self.end_ns - self.start_ns).saturating_sub(self.len_ns);
+        // A reader without the lock may see the end of one span with the start of another.
+        let gaps_ns = self.end_ns.wrapping_sub(self.start_ns).saturating_sub(self.len_ns);
         let (most_ns, _) = sorted(self.len_ns, shared_ns);
         (shared_ns.saturating_sub(gaps_ns), most_ns)
     }

@@ -82,13 +82,16 @@ impl Tree {
     }
 
     /// The part of a cgroup's contention in which its own tasks, or tasks below it, had the CPU, ns. An estimate: the share of such
-    /// waits in all waits for a CPU.
+    /// waits in all waits for a CPU. `None` if no such wait has ended.
     pub fn own_contention_ns(&self, interval: &Interval, node: usize) -> Option<u64> {
         let contention_ns = self.limits(interval, node)?.contention_ns?;
         let Node { group, behind_itself_ns, .. } = &self.nodes[node];
         let behind_ns = group.wait.total_ns.saturating_sub(group.wait.by_cause.limited_ns());
+        if contention_ns == 0 {
+            return Some(0);
+        }
         let own_ns = u128::from((*behind_itself_ns).min(behind_ns));
-        Some((u128::from(contention_ns) * own_ns / u128::from(behind_ns.max(1))) as u64)
+        (u128::from(contention_ns) * own_ns).checked_div(behind_ns.into()).map(|ns| ns as u64)
     }
 
     /// The culprits that ran during these pairs' waits, the worst first. A task has the name from its first pair.
@@ -174,4 +177,61 @@ fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item
     }
     worst.sort_unstable_by(order);
     worst.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Blame, ByCause, Cause, CgroupReading, Interval, PairReading, TaskInterval, TaskReading, Tree, Wait,
+    };
+
+    /// A pod with two containers. A task of the first one waited behind its own cgroup, the second one, and a cgroup beside the pod.
+    fn pod(own_ns: u64, sibling_ns: u64, outside_ns: u64) -> Interval {
+        let mut by_cause = ByCause::only(Cause::OwnCgroup, own_ns);
+        by_cause.add(&ByCause::only(Cause::OtherCgroup, sibling_ns + outside_ns));
+        // Time at a limit is no contention.
+        by_cause.add(&ByCause::only(Cause::Throttled, 5_000));
+        let reading = TaskReading { serial: 1, cgroup_id: 3, ..TaskReading::default() };
+        let wait = Wait { count: 1, total_ns: by_cause.total(), by_cause, ..Wait::default() };
+        let behind = |culprit: u64, ns: u64| PairReading {
+            victim: 3,
+            culprit,
+            blame: Blame::Ran,
+            tid: 0,
+            comm: "".into(),
+            ns,
+        };
+        let limits = |id| CgroupReading { id, contention_ns: Some(1_000), ..CgroupReading::default() };
+        let paths = ["/", "/pod", "/pod/one", "/pod/two", "/other"];
+        Interval {
+            duration_ns: 10_000,
+            tasks: vec![TaskInterval { reading, wait, ..TaskInterval::default() }],
+            pairs: vec![behind(4, sibling_ns), behind(5, outside_ns)],
+            limits: (1..=5).map(limits).collect(),
+            cgroups: (1..).zip(paths.map(Into::into)).collect(),
+            ..Interval::default()
+        }
+    }
+
+    fn own_ns(interval: &Interval, path: &str) -> Option<u64> {
+        let tree = Tree::new(interval);
+        tree.own_contention_ns(interval, tree.find(path).expect("a cgroup"))
+    }
+
+    #[test]
+    fn waits_within_a_cgroup_are_its_own_contention() {
+        let interval = pod(200, 300, 500);
+        let of = |path| own_ns(&interval, path);
+        assert_eq!((of("/pod/one"), of("/pod"), of("/")), (Some(200), Some(500), Some(1_000)));
+    }
+
+    #[test]
+    fn without_an_ended_wait_nobody_knows_whose_contention_it_is() {
+        let mut interval = pod(0, 0, 0);
+        assert_eq!(own_ns(&interval, "/pod"), None);
+        interval.limits.iter_mut().for_each(|limits| limits.contention_ns = Some(0));
+        assert_eq!(own_ns(&interval, "/pod"), Some(0));
+        interval.limits.iter_mut().for_each(|limits| limits.contention_ns = None);
+        assert_eq!(own_ns(&interval, "/pod"), None);
+    }
 }
