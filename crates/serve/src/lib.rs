@@ -1,14 +1,12 @@
-//! The daemon's servers: a socket for viewers, an HTTP server for pages, and a client for container runtimes. This crate does not
-//! use aya and does not read `/proc`.
+//! The daemon's servers: a socket for viewers, and an HTTP server for pages. This crate does not use aya and does not read `/proc`.
 //!
 //! [`collection`] is the one thread that takes samples, at the [`pace`] that all viewers together request. [`shown`] filters a
 //! sample to what a user may see. `streams` encodes the result once for all viewers with the same view. [`socket`] sends it, and
-//! [`client`] receives it. [`http`] serves pages and [`cri`] gets the names of containers; neither depends on the other modules.
+//! [`client`] receives it. [`http`] serves pages and does not depend on the other modules.
 
 pub mod client;
 pub mod collection;
 pub mod config;
-pub mod cri;
 pub mod http;
 pub mod pace;
 pub mod protocol;

@@ -15,7 +15,7 @@ use std::{
 
 use cgscope_layout::history::KERNEL;
 use cgscope_model::{
-    ExitedReading, PairKey, PairReading, Sample, TaskReading,
+    ContainerReading, ExitedReading, PairKey, PairReading, Sample, TaskReading,
     access::{Access, Follower},
     between, rest_of,
     selection::path_and_ancestors,
@@ -120,6 +120,7 @@ impl Shower {
             tasks,
             exited,
             pairs,
+            containers: containers(sample, &shown),
             cgroups,
             cpus,
             nodes: sample.nodes.clone(),
@@ -138,7 +139,8 @@ impl Shower {
         let Reading { sample, access } = reading;
         let paths = paths(sample);
         let (tasks, exited) = (tasks(sample, access, &self.view), self.exited(sample, &paths, is_owned));
-        Some(Sample { tasks, exited, cgroups: sample.cgroups.clone(), ..Sample::default() })
+        let (cgroups, containers) = (sample.cgroups.clone(), sample.containers.clone());
+        Some(Sample { tasks, exited, cgroups, containers, ..Sample::default() })
     }
 
     fn exited(
@@ -201,6 +203,10 @@ impl Shower {
         (self.victims, self.read) = (victims, read);
         self.reported.values().cloned().collect()
     }
+}
+
+fn containers(sample: &Sample, shown: &HashSet<u64>) -> Vec<ContainerReading> {
+    sample.containers.iter().filter(|named| shown.contains(&named.cgroup_id)).cloned().collect()
 }
 
 fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {

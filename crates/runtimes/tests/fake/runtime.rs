@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cgscope_serve::cri::{RetryPace, Runtime};
+use cgscope_runtimes::{RetryPace, Runtimes, Wanted};
 use h2::{RecvStream, server::SendResponse};
 use http::{HeaderMap, Request, Response};
 use prost::Message;
@@ -92,8 +92,12 @@ pub(crate) fn list(containers: Vec<Container>) -> Answer {
     Answer::Message(List { containers }.encode_to_vec())
 }
 
-pub(crate) fn runtime(socket: &Path) -> Runtime {
-    Runtime::any_of(vec![socket.into()], PACE)
+pub(crate) fn runtime(socket: &Path) -> Runtimes {
+    Runtimes::at(vec![socket.into()], PACE)
+}
+
+pub(crate) fn knows(runtimes: &Runtimes, id: &str) -> bool {
+    runtimes.listing().names(&Wanted::Container(id.into())).is_some()
 }
 
 impl Fake {

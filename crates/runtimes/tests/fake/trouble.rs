@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_serve::cri::{RetryPace, Runtime};
+use cgscope_runtimes::{RetryPace, Runtimes};
 use tokio::{net::UnixListener, time::sleep};
 
-use crate::runtime::{Answer, Container, Fake, PACE, list, runtime};
+use crate::runtime::{Answer, Container, Fake, PACE, knows, list, runtime};
 
 fn one(id: &str) -> Answer {
     list(vec![Container { id: id.into(), ..Container::default() }])
@@ -22,7 +22,7 @@ async fn said(answer: Answer) -> String {
     let sentence = runtime.refresh().await.expect("a sentence");
     assert_eq!(runtime.refresh().await, None, "it is reported only once");
     assert!(sentence.contains(fake.socket.to_str().unwrap()), "{sentence}");
-    assert!(sentence.contains(", so the labels pod, namespace and container are missing; "), "{sentence}");
+    assert!(sentence.contains(", so pods and containers have no names; "), "{sentence}");
     assert!(!sentence.contains(char::is_control), "{sentence:?}");
     sentence
 }
@@ -56,7 +56,7 @@ async fn an_empty_list_is_an_answer() {
     let fake = Fake::start(dir.path().join("cri"), Answer::Message(Vec::new()));
     let mut runtime = runtime(&fake.socket);
     assert_eq!(runtime.refresh().await, None);
-    assert_eq!(runtime.named(), 0);
+    assert_eq!(runtime.listing().named(), 0);
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     let _listener = UnixListener::bind(&deaf).unwrap();
     let pace = RetryPace { deadline: Duration::from_millis(300), ..PACE };
     for socket in [calling.socket.clone(), deaf] {
-        let mut runtime = Runtime::any_of(vec![socket], pace);
+        let mut runtime = Runtimes::at(vec![socket], pace);
         let start = Instant::now();
         let sentence = runtime.refresh().await.unwrap();
         assert!(sentence.contains("did not answer within 300 ms"), "{sentence}");
@@ -76,9 +76,9 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     }
     // A runtime that hangs does not use up the time of the next one.
     let good = Fake::start(dir.path().join("c"), one("x"));
-    let mut runtime = Runtime::any_of(vec![calling.socket.clone(), good.socket.clone()], pace);
+    let mut runtime = Runtimes::at(vec![calling.socket.clone(), good.socket.clone()], pace);
     assert_eq!(runtime.refresh().await, None);
-    assert!(runtime.names("x").is_some());
+    assert!(knows(&runtime, "x"));
 }
 
 #[tokio::test]
@@ -92,16 +92,16 @@ async fn a_runtime_that_stops_and_restarts_is_reported_twice_and_keeps_its_names
     );
     let fake = Fake::start(socket.clone(), one("first"));
     let back = runtime.refresh().await.unwrap();
-    assert!(back.contains("answers: metrics now name pods and containers"), "{back}");
+    assert!(back.contains("a container runtime answers: pods and containers now have names"), "{back}");
     fake.stop().await;
     let exited = runtime.refresh().await.unwrap();
     assert!(exited.contains("could not be reached (Connection refused"), "{exited}");
     assert_eq!(runtime.refresh().await, None);
-    assert!(runtime.names("first").is_some(), "the names stay");
+    assert!(knows(&runtime, "first"), "the names stay");
     let _fake = Fake::start(socket, one("second"));
     assert!(runtime.refresh().await.is_some());
     assert_eq!(runtime.refresh().await, None);
-    assert!(runtime.names("second").is_some() && runtime.names("first").is_none());
+    assert!(knows(&runtime, "second") && !knows(&runtime, "first"));
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_failing_runtime_is_called_again_at_growing_intervals() {
     let fake = Fake::start(dir.path().join("cri"), Answer::Status("2", "no"));
     let ms = Duration::from_millis;
     let pace = RetryPace { first_retry: ms(50), longest_retry: ms(400), ..PACE };
-    let mut runtime = Runtime::any_of(vec![fake.socket.clone()], pace);
+    let mut runtime = Runtimes::at(vec![fake.socket.clone()], pace);
     let start = Instant::now();
     let mut asked = Vec::new();
     while asked.len() < 6 {
@@ -137,9 +137,9 @@ async fn a_path_that_is_not_a_socket_is_reported() {
 async fn missing_default_sockets_are_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
-    let mut auto = Runtime::any_of(sockets.to_vec(), RetryPace::default());
+    let mut auto = Runtimes::at(sockets.to_vec(), RetryPace::default());
     assert_eq!(auto.refresh().await, None);
-    let mut named = Runtime::any_of(sockets[..1].to_vec(), RetryPace::default());
+    let mut named = Runtimes::at(sockets[..1].to_vec(), RetryPace::default());
     let sentence = named.refresh().await.expect("the configured socket is reported");
     assert!(sentence.starts_with("no container runtime is at "), "{sentence}");
 }

@@ -4,6 +4,11 @@ use std::collections::HashMap;
 
 use prost::{Message, decode_length_delimiter};
 
+use crate::{failure::Failure, names::RuntimeNames};
+
+/// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand.
+const CONTAINER_BYTES: usize = 1 << 20;
+
 /// The URL of the call. Every gRPC server accepts the name `localhost` on a Unix socket.
 pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
@@ -52,6 +57,22 @@ pub(super) struct ContainerMetadata {
 pub(super) fn running() -> ListContainersRequest {
     let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
     ListContainersRequest { filter: Some(filter) }
+}
+
+/// Returns the names in an encoded `ListContainersResponse`.
+pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
+    let mut names = RuntimeNames::default();
+    for encoded in containers(reply) {
+        let encoded = encoded.map_err(|NotAMessage| Failure::Garbage)?;
+        if encoded.len() > CONTAINER_BYTES || names.is_full() {
+            names.left_out += 1;
+            continue;
+        }
+        let container = Container::decode(encoded).map_err(|_| Failure::Garbage)?;
+        let own = container.metadata.as_ref().map(|metadata| &*metadata.name);
+        names.keep(container.id, own, &container.labels);
+    }
+    Ok(names)
 }
 
 /// Iterates over the containers of a `ListContainersResponse`, each still encoded. Decoding the list by prost would need too much
@@ -142,6 +163,17 @@ mod tests {
             assert_eq!(containers(bytes).collect::<Vec<_>>(), [Err(NotAMessage)], "{bytes:x?}");
         }
         assert_eq!(containers(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_container_that_is_too_large_is_dropped() {
+        let large = Container {
+            labels: HashMap::from([("k".into(), "l".repeat(CONTAINER_BYTES))]),
+            ..container("a")
+        };
+        let whole = Whole { containers: vec![large, container("b")], ..Whole::default() };
+        let names = names(&whole.encode_to_vec()).unwrap();
+        assert_eq!((names.by_container.len(), names.left_out), (1, 1));
     }
 
     proptest! {

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use cgscope_serve::cri::Runtime;
+use cgscope_runtimes::{Runtimes, Wanted};
 
-use crate::runtime::{Answer, Container, Fake, Metadata, PACE, list, runtime};
+use crate::runtime::{Answer, Container, Fake, Metadata, PACE, knows, list, runtime};
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const UID: &str = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
@@ -37,22 +37,24 @@ async fn a_container_of_kubernetes_has_its_four_names_and_its_pod_has_two() {
     let plain = container(&ID.replace('0', "f"), &[]);
     let fake = Fake::start(dir.path().join("cri"), list(vec![of_kubernetes(ID), plain.clone()]));
     let mut runtime = runtime(&fake.socket);
-    assert!(runtime.names(ID).is_none());
+    let of = |runtime: &Runtimes, id: &str| runtime.listing().names(&Wanted::Container(id.into())).cloned();
+    let of_pod = |runtime: &Runtimes, uid: &str| runtime.listing().names(&Wanted::Pod(uid.into())).cloned();
+    assert!(of(&runtime, ID).is_none());
     assert_eq!(runtime.refresh().await, None, "there is nothing to say");
-    let names = runtime.names(ID).unwrap();
+    let names = of(&runtime, ID).unwrap();
     assert_eq!(
         [&names.container, &names.pod, &names.namespace, &names.pod_uid].map(|name| name.as_deref()),
         [Some("api"), Some("shop-5d9"), Some("prod"), Some(UID)]
     );
-    let pod = runtime.pod(UID).unwrap();
+    let pod = of_pod(&runtime, UID).unwrap();
     assert_eq!(
         [&pod.container, &pod.pod, &pod.namespace].map(|name| name.as_deref()),
         [None, Some("shop-5d9"), Some("prod")]
     );
-    let names = runtime.names(&plain.id).unwrap();
+    let names = of(&runtime, &plain.id).unwrap();
     assert_eq!((names.container.as_deref(), &names.pod), (Some("own-name"), &None), "no pod is around it");
-    assert!(runtime.names("sandbox").is_none() && runtime.pod("").is_none());
-    assert_eq!((runtime.named(), runtime.left_out()), (2, 0));
+    assert!(of(&runtime, "sandbox").is_none() && of_pod(&runtime, "").is_none());
+    assert_eq!((runtime.listing().named(), runtime.listing().left_out()), (2, 0));
 }
 
 #[tokio::test]
@@ -62,31 +64,32 @@ async fn a_list_in_many_pieces_is_read_as_one() {
     let fake = Fake::start(dir.path().join("cri"), list(containers));
     let mut runtime = runtime(&fake.socket);
     assert_eq!(runtime.refresh().await, None);
-    assert_eq!((runtime.named(), runtime.left_out()), (9_000, 0));
-    assert!((0..9_000).all(|n| runtime.names(&format!("{n:064x}")).is_some()));
+    assert_eq!((runtime.listing().named(), runtime.listing().left_out()), (9_000, 0));
+    assert!((0..9_000).all(|n| runtime.listing().names(&Wanted::Container(format!("{n:064x}"))).is_some()));
 }
 
 #[tokio::test]
-async fn the_first_socket_that_lists_containers_is_used() {
+async fn all_runtimes_that_answer_are_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     // As Docker's containerd, whose CRI is turned off.
     let without = Fake::start(path("b"), Answer::Status("12", "unknown service runtime.v1.RuntimeService"));
-    let with = Fake::start(path("c"), list(vec![of_kubernetes(ID)]));
-    let last = Fake::start(path("d"), list(Vec::new()));
-    let mut runtime = Runtime::any_of(["a", "b", "c", "d"].map(path).into(), PACE);
+    let other = &ID.replace('0', "f");
+    let _with = Fake::start(path("c"), list(vec![of_kubernetes(ID)]));
+    let _last = Fake::start(path("d"), list(vec![of_kubernetes(other)]));
+    let mut runtime = Runtimes::at(["a", "b", "c", "d"].map(path).into(), PACE);
     for round in 1..4 {
         assert_eq!(runtime.refresh().await, None);
-        assert!(runtime.names(ID).is_some());
-        assert_eq!((without.calls(), with.calls(), last.calls()), (1, round, 0));
+        assert!([ID, other].iter().all(|id| knows(&runtime, id)));
+        assert_eq!(without.calls(), round);
     }
 }
 
 #[tokio::test]
 async fn no_runtime_is_called_if_none_is_configured() {
-    let mut runtime = Runtime::new("").unwrap();
+    let mut runtime = Runtimes::new("").unwrap();
     assert_eq!(runtime.refresh().await, None);
-    assert_eq!(runtime.named(), 0);
+    assert_eq!(runtime.listing().named(), 0);
 }
 
 #[tokio::test]
@@ -95,13 +98,13 @@ async fn the_configured_runtime_must_be_an_absolute_path() {
     let fake = Fake::start(dir.path().join("cri"), list(vec![of_kubernetes(ID)]));
     let path = fake.socket.to_str().unwrap();
     for config in [path.to_owned(), format!("unix://{path}")] {
-        let mut runtime = Runtime::new(&config).unwrap();
+        let mut runtime = Runtimes::new(&config).unwrap();
         assert_eq!(runtime.refresh().await, None);
-        assert!(runtime.names(ID).is_some());
+        assert!(knows(&runtime, ID));
     }
     for config in ["containerd", "http://127.0.0.1", "run/containerd.sock", "unix://x"] {
-        let words = Runtime::new(config).err().expect(config).to_string();
+        let words = Runtimes::new(config).err().expect(config).to_string();
         assert!(words.contains(config) && words.contains("\"auto\""), "{words}");
     }
-    assert!(Runtime::new("auto").is_ok());
+    assert!(Runtimes::new("auto").is_ok());
 }

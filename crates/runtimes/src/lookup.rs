@@ -1,0 +1,235 @@
+//! Finds the names of a sample's cgroups, on a thread of its own: a runtime may be slow, and samples must not wait for it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_model::{CgroupName, ContainerReading};
+
+use crate::{Listing, Runtimes, Wanted};
+
+/// How long the first sample waits, so that the first screen has names.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Pauses between two requests for the same container. A container's cgroup exists before the runtime lists it, and the cgroup
+/// of a pod's sandbox is never listed.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
+
+/// Receives the sentences of [`Runtimes::refresh`].
+pub type Say = Box<dyn Fn(String) + Send>;
+
+/// Knows the names of cgroups. The thread starts when the first container is seen, and ends when this is dropped.
+pub struct Lookup {
+    start: Option<(Runtimes, Say)>,
+    requests: Option<mpsc::SyncSender<()>>,
+    replies: Arc<Replies>,
+    has_waited: bool,
+    known: HashMap<u64, Known>,
+}
+
+/// The latest reply, if there is one.
+#[derive(Default)]
+struct Replies {
+    latest: Mutex<Option<Listing>>,
+    has_come: Condvar,
+}
+
+/// What is known of a cgroup.
+enum Known {
+    /// It is neither a container nor a pod.
+    Neither,
+    Unnamed {
+        wanted: Wanted,
+        ask_at: Instant,
+        pause: Duration,
+    },
+    Named(ContainerReading),
+}
+
+impl Lookup {
+    /// Creates a lookup that asks these runtimes.
+    pub fn new(runtimes: Runtimes, say: Say) -> Self {
+        Self {
+            start: Some((runtimes, say)),
+            requests: None,
+            replies: Arc::default(),
+            has_waited: false,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Returns the names of the containers and pods among the cgroups of a sample, which ascend by id.
+    ///
+    /// A container that has just started may have no name yet. Only the first call waits for runtimes, for at most 500 ms.
+    pub fn name(&mut self, cgroups: &[(u64, Arc<str>)]) -> Vec<ContainerReading> {
+        let now = Instant::now();
+        let exists = |id: &u64| cgroups.binary_search_by_key(id, |(id, _)| *id).is_ok();
+        self.known.retain(|id, _| exists(id));
+        for (id, path) in cgroups {
+            self.known.entry(*id).or_insert_with(|| Known::of(path, now));
+        }
+        self.resolve();
+        let mut due = self.known.values_mut().filter_map(|known| known.due(now)).peekable();
+        if due.peek().is_some() {
+            due.for_each(|(ask_at, pause)| {
+                *ask_at = now + *pause;
+                *pause = (*pause * 2).min(LONGEST_PAUSE);
+            });
+            self.request();
+            if !std::mem::replace(&mut self.has_waited, true) {
+                self.await_first();
+            }
+            self.resolve();
+        }
+        let named = cgroups.iter().filter_map(|(id, _)| match self.known.get(id) {
+            Some(Known::Named(reading)) => Some(reading.clone()),
+            _ => None,
+        });
+        named.collect()
+    }
+
+    /// Uses a reply that has come since the last call.
+    fn resolve(&mut self) {
+        let latest = lock(&self.replies.latest);
+        let Some(listing) = &*latest else { return };
+        for (id, known) in &mut self.known {
+            let Known::Unnamed { wanted, .. } = known else { continue };
+            if let Some(names) = listing.names(wanted) {
+                let (container, pod, namespace) =
+                    (names.container.clone(), names.pod.clone(), names.namespace.clone());
+                *known = Known::Named(ContainerReading { cgroup_id: *id, container, pod, namespace });
+            }
+        }
+    }
+
+    fn request(&mut self) {
+        if let Some((runtimes, say)) = self.start.take_if(|(runtimes, _)| runtimes.are_expected()) {
+            let (send, receive) = mpsc::sync_channel(1);
+            let replies = self.replies.clone();
+            // If no thread can be created, containers have no names.
+            let thread = thread::Builder::new().name("names".into());
+            self.requests =
+                thread.spawn(move || serve(runtimes, &say, &receive, &replies)).ok().map(|_| send);
+        }
+        // A full channel means that a request already waits.
+        self.requests.as_ref().map(|requests| requests.try_send(()));
+    }
+
+    fn await_first(&self) {
+        if self.requests.is_some() {
+            let latest = lock(&self.replies.latest);
+            drop(self.replies.has_come.wait_timeout_while(latest, FIRST_WAIT, |latest| latest.is_none()));
+        }
+    }
+}
+
+impl Known {
+    fn of(path: &str, now: Instant) -> Self {
+        match wanted(path) {
+            Some(wanted) => Self::Unnamed { wanted, ask_at: now, pause: FIRST_PAUSE },
+            None => Self::Neither,
+        }
+    }
+
+    fn due(&mut self, now: Instant) -> Option<(&mut Instant, &mut Duration)> {
+        match self {
+            Self::Unnamed { ask_at, pause, .. } if *ask_at <= now => Some((ask_at, pause)),
+            _ => None,
+        }
+    }
+}
+
+/// The container or pod whose own cgroup this is. The cgroups of rootless containers are left out: the host's runtimes do not know
+/// them, and users can give them any id.
+fn wanted(path: &str) -> Option<Wanted> {
+    let name = CgroupName::of(path);
+    let above = CgroupName::of(path.rsplit_once('/')?.0);
+    match (name.container, name.pod_uid) {
+        _ if name.is_rootless => None,
+        (Some(id), _) => above.container.is_none().then_some(Wanted::Container(id)),
+        (None, Some(uid)) => above.pod_uid.is_none().then_some(Wanted::Pod(uid)),
+        (None, None) => None,
+    }
+}
+
+/// Answers requests until their sender is dropped.
+fn serve(mut runtimes: Runtimes, say: &Say, requests: &mpsc::Receiver<()>, replies: &Replies) {
+    let Ok(waiter) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    while requests.recv().is_ok() {
+        if let Some(sentence) = waiter.block_on(runtimes.refresh()) {
+            say(sentence);
+        }
+        *lock(&replies.latest) = Some(runtimes.listing());
+        replies.has_come.notify_all();
+    }
+}
+
+/// Locks a mutex, even a poisoned one: it never guards half-changed data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn only_the_own_cgroups_of_containers_and_pods_are_looked_up() {
+        let uid = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
+        let pod = format!("/kubepods/burstable/pod{uid}");
+        let rootless = format!("/user.slice/user-9.slice/user@9.service/user.slice/libpod-{ID}.scope");
+        for (path, expected) in [
+            (pod.clone(), Some(Wanted::Pod(uid.into()))),
+            (format!("{pod}/{ID}"), Some(Wanted::Container(ID.into()))),
+            (format!("{pod}/{ID}/init"), None),
+            (format!("{pod}/other"), None),
+            (format!("/docker/{ID}"), Some(Wanted::Container(ID.into()))),
+            (rootless, None),
+            // Delegated: whoever owns this cgroup could choose any name below it.
+            (format!("/system.slice/ci.service/{pod}/{ID}"), None),
+            ("/system.slice/web.service".into(), None),
+            ("/kubepods".into(), None),
+            ("/".into(), None),
+            ("(rest)".into(), None),
+        ] {
+            assert_eq!(wanted(&path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn without_a_runtime_nothing_is_asked_and_nothing_waits() {
+        let nowhere = ["/nonexistent/a.sock", "/nonexistent/b.sock"].map(Into::into);
+        let nowhere = Runtimes::at(nowhere.into(), crate::RetryPace::default());
+        let mut lookup = Lookup::new(nowhere, Box::new(|sentence| panic!("{sentence}")));
+        let began = Instant::now();
+        assert_eq!(lookup.name(&[(5, format!("/docker/{ID}").into())]), []);
+        assert!(began.elapsed() < FIRST_WAIT / 2 && lookup.requests.is_none());
+    }
+
+    #[test]
+    fn the_first_sample_has_names_and_a_removed_cgroup_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("containers.json");
+        let list =
+            |name: &str| std::fs::write(&place, format!(r#"[{{"id":"{ID}","names":["{name}"]}}]"#)).unwrap();
+        list("web");
+        let runtimes = Runtimes::at(vec![place.clone()], crate::RetryPace::default());
+        let mut lookup = Lookup::new(runtimes, Box::new(|sentence| panic!("{sentence}")));
+        let cgroups = [(3, "/a".into()), (5, format!("/docker/{ID}").into())];
+        let named = |name: &str| ContainerReading {
+            cgroup_id: 5,
+            container: Some(name.into()),
+            ..Default::default()
+        };
+        assert_eq!(lookup.name(&cgroups), [named("web")]);
+        list("changed");
+        assert_eq!(lookup.name(&cgroups), [named("web")], "names do not change");
+        assert_eq!(lookup.name(&cgroups[..1]), []);
+        assert_eq!(lookup.known.len(), 1);
+    }
+}
