@@ -155,13 +155,13 @@ fn metrics(c: &mut Criterion) {
     let intervals: Vec<Interval> =
         samples.windows(2).map(|pair| Interval::between(&pair[0], &pair[1])).collect();
     let mut metrics = Metrics::new(Config::default());
-    intervals.iter().for_each(|interval| metrics.add(interval, &|_| None));
+    intervals.iter().for_each(|interval| metrics.add(interval));
     let mut group = c.benchmark_group("metrics of 20,000 tasks in 10,000 cgroups, of which 200 are exported");
     group.sample_size(30);
     group.bench_function("between", |bencher| {
         bencher.iter(|| Interval::between(black_box(&samples[0]), black_box(&samples[1])));
     });
-    group.bench_function("add", |bencher| bencher.iter(|| metrics.add(black_box(&intervals[1]), &|_| None)));
+    group.bench_function("add", |bencher| bencher.iter(|| metrics.add(black_box(&intervals[1]))));
     for format in Format::ALL {
         let bytes = metrics.page(format, &[]).len();
         group.bench_function(format!("page, {format:?}, {bytes} bytes"), |bencher| {

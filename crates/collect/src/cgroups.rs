@@ -255,7 +255,7 @@ impl Remains {
 }
 
 /// Returns the paths of all readable cgroups below `mount`, by id.
-pub(crate) fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
+pub fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
     Walk::over(mount).found
 }
 

@@ -9,8 +9,10 @@ use std::{
 
 use cgscope_layout::history::KERNEL;
 use cgscope_model::{
-    Blame, CgroupReading, Mode, REST, REST_NAME, Sample, Selection, TaskReading,
+    Blame, CgroupName, CgroupReading, ContainerReading, Mode, REST, REST_NAME, Sample, Selection,
+    TaskReading,
     access::{Access, Follower},
+    names::near,
     selection::cgroup_of_unit,
 };
 
@@ -54,6 +56,9 @@ pub struct Accounting {
     pub stack_every: Option<Duration>,
 }
 
+/// Returns the names of the containers among cgroups, which are given by id and path.
+pub type NameContainers = Box<dyn FnMut(&[(u64, Arc<str>)]) -> Vec<ContainerReading> + Send>;
+
 /// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
 pub struct Collector {
     source: Box<dyn Source>,
@@ -65,6 +70,7 @@ pub struct Collector {
     /// Read all files of each cgroup. Set if less than the whole host is selected.
     whole_limits: bool,
     cost: OwnCost,
+    name_containers: Option<NameContainers>,
 }
 
 /// Numbers of the items kept between samples; limited by what exists on the host.
@@ -116,7 +122,13 @@ impl Collector {
             placement,
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
+            name_containers: None,
         })
+    }
+
+    /// Sets who names the containers of the following samples.
+    pub fn name_containers(&mut self, name: NameContainers) {
+        self.name_containers = Some(name);
     }
 
     /// Returns the mode of the readings.
@@ -146,6 +158,9 @@ impl Collector {
         sample.limits = self.read_limits(&mut sample.cgroups);
         self.source.add_pressure(&mut sample, self.tree.as_ref());
         sample.cgroups.extend(rest_name(&sample));
+        if let Some(name) = &mut self.name_containers {
+            sample.containers = name(&sample.cgroups);
+        }
         if let Some(tree) = &self.tree {
             self.source.give_back(&sample, tree, now)?;
         }
@@ -349,13 +364,15 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
     if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
         return missing(format!("cgroup {path}"), "give the path below that mount");
     }
-    let is_there =
-        |unit: &str| all_paths(&tree.mount).values().any(|path| cgroup_of_unit(path, unit).is_some());
-    if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
-        return missing(
-            format!("cgroup of unit {unit}"),
-            "`systemctl list-units` lists the units; select a slice with --cgroup",
-        );
+    let Some(unit) = &selection.unit else { return Ok(()) };
+    let paths = all_paths(&tree.mount);
+    if paths.values().any(|path| cgroup_of_unit(path, unit).is_some()) {
+        return Ok(());
     }
-    Ok(())
+    let units = paths.values().filter_map(|path| CgroupName::of(path).unit);
+    let similar = near(unit, units);
+    missing(
+        format!("cgroup of unit {unit}"),
+        &format!("`systemctl list-units` lists the units{similar}; select a slice with --cgroup"),
+    )
 }

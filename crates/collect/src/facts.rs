@@ -19,7 +19,7 @@ use rustix::thread::CapabilitySet;
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers all facts but `features_off` and `trial`, which need the collector. `root` is `/` except in tests.
+/// Gathers all facts but `features_off` and `trial`, which need the collector, and `named_containers`. `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
@@ -33,6 +33,7 @@ pub fn gather(root: &Path) -> Facts {
         initial_user_namespace: host.is_namespace("proc/self/ns/user", INITIAL_USER_NAMESPACE),
         initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
         container: host.sign_of_a_container(),
+        named_containers: None,
         btf: Some(host.btf()),
         features_off: None,
         sched_info: status.map(|_| host.text("proc/self/schedstat").is_some_and(|text| counts(&text))),

@@ -36,7 +36,7 @@ mod task_state;
 mod time_split;
 
 pub use cmdline::{cmdline, command_lines, user_id};
-pub use collector::{Accounting, Collector, Held, Options};
+pub use collector::{Accounting, Collector, Held, NameContainers, Options};
 pub use failure::{Failure, FailureKind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
 pub use symbols::KernelSymbols;

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Blame, Interval, Losses};
+use cgscope_model::{Blame, Interval, Losses, Names};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
@@ -53,7 +53,7 @@ impl Pprof {
 
     fn add_pairs(&mut self, interval: &Interval) {
         for pair in &interval.pairs {
-            let culprit = interval.culprit(pair);
+            let culprit = interval.culprit(pair).words(&Names::paths());
             let culprit = match pair.blame {
                 Blame::Ran => format!("behind {culprit}"),
                 Blame::Limited => format!("quota of {culprit}"),

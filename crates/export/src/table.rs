@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{Cause, CgroupName, Interval, Mode, Observed, TaskInterval, Wait, counters::OF_EXPORT};
+use cgscope_model::{
+    Cause, CgroupName, ContainerReading, Interval, Mode, Observed, TaskInterval, Wait, counters::OF_EXPORT,
+};
 
 use crate::{About, Result};
 
@@ -62,6 +64,8 @@ pub(crate) struct TableRow<'a> {
     cgroup_id: u64,
     path: Option<&'a str>,
     name: &'a CgroupName,
+    /// What the container runtime calls it.
+    named: Option<&'a ContainerReading>,
 }
 
 fn number<'a>(value: impl Into<Option<u64>>) -> Option<TableCell<'a>> {
@@ -109,6 +113,9 @@ fn identity() -> Vec<TableColumn> {
         column("unit", TableType::Text, |row| text(row.name.unit.as_deref())),
         column("container", TableType::Text, |row| text(row.name.container.as_deref())),
         column("pod_uid", TableType::Text, |row| text(row.name.pod_uid.as_deref())),
+        column("container_name", TableType::Text, |row| text(row.named?.container.as_deref())),
+        column("pod", TableType::Text, |row| text(row.named?.pod.as_deref())),
+        column("namespace", TableType::Text, |row| text(row.named?.namespace.as_deref())),
         column("cpu", TableType::Int32, |row| small(row.task?.reading.cpu)),
         column("node", TableType::Int32, |row| small(row.task?.reading.node.or(row.interval.one_node))),
         column("exited_tasks", TableType::Int64, |row| number(row.exited_tasks)),
@@ -154,6 +161,10 @@ pub(crate) fn for_each_row(
         cgroup_id: id,
         path: interval.cgroup_path(id).map(|path| &**path),
         name: names.get(&id).unwrap_or(&nameless),
+        named: interval
+            .cgroup_path(id)
+            .and_then(|path| interval.names.container(path))
+            .map(|(_, named)| named),
     };
     for task in &interval.tasks {
         let observed = Observed::task(task, interval.mode);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupName, CgroupReading, Counter, Group, Mode, Observed,
+    CgroupName, CgroupReading, ContainerReading, Counter, Group, Mode, Names, Observed,
     counters::{COUNTERS, Counts},
     sum,
 };
@@ -16,26 +16,6 @@ use crate::{
     waits::Waits,
 };
 
-/// A container or a pod that a cgroup's path names, to be looked up at the container runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
-    /// A container, by its id.
-    Container(&'a str),
-    /// A pod, by its uid; used for the cgroups around its containers.
-    Pod(&'a str),
-}
-
-/// The container runtime's names for a container or a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
-    /// The container's name; `None` for a pod.
-    pub container: Option<String>,
-    /// The pod's name.
-    pub pod: Option<String>,
-    /// The pod's namespace.
-    pub namespace: Option<String>,
-}
-
 /// An exported cgroup, with everything below it.
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
@@ -45,7 +25,7 @@ pub(crate) struct Cgroup {
     pub created_unix_ns: u64,
     pub labels: Labels,
     name: CgroupName,
-    names: Option<Names>,
+    names: Option<ContainerReading>,
     pub waits: Waits,
     pub culprits: Culprits,
     /// Sums since the cgroup is exported; `None` if never read.
@@ -84,23 +64,20 @@ impl Cgroup {
         cgroup
     }
 
-    /// Requests the names of the cgroup's container, or of the pod around containers. Known names stay, because the runtime may
-    /// be unavailable for a while. Rootless containers are skipped: the host's runtime does not know them, and users can give
-    /// them any id.
-    pub fn ask(&mut self, names: &dyn Fn(Asked) -> Option<Names>) {
-        if self.name.is_rootless {
-            return;
-        }
-        let container = self.name.container.as_deref().map(Asked::Container);
-        let reported = container.or(self.name.pod_uid.as_deref().map(Asked::Pod)).and_then(names);
-        if reported.is_some() && reported != self.names {
-            self.names = reported;
+    /// Takes the names of the cgroup's container, or of the pod around containers. Known names stay, because the runtime may be
+    /// unavailable for a while.
+    pub fn name(&mut self, names: &Names) {
+        let reported = names.container(&self.path).map(|(_, named)| named);
+        if reported.is_some() && reported != self.names.as_ref() {
+            self.names = reported.cloned();
             self.label();
         }
     }
 
     fn label(&mut self) {
-        let Names { container, pod, namespace } = self.names.clone().unwrap_or_default();
+        let ContainerReading { container, pod, namespace, .. } = self.names.clone().unwrap_or_default();
+        let [container, pod, namespace] =
+            [container, pod, namespace].map(|name| name.map(|name| name.to_string()));
         let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = self.name.clone();
         let values = [Some(self.path.to_string()), unit, id, pod_uid, container, pod, namespace];
         let known = family::CGROUP_LABELS.into_iter().zip(values);

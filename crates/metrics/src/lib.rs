@@ -18,7 +18,6 @@ mod text;
 mod value;
 mod waits;
 
-pub use cgroup::{Asked, Names};
 pub use choice::Config;
 pub use family::{Family, Kind};
 pub use format::Format;

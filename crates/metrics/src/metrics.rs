@@ -3,7 +3,7 @@
 use cgscope_model::{CgroupReading, GroupSum, Interval};
 
 use crate::{
-    Asked, Config, Names,
+    Config,
     cgroup::Cgroup,
     choice::choose,
     culprits,
@@ -38,8 +38,8 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds an Interval. `names` returns the container runtime's names for a container or a pod.
-    pub fn add(&mut self, interval: &Interval, names: &dyn Fn(Asked) -> Option<Names>) {
+    /// Adds an Interval.
+    pub fn add(&mut self, interval: &Interval) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval.start_unix_ns);
         let above = self.above();
@@ -49,7 +49,7 @@ impl Metrics {
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
             // Coarse mode has no pairs with this blame.
             cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval.start_unix_ns);
-            cgroup.ask(names);
+            cgroup.name(&interval.names);
         }
         self.host.add(interval);
         self.forest.drop_removed();

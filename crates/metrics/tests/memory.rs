@@ -36,7 +36,7 @@ static ALLOCATOR: Counting = Counting;
 fn held(intervals: &[Interval], cgroups: usize) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     let mut metrics = Metrics::new(Config { cgroups, ..Config::default() });
-    intervals.iter().for_each(|interval| metrics.add(interval, &|_| None));
+    intervals.iter().for_each(|interval| metrics.add(interval));
     let held = HELD.load(Ordering::Relaxed) - before;
     drop(metrics);
     held

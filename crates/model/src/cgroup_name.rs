@@ -26,8 +26,6 @@ pub struct CgroupName {
 /// Stands for a cgroup that was removed before its name could be read, or that the kernel did not report.
 pub const UNNAMED: &str = "(unnamed cgroup)";
 
-/// Number of hexadecimal digits of a container's id that identify it in practice, as the runtimes print it.
-const SHORT_ID: usize = 12;
 /// Services of runtimes that put containers below their own cgroup.
 ///
 /// containerd does so if it uses another cgroup driver than the kubelet
@@ -69,21 +67,6 @@ impl CgroupName {
             above = part;
         }
         name
-    }
-
-    /// A short description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no names.
-    pub fn words(&self) -> Option<String> {
-        let container = self.container.as_ref().map(|id| format!("container {}", &id[..SHORT_ID]));
-        let pod = self.pod_uid.as_ref().map(|uid| format!("pod {uid}"));
-        let placed = match (container, pod) {
-            (Some(container), Some(pod)) => Some(format!("{container} of {pod}")),
-            (one, other) => one.or(other),
-        };
-        match (&self.unit, placed) {
-            (Some(unit), Some(placed)) if self.is_rootless => Some(format!("{placed} of {unit}")),
-            (Some(unit), Some(placed)) => Some(format!("{unit} in {placed}")),
-            (unit, placed) => unit.clone().or(placed),
-        }
     }
 }
 
@@ -151,7 +134,7 @@ fn container_id(part: &str) -> Option<&str> {
 }
 
 /// The name of a unit that runs processes. systemd writes special characters as `\x2d`.
-fn unit(part: &str) -> Option<String> {
+pub(crate) fn unit(part: &str) -> Option<String> {
     let is_unit =
         [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
     is_unit.then(|| unescaped(part))
@@ -184,8 +167,20 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const UID: &str = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
 
+    /// A description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no names.
     fn words(path: &str) -> Option<String> {
-        CgroupName::of(path).words()
+        let name = CgroupName::of(path);
+        let container = name.container.as_ref().map(|id| format!("container {}", &id[..12]));
+        let pod = name.pod_uid.as_ref().map(|uid| format!("pod {uid}"));
+        let placed = match (container, pod) {
+            (Some(container), Some(pod)) => Some(format!("{container} of {pod}")),
+            (one, other) => one.or(other),
+        };
+        match (name.unit, placed) {
+            (Some(unit), Some(placed)) if name.is_rootless => Some(format!("{placed} of {unit}")),
+            (Some(unit), Some(placed)) => Some(format!("{unit} in {placed}")),
+            (unit, placed) => unit.or(placed),
+        }
     }
 
     #[test]
@@ -314,9 +309,9 @@ mod tests {
         for scope in
             [format!("user.slice/libpod-{ID}.scope/container"), format!("app.slice/docker-{ID}.scope")]
         {
-            let name = CgroupName::of(&format!("/user.slice/user-1000.slice/user@1000.service/{scope}"));
-            assert!(name.is_rootless, "{scope}");
-            assert_eq!(name.words().as_deref(), Some("container 0123456789ab of user@1000.service"));
+            let path = format!("/user.slice/user-1000.slice/user@1000.service/{scope}");
+            assert!(CgroupName::of(&path).is_rootless, "{scope}");
+            assert_eq!(words(&path).as_deref(), Some("container 0123456789ab of user@1000.service"));
         }
         assert!(!CgroupName::of(&format!("/docker/{ID}")).is_rootless);
     }

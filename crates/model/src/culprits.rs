@@ -1,10 +1,10 @@
 //! Culprits: which cgroup made which other cgroup wait.
 
-use std::{cmp::Ordering, collections::HashMap, fmt, sync::Arc};
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use cgscope_layout::history::KERNEL;
 
-use crate::{Interval, Tree, cgroup_name::UNNAMED, findings::is_share, sum};
+use crate::{Interval, Names, Tree, cgroup_name::UNNAMED, findings::is_share, sum};
 
 /// How a culprit made a victim wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,20 +131,18 @@ impl Culprit {
     pub fn is_beyond(&self) -> Option<bool> {
         Some(is_share(self.beyond_ns?, self.ns, BEYOND_PERCENT))
     }
-}
 
-impl fmt::Display for Culprit {
-    /// Writes the culprit's cgroup, and the task if tasks are distinguished.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The culprit's cgroup, and the task if tasks are distinguished.
+    pub fn words(&self, names: &Names) -> String {
         let place = match (&self.path, self.kernel) {
-            (Some(path), _) => path,
-            (None, true) => "kernel threads",
-            (None, false) => UNNAMED,
+            (Some(path), _) => names.of(path),
+            (None, true) => "kernel threads".into(),
+            (None, false) => UNNAMED.into(),
         };
         match &self.task {
-            Some((tid, comm)) if self.kernel => write!(f, "{comm} [{tid}], a kernel thread"),
-            Some((tid, comm)) => write!(f, "{comm} [{tid}] of {place}"),
-            None => f.write_str(place),
+            Some((tid, comm)) if self.kernel => format!("{comm} [{tid}], a kernel thread"),
+            Some((tid, comm)) => format!("{comm} [{tid}] of {place}"),
+            None => place.into(),
         }
     }
 }

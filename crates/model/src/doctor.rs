@@ -35,6 +35,8 @@ pub struct Facts {
     pub initial_pid_namespace: Option<bool>,
     /// A sign that this is a container.
     pub container: Option<String>,
+    /// The number of containers that the runtimes name, or the sentence why they name none; `None`: no runtime was found.
+    pub named_containers: Option<Result<usize, String>>,
     /// The state of the kernel's BTF, its type information.
     pub btf: Option<Btf>,
     /// Features that the kernel lacks; known only after the collector has checked them.

@@ -110,6 +110,7 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     findings.sort_by(|a, b| order(a).cmp(&order(b)));
     findings.truncate(MOST);
+    findings.iter_mut().for_each(|finding| words::findings::name(finding, &interval.names));
     if let Some(scheduler) = interval.scheduler_instead_of_quotas() {
         findings.iter_mut().for_each(|finding| words::sched_ext::advise(finding, scheduler));
     }

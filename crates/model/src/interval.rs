@@ -13,9 +13,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    Accounts, ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading,
-    ProcessMemory, Sample, SchedExt, Scheduling, StackReading, TaskReading, Totals, accounts, coarse,
-    culprits,
+    Accounts, ByCause, CgroupReading, ContainerReading, ExitedReading, Hist, Losses, Mode, Names,
+    NodeReading, PairReading, ProcessMemory, Sample, SchedExt, Scheduling, StackReading, TaskReading, Totals,
+    accounts, coarse, culprits,
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
@@ -53,6 +53,8 @@ pub struct Interval {
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
+    /// The names of these cgroups.
+    pub names: Arc<Names>,
     /// CPUs that were online at the end, ascending by number.
     pub cpus: Vec<CpuInterval>,
     /// NUMA nodes at the end, ascending by number.
@@ -234,7 +236,7 @@ impl Interval {
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),
             limits: limits::between(&a.limits, &b.limits, a.mono_ns),
-            cgroups: names(&a.cgroups, &b.cgroups),
+            cgroups: later(&a.cgroups, &b.cgroups, |(id, _)| *id),
             cpus: nodes::between(&a.cpus, &b.cpus),
             nodes: b.nodes.clone(),
             one_node,
@@ -244,10 +246,16 @@ impl Interval {
             cost: CostInterval::between(&a.cost, &b.cost),
             ..Self::default()
         };
+        interval.set_names(&a.containers, &b.containers);
         if interval.mode == Mode::Coarse {
             coarse::attribute(&mut interval);
         }
         interval
+    }
+
+    /// Names the cgroups by what the container runtime reported at the start and at the end.
+    pub(crate) fn set_names(&mut self, a: &[ContainerReading], b: &[ContainerReading]) {
+        self.names = Arc::new(Names::new(&self.cgroups, &later(a, b, |named| named.cgroup_id)));
     }
 
     /// The BPF scheduler, if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
@@ -345,15 +353,15 @@ pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<Ex
         .collect()
 }
 
-/// Merges the names of two Samples: a cgroup removed in the interval is named only in `a`; the later name wins.
-pub(crate) fn names(a: &[(u64, Arc<str>)], b: &[(u64, Arc<str>)]) -> Vec<(u64, Arc<str>)> {
-    let mut names = Vec::with_capacity(b.len());
+/// Merges the rows of two Samples, which ascend by `key`: a cgroup removed in the interval is only in `a`; the later row wins.
+pub(crate) fn later<T: Clone>(a: &[T], b: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
+    let mut rows = Vec::with_capacity(b.len());
     let mut earlier = a.iter().peekable();
     for now in b {
-        names.extend(std::iter::from_fn(|| earlier.next_if(|before| before.0 < now.0)).cloned());
-        earlier.next_if(|before| before.0 == now.0);
-        names.push(now.clone());
+        rows.extend(std::iter::from_fn(|| earlier.next_if(|before| key(before) < key(now))).cloned());
+        earlier.next_if(|before| key(before) == key(now));
+        rows.push(now.clone());
     }
-    names.extend(earlier.cloned());
-    names
+    rows.extend(earlier.cloned());
+    rows
 }

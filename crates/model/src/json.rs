@@ -6,7 +6,7 @@ mod classes;
 mod nodes;
 mod stat;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{
     Serialize, Serializer,
@@ -15,8 +15,8 @@ use serde::{
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    ByState, CgroupName, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed, SchedExt,
-    TaskInterval, TaskState, Totals, Tree, Wait, counters,
+    ByState, CgroupName, ContainerReading, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed,
+    SchedExt, TaskInterval, TaskState, Totals, Tree, Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
@@ -192,8 +192,13 @@ pub struct UnstampedObject {
 #[derive(Serialize)]
 pub struct CgroupObject {
     pub path: Option<String>,
+    /// The name that tables show; the path if it has none.
+    pub name: Option<String>,
     #[serde(flatten)]
-    pub name: CgroupName,
+    pub ids: CgroupName,
+    pub container_name: Option<String>,
+    pub pod: Option<String>,
+    pub namespace: Option<String>,
     pub id: Option<u64>,
     pub wait: WaitObject,
     pub pending: Option<PendingObject>,
@@ -357,9 +362,17 @@ impl CgroupObject {
         let node = at.map(|(tree, at)| &tree.nodes()[at]);
         let path = node.map(|node| &*node.path);
         let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
+        let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
+        let name_of = |one: fn(&ContainerReading) -> &Option<Arc<str>>| {
+            named.and_then(|named| one(named).as_deref().map(Into::into))
+        };
         Self {
             path: path.map(Into::into),
-            name: path.map(CgroupName::of).unwrap_or_default(),
+            name: path.map(|path| interval.names.of(path).into()),
+            ids: path.map(CgroupName::of).unwrap_or_default(),
+            container_name: name_of(|named| &named.container),
+            pod: name_of(|named| &named.pod),
+            namespace: name_of(|named| &named.namespace),
             id: node.and_then(|node| node.id),
             wait: WaitObject::new(&group.wait, interval.mode),
             pending: PendingObject::new(group, interval.mode),

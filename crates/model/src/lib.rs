@@ -22,6 +22,7 @@ pub mod interval;
 pub mod json;
 pub mod limits;
 mod named;
+pub mod names;
 pub mod nodes;
 pub mod placement;
 pub mod quota_use;
@@ -53,6 +54,7 @@ pub use findings::Finding;
 pub use hist::Hist;
 pub use interval::{Group, GroupSum, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
+pub use names::{ContainerReading, Names};
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use quota_use::QuotaUse;
 pub use sample::{

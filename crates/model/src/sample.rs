@@ -6,8 +6,8 @@ use cgscope_layout::Loss;
 use serde::Serialize;
 
 use crate::{
-    Accounts, ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory,
-    SchedExt, StackReading, TaskState, Totals, accounts, sum,
+    Accounts, ByCause, CgroupReading, ContainerReading, CpuReading, Hist, NodeReading, PairReading,
+    Placement, ProcessMemory, SchedExt, StackReading, TaskState, Totals, accounts, sum,
 };
 
 /// Replaces characters that control a terminal or change the order of displayed text.
@@ -79,6 +79,8 @@ pub struct Sample {
     /// Paths of the cgroups named above, relative to the mount, ascending by id. Missing: removed before the path could be
     /// read.
     pub cgroups: Vec<(u64, Arc<str>)>,
+    /// What the container runtime calls these cgroups, ascending by id.
+    pub containers: Vec<ContainerReading>,
     /// The CPUs that are online, ascending by number.
     pub cpus: Vec<CpuReading>,
     /// The NUMA nodes that are online, ascending by number; empty if they could not be read.

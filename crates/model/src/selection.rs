@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CgroupName, ExitedThreads, Interval, TaskReading,
+    CgroupName, ExitedThreads, Interval, Names, TaskReading,
     placement::{cpu_list, parse_cpu_list},
     printable,
 };
@@ -28,6 +28,12 @@ pub struct Selection {
     /// The systemd unit of the *waiting* task, as in [`CgroupName::unit`]. It includes all cgroups below the unit's cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The pod of the *waiting* task: `NAMESPACE/NAME`, or only its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The container of the *waiting* task: its name, or the beginning of its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// A regular expression on the thread's name.
     pub comm: Option<String>,
     /// CPUs that a task was last on.
@@ -71,18 +77,18 @@ pub static SELECTORS: &[Selector] = &[
         id(&mut selection.pids, text)
     }),
     Selector::ids("tid", "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
-    Selector::one(
-        "cgroup",
-        "PATH",
-        "Tasks in this cgroup and below (path below the mount)",
-        |selection, text| set_text(&mut selection.cgroup, normal_path(text)),
-    ),
-    Selector::one(
-        "unit",
-        "NAME",
-        "Tasks of this systemd unit, like nginx.service or nginx",
-        |selection, text| set_text(&mut selection.unit, unit(text)?),
-    ),
+    Selector::one("cgroup", "PATH", "Tasks in this cgroup and below it", |selection, text| {
+        set_text(&mut selection.cgroup, normal_path(text))
+    }),
+    Selector::one("unit", "NAME", "Tasks of this systemd unit", |selection, text| {
+        set_text(&mut selection.unit, unit(text)?)
+    }),
+    Selector::one("pod", "NAMESPACE/NAME", "Tasks of this Kubernetes pod", |selection, text| {
+        set_text(&mut selection.pod, pod(text)?)
+    }),
+    Selector::one("container", "NAME|ID", "Tasks of this container, by name or id", |selection, text| {
+        set_text(&mut selection.container, container(text)?)
+    }),
     Selector::one("comm", "REGEX", "Threads whose name matches", |selection, text| {
         set_text(&mut selection.comm, regex(text)?)
     }),
@@ -111,6 +117,16 @@ fn unit(text: &str) -> Result<String, String> {
     let named = named.filter(|_| !text.is_empty() && !text.contains('/'));
     named
         .ok_or_else(|| format!("--unit takes the name of a unit like nginx or session-2.scope, not {text:?}"))
+}
+
+fn pod(text: &str) -> Result<String, String> {
+    let is_pod =
+        !text.is_empty() && text.split('/').count() <= 2 && text.split('/').all(|part| !part.is_empty());
+    if is_pod { Ok(text.into()) } else { Err(format!("--pod takes NAMESPACE/NAME, not {text:?}")) }
+}
+
+fn container(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("--container takes a name or an id".into()) } else { Ok(text.into()) }
 }
 
 fn regex(text: &str) -> Result<String, String> {
@@ -146,7 +162,7 @@ impl Selection {
 
     /// The selection in words, for titles.
     pub fn words(&self) -> String {
-        let Self { pids, tids, cgroup, unit, comm, cpus, nodes } = self;
+        let Self { pids, tids, cgroup, unit, pod, container, comm, cpus, nodes } = self;
         let ids = |name: &str, ids: &[u32]| {
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
             (!ids.is_empty()).then(|| format!("{name} {}", ids.join(",")))
@@ -161,6 +177,8 @@ impl Selection {
             on("node", nodes),
             cgroup.as_ref().map(|cgroup| format!("cgroup {cgroup}")),
             unit.as_ref().map(|unit| format!("unit {unit}")),
+            pod.as_ref().map(|pod| format!("pod {pod}")),
+            container.as_ref().map(|container| format!("container {container}")),
             comm.as_ref().map(|comm| format!("threads named /{comm}/")),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
@@ -172,7 +190,8 @@ impl Selection {
     pub fn printable(self) -> Self {
         let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
         let (cgroup, unit) = (printable(self.cgroup), printable(self.unit));
-        Self { cgroup, unit, comm: printable(self.comm), ..self }
+        let (pod, container) = (printable(self.pod), printable(self.container));
+        Self { cgroup, unit, pod, container, comm: printable(self.comm), ..self }
     }
 
     /// Removes everything from the interval that is not selected.
@@ -205,7 +224,8 @@ impl SelectionFilter {
 
     /// True if the filter checks cgroups.
     pub fn is_by_cgroup(&self) -> bool {
-        self.selection.cgroup.is_some() || self.selection.unit.is_some()
+        let Selection { cgroup, unit, pod, container, .. } = &self.selection;
+        [cgroup, unit, pod, container].into_iter().any(Option::is_some)
     }
 
     /// True if the filter checks names, CPUs or nodes of tasks.
@@ -216,20 +236,20 @@ impl SelectionFilter {
     /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
     ///
     /// With several selectors, all of them must match, and the result is the lowest cgroup.
-    fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let by_path = self
-            .selection
-            .cgroup
-            .as_deref()
-            .map(|root| path_and_ancestors(path).find(|above| *above == root));
-        let by_unit = self.selection.unit.as_deref().map(|unit| cgroup_of_unit(path, unit));
-        let roots: Option<Vec<&str>> = by_path.into_iter().chain(by_unit).collect();
+    fn selected_cgroup<'p>(&self, path: &'p str, names: &Names) -> Option<&'p str> {
+        let Selection { cgroup, unit, pod, container, .. } = &self.selection;
+        let by_path = cgroup.as_deref().map(|root| path_and_ancestors(path).find(|above| *above == root));
+        let by_unit = unit.as_deref().map(|unit| cgroup_of_unit(path, unit));
+        let by_pod = pod.as_deref().map(|pod| names.cgroup_of_pod(path, pod));
+        let by_container = container.as_deref().map(|container| names.cgroup_of_container(path, container));
+        let roots = by_path.into_iter().chain(by_unit).chain(by_pod).chain(by_container);
+        let roots: Option<Vec<&str>> = roots.collect();
         roots?.into_iter().max_by_key(|root| root.len())
     }
 
-    /// True if a cgroup is selected, by its path.
-    pub fn wants_cgroup(&self, path: &str) -> bool {
-        !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
+    /// True if a cgroup is selected, by its path and its names.
+    pub fn wants_cgroup(&self, path: &str, names: &Names) -> bool {
+        !self.is_by_cgroup() || self.selected_cgroup(path, names).is_some()
     }
 
     /// True if a task whose cgroup is selected is also selected by its name, CPU and node. With `--cpu` or `--node`, a task with
@@ -246,8 +266,9 @@ impl SelectionFilter {
     /// followed tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
     /// selected CPUs and nodes themselves stay.
     fn apply(&self, interval: &mut Interval) {
+        let names = interval.names.clone();
         let wanted = self.is_by_cgroup().then(|| {
-            let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path));
+            let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path, &names));
             wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
         });
         let in_cgroup = |id: u64| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
@@ -271,7 +292,7 @@ impl SelectionFilter {
                 (cpu.wait, cpu.came_from) = (None, None);
             }
         }
-        let selected = interval.cgroups.iter().find_map(|(_, path)| self.selected_cgroup(path));
+        let selected = interval.cgroups.iter().find_map(|(_, path)| self.selected_cgroup(path, &names));
         interval.selected_cgroup = selected.or(self.selection.cgroup.as_deref()).map(Into::into);
     }
 }
@@ -394,12 +415,13 @@ mod tests {
             SelectionFilter::new(&selection).unwrap()
         };
         let path = "/system.slice/a.service/b/c";
-        assert_eq!(filter("/").selected_cgroup(path), Some("/system.slice/a.service"));
+        let names = Names::default();
+        assert_eq!(filter("/").selected_cgroup(path, &names), Some("/system.slice/a.service"));
         assert_eq!(
-            filter("/system.slice/a.service/b").selected_cgroup(path),
+            filter("/system.slice/a.service/b").selected_cgroup(path, &names),
             Some("/system.slice/a.service/b")
         );
-        assert!(!filter("/other").wants_cgroup(path) && !filter("/").wants_cgroup("/other"));
+        assert!(!filter("/other").wants_cgroup(path, &names) && !filter("/").wants_cgroup("/other", &names));
     }
 
     #[test]

@@ -9,7 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval, sum};
+use crate::{
+    ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals,
+    interval::{self, later},
+    sum,
+};
 
 /// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
 /// cgroups.
@@ -22,7 +26,9 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let of_tasks = tasks.iter().map(|task| task.cgroup_id);
     let ids: BTreeSet<u64> = of_tasks.chain(exited.iter().map(|exited| exited.cgroup_id)).collect();
     let cgroups = before.cgroups.iter().filter(|(id, _)| ids.contains(id)).cloned().collect();
-    Sample { tasks, exited, cgroups, ..Sample::default() }
+    let containers =
+        before.containers.iter().filter(|named| ids.contains(&named.cgroup_id)).cloned().collect();
+    Sample { tasks, exited, cgroups, containers, ..Sample::default() }
 }
 
 /// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
@@ -32,6 +38,7 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
 pub struct Skipped {
     sums: ExitedSums,
     paths: BTreeMap<u64, Arc<str>>,
+    containers: BTreeMap<u64, ContainerReading>,
 }
 
 /// Sums of exited tasks by cgroup, to be added to each later reading.
@@ -120,6 +127,9 @@ impl Skipped {
         if let Ok(at) = ended.cgroups.binary_search_by_key(&exited.cgroup_id, |(id, _)| *id) {
             self.paths.insert(exited.cgroup_id, ended.cgroups[at].1.clone());
         }
+        if let Ok(at) = ended.containers.binary_search_by_key(&exited.cgroup_id, |named| named.cgroup_id) {
+            self.containers.insert(exited.cgroup_id, ended.containers[at].clone());
+        }
         self.sums.take(exited);
     }
 
@@ -133,6 +143,7 @@ impl Skipped {
         let mut exited = sample.exited.clone();
         self.sums.add_to(&mut exited);
         self.paths.retain(|id, _| self.sums.0.contains_key(id));
+        self.containers.retain(|id, _| self.sums.0.contains_key(id));
         let mut names = self.paths.clone();
         names.extend(sample.cgroups.iter().cloned());
         (exited, names.into_iter().collect())
@@ -154,7 +165,9 @@ impl Interval {
         if !skipped.is_empty() {
             let (exited, cgroups) = skipped.added_to(b);
             interval.exited = interval::exited_between(&a.exited, &exited);
-            interval.cgroups = interval::names(&a.cgroups, &cgroups);
+            interval.cgroups = later(&a.cgroups, &cgroups, |(id, _)| *id);
+            let containers: Vec<_> = skipped.containers.values().cloned().collect();
+            interval.set_names(&containers, &later(&a.containers, &b.containers, |named| named.cgroup_id));
         }
         interval
     }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use any::{nothing_before, sample};
 use cgscope_model::{
-    Hist, Interval, Sample, TaskReading, Timeline, Totals,
+    Hist, Interval, Sample, Selection, TaskReading, Timeline, Totals,
     culprits::Culprit,
     diff::{self, Side},
     findings::{Host, findings},
@@ -27,12 +27,15 @@ proptest! {
             timeline.add(interval);
             whole.append(interval.clone());
         }
-        let named = |culprits: Vec<Culprit>| culprits.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let named = |interval: &Interval| {
+            let culprits: Vec<Culprit> = interval.culprits();
+            culprits.iter().map(|culprit| culprit.words(&interval.names)).collect::<Vec<_>>()
+        };
         for interval in intervals.iter().chain([&whole]) {
             findings(interval, &host);
             let object = IntervalObject::new(interval, &host);
             prop_assert!(serde_json::to_string(&object).is_ok());
-            named(interval.culprits());
+            named(interval);
             interval.total().wait.hist.rows(1_000);
         }
         for slice in timeline.slices() {
@@ -40,6 +43,18 @@ proptest! {
             slice.hist().count();
         }
         timeline.worst();
+    }
+
+    #[test]
+    fn a_container_selected_by_name_has_the_figures_of_its_cgroup(a in sample(), b in sample()) {
+        let apply = |selection: Selection| {
+            let mut interval = Interval::between(&a, &b);
+            selection.apply(&mut interval).unwrap();
+            interval
+        };
+        let by_name = apply(Selection { container: Some("c".into()), ..Selection::default() });
+        let by_path = apply(Selection { cgroup: Some("/a".into()), ..Selection::default() });
+        prop_assert_eq!(by_name, by_path);
     }
 
     #[test]

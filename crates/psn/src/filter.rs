@@ -2,21 +2,23 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cgscope_model::{Selection, selection::SelectionFilter};
+use cgscope_model::{Names, Selection, selection::SelectionFilter};
 
 use crate::{GroupBy, ThreadNames, ThreadReading};
 
 /// Selects threads by name, CPU, node and cgroup.
 pub struct ThreadFilter {
     filter: SelectionFilter,
+    names: Names,
     /// Whether a cgroup is selected, by id. Contains only cgroups with a known path.
     cgroups: HashMap<u64, bool>,
 }
 
 impl ThreadFilter {
-    /// Creates a filter from a selection, without its processes and threads. Fails if `comm` is not a regular expression.
-    pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
-        Ok(Self { filter: SelectionFilter::new(selection)?, cgroups: HashMap::new() })
+    /// Creates a filter from a selection, without its processes and threads. `names` has the pods and containers of this host. Fails
+    /// if `comm` is not a regular expression.
+    pub fn new(selection: &Selection, names: Names) -> Result<Self, regex::Error> {
+        Ok(Self { filter: SelectionFilter::new(selection)?, names, cgroups: HashMap::new() })
     }
 
     pub(crate) fn needs_cgroups(&self) -> bool {
@@ -50,6 +52,6 @@ impl ThreadFilter {
             return *is_in;
         }
         let Some(path) = names.name(GroupBy::Cgroup, reading) else { return false };
-        *self.cgroups.entry(id).or_insert(self.filter.wants_cgroup(&path))
+        *self.cgroups.entry(id).or_insert(self.filter.wants_cgroup(&path, &self.names))
     }
 }

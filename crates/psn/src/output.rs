@@ -2,21 +2,21 @@
 
 use std::io::{self, Write};
 
-use cgscope_model::{Mode, units::duration};
+use cgscope_model::{Mode, Names, units::duration};
 use cgscope_view::text;
 use serde_json::{Map, Value, json};
 
-use crate::{GroupCell, GroupRow, Rounds};
+use crate::{GroupBy, GroupCell, GroupRow, Rounds};
 
 impl Rounds {
-    /// Writes the table as psn prints it, and below it figures about the rounds.
-    pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the table as psn prints it, and below it figures about the rounds. Cgroups are shown by `names`.
+    pub fn write_text(&self, names: &Names, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.table.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
         let titles: Vec<String> = titles.map(str::to_owned).collect();
         let is_number = [true; 2].into_iter().chain(columns.iter().map(|column| column.is_number()));
         let is_number: Vec<bool> = is_number.collect();
-        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.cells(row)).collect();
+        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.cells(row, names)).collect();
         let width_of = |i: usize| lines.iter().chain([&titles]).map(|line| line[i].chars().count()).max();
         let widths: Vec<usize> = (0..titles.len()).filter_map(width_of).collect();
         let width = widths.iter().sum::<usize>() + 3 * (widths.len() - 1) + 2;
@@ -36,15 +36,16 @@ impl Rounds {
         out.flush()
     }
 
-    fn cells(&self, row: &GroupRow) -> Vec<String> {
-        let cell = |cell: &Option<GroupCell>| match cell {
+    fn cells(&self, row: &GroupRow, names: &Names) -> Vec<String> {
+        let cell = |(column, cell): (&GroupBy, &Option<GroupCell>)| match cell {
+            Some(GroupCell::Text(path)) if *column == GroupBy::Cgroup => names.of(path).into(),
             None => "-".to_owned(),
             Some(GroupCell::Number(number)) => number.to_string(),
             Some(GroupCell::State(state)) => state.words().to_owned(),
             Some(GroupCell::Text(text)) => text.to_string(),
         };
         let counts = [row.samples.to_string(), format!("{:.2}", self.table.per_round(row.samples))];
-        counts.into_iter().chain(row.cells.iter().map(cell)).collect()
+        counts.into_iter().chain(self.table.columns.iter().zip(&row.cells).map(cell)).collect()
     }
 
     fn write_foot(&self, out: &mut impl Write) -> io::Result<()> {

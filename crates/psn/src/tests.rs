@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use cgscope_layout::Loss;
-use cgscope_model::{Losses, Mode, Selection};
+use cgscope_model::{Losses, Mode, Names, Selection};
 
 use crate::{
     GroupBy, GroupCell, GroupRow, GroupTable, RoundEnd, Rounds, ThreadFilter, ThreadNames, ThreadReading,
@@ -53,7 +53,7 @@ fn written(write: impl Fn(&mut Vec<u8>)) -> String {
 
 #[test]
 fn the_table_is_as_psn_prints_it() {
-    insta::assert_snapshot!(written(|out| rounds(99).write_text(out).unwrap()));
+    insta::assert_snapshot!(written(|out| rounds(99).write_text(&Names::default(), out).unwrap()));
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn the_json_object_has_the_same_figures() {
 fn an_empty_table_reports_that_no_thread_was_seen() {
     let mut rounds = rounds(99);
     rounds.table.rows.clear();
-    let active = written(|out| rounds.write_text(out).unwrap());
+    let active = written(|out| rounds.write_text(&Names::default(), out).unwrap());
     assert!(active.contains("no active thread was seen; use -a to see all threads\n"), "{active}");
     rounds.all_states = true;
-    let all = written(|out| rounds.write_text(out).unwrap());
+    let all = written(|out| rounds.write_text(&Names::default(), out).unwrap());
     assert!(all.starts_with("=== Threads ===") && all.contains("no thread was seen\n"), "{all}");
 }
 
@@ -111,7 +111,7 @@ fn threads_outside_the_selection_are_left_out() {
     };
     let threads = [reading(3, 5, b"web-1"), reading(0, 6, b"db"), reading(0, 7, b"web-2")];
     let wanted = |selection: Selection| -> Vec<bool> {
-        let mut filter = ThreadFilter::new(&selection).unwrap();
+        let mut filter = ThreadFilter::new(&selection, Names::default()).unwrap();
         assert_eq!(filter.is_open(), selection.is_whole_host());
         threads.iter().map(|thread| filter.wants(thread, &Host)).collect()
     };

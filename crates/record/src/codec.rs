@@ -3,7 +3,8 @@
 use std::{any::Any, io, sync::Arc};
 
 use cgscope_model::{
-    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, printable,
+    CgroupReading, ContainerReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory,
+    Sample, printable,
 };
 
 use crate::{

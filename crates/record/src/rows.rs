@@ -5,9 +5,9 @@ use std::{borrow::Borrow, sync::Arc};
 
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
-    Accounts, Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses,
-    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling,
-    TaskReading, TaskState, Totals,
+    Accounts, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
+    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
+    SchedExt, Scheduling, TaskReading, TaskState, Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
@@ -79,6 +79,7 @@ members! {
     }
     CpuReading { cpu, node, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
     CpuWaits { max_ns, by_cause, hist, came_from }
+    ContainerReading { cgroup_id, container, pod, namespace }
     NodeReading { node, memory_bytes, free_bytes }
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
@@ -170,6 +171,8 @@ keyed! {
         or "its pairs of victim and culprit are not in the order of their ids" {}
     CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups" {}
     NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids" {}
+    ContainerReading in containers by u64 { named => named.cgroup_id }
+        or "its containers are not in the order of their cgroups" {}
     CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers" {
         fn hists(&self) -> impl Iterator<Item = &Hist> {
             self.waits.iter().map(|waits| &*waits.hist)
@@ -344,6 +347,7 @@ macro_rules! tables {
             pairs: PairReading,
             limits: CgroupReading,
             cgroups: NamedCgroup,
+            containers: ContainerReading,
             cpus: CpuReading,
             nodes: NodeReading,
             memory: ProcessMemory,

@@ -79,6 +79,7 @@ fn a_v2_host_is_read() {
         capabilities: Some(["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"].map(String::from).into()),
         initial_user_namespace: Some(false),
         initial_pid_namespace: Some(true),
+        named_containers: None,
         container: None,
         btf: Some(Btf::Present(8)),
         features_off: None,

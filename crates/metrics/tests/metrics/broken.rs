@@ -11,8 +11,8 @@ proptest! {
     fn any_reading_gives_a_page(samples in vec(any::sample(), 2..5), cgroups in 0..6usize, culprits in 0..3usize) {
         let mut metrics = Metrics::new(Config { cgroups, culprits, ..Config::default() });
         for pair in samples.windows(2) {
-            metrics.add(&Interval::between(&pair[0], &pair[1]), &|_| None);
-            metrics.add(&Interval::between(&any::nothing_before(&pair[1]), &pair[1]), &|_| None);
+            metrics.add(&Interval::between(&pair[0], &pair[1]));
+            metrics.add(&Interval::between(&any::nothing_before(&pair[1]), &pair[1]));
             parsed::text(&metrics.page(Format::OpenMetrics, &[]), true);
             parsed::text(&metrics.page(Format::Text, &[]), false);
             parsed::messages(&metrics.page(Format::Protobuf, &[]));

@@ -65,7 +65,7 @@ fn of_size(cgroups: usize) -> Metrics {
 }
 
 fn add(metrics: &mut Metrics, waited_ms: &[(&str, u64)]) {
-    metrics.add(&interval(waited_ms), &|_| None);
+    metrics.add(&interval(waited_ms));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_cgroup_without_tasks_stays_while_its_files_exist() {
     let mut metrics = of_size(2);
     add(&mut metrics, &[("/d", 5), ("/e", 1)]);
     let empty = Interval { limits: vec![read("/d")], ..interval(&[("/e", 1)]) };
-    metrics.add(&empty, &|_| None);
+    metrics.add(&empty);
     assert_eq!(
         (exported(&metrics), states(&metrics)[..2].to_vec()),
         (vec!["/".into(), "/d".into()], vec![2.0, 1.0])
@@ -174,7 +174,7 @@ fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
     let mut pairs: Vec<PairReading> =
         pairs.iter().map(|(victim, culprit, ms)| pair(victim, *culprit, *ms)).collect();
     pairs.sort_by_key(PairReading::key);
-    metrics.add(&Interval { pairs, ..interval(&everybody) }, &|_| None);
+    metrics.add(&Interval { pairs, ..interval(&everybody) });
 }
 
 /// Returns the waits of all victims and culprits, ms.
@@ -237,10 +237,10 @@ fn a_removed_culprit_is_replaced_by_the_next_one() {
     let mut metrics = Metrics::new(Config { culprits: 1, ..Config::default() });
     blamed(&mut metrics, &[("/a", id("/d"), 500)]);
     let mut without = interval(&[("/a", 1), ("/e", 1)]);
-    metrics.add(&without, &|_| None);
+    metrics.add(&without);
     assert_eq!(culprits(&metrics, "/a"), named([("/d", 500.0)]), "no other culprit takes the place yet");
     without.pairs = vec![pair("/a", id("/e"), 1)];
-    metrics.add(&without, &|_| None);
+    metrics.add(&without);
     assert_eq!(culprits(&metrics, "/a"), named([("/e", 1.0)]));
 }
 

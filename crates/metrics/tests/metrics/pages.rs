@@ -1,16 +1,26 @@
 //! Tests of whole pages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use cgscope_layout::Loss;
 use cgscope_made_up::{host, small};
-use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Kind, Metrics, Names, family};
-use cgscope_model::{Cause, CgroupReading, Interval, Mode, Tree};
+use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, family};
+use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Names, Tree};
 
 use crate::parsed::{self, Key};
 
-fn nobody(_: Asked) -> Option<Names> {
-    None
+/// A place in [`Interval::cgroups`], and the names of container, pod and namespace there.
+type Named<'a> = (usize, Option<&'a str>, Option<&'a str>, Option<&'a str>);
+
+fn name(interval: &mut Interval, named: &[Named<'_>]) {
+    let named = named.iter().map(|(at, container, pod, namespace)| {
+        let [container, pod, namespace] = [container, pod, namespace].map(|name| name.map(Into::into));
+        ContainerReading { cgroup_id: interval.cgroups[*at].0, container, pod, namespace }
+    });
+    interval.names = Arc::new(Names::new(&interval.cgroups, &named.collect::<Vec<_>>()));
 }
 
 fn interval(tasks: u32, cgroups: u32, round: u64) -> Interval {
@@ -19,7 +29,7 @@ fn interval(tasks: u32, cgroups: u32, round: u64) -> Interval {
 
 fn metrics(config: Config, intervals: &[Interval]) -> Metrics {
     let mut metrics = Metrics::new(config);
-    intervals.iter().for_each(|interval| metrics.add(interval, &nobody));
+    intervals.iter().for_each(|interval| metrics.add(interval));
     metrics
 }
 
@@ -33,15 +43,11 @@ fn key(name: &str, labels: &[(&str, &str)]) -> Key {
 
 /// A page with a series of every family.
 fn everything() -> (Metrics, Vec<Given>) {
-    let names = |_: Asked| {
-        Some(Names {
-            container: Some("web".into()),
-            pod: Some("web-0".into()),
-            namespace: Some("shop".into()),
-        })
-    };
+    let mut interval = interval(500, 100, 1);
+    let all = (0..interval.cgroups.len()).map(|at| (at, Some("web"), Some("web-0"), Some("shop")));
+    name(&mut interval, &all.collect::<Vec<_>>());
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&interval(500, 100, 1), &names);
+    metrics.add(&interval);
     let given = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS).map(|given| {
         let labels = given.labels.iter().map(|label| (*label, "a\"b".to_owned())).collect();
         Given { family: **given, samples: vec![GivenSample { labels, value: 2.5 }] }
@@ -99,7 +105,7 @@ fn counters_and_histograms_never_fall_and_the_causes_sum_to_the_waits() {
     let mut metrics = Metrics::new(Config { cgroups: 20, culprits: 2, ..Config::default() });
     let (mut before, mut waits) = (BTreeMap::new(), 0);
     for round in &rounds {
-        metrics.add(round, &nobody);
+        metrics.add(round);
         let now = parsed::cumulative(&parsed::text(&metrics.page(Format::Text, &[]), false));
         for (key, value) in &before {
             assert!(now.get(key).is_none_or(|now| now >= value), "{key:?} fell from {value}");
@@ -235,12 +241,11 @@ fn any_path_is_read_back_unchanged_beside_the_names_of_the_runtime() {
         interval.cgroups[at + 1].1 = path.as_str().into();
     }
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&interval, &|asked| {
-        let names = Names { container: Some("web".into()), pod: None, namespace: Some("shop\"".into()) };
-        (asked == Asked::Container(&id)).then_some(names)
-    });
+    let unnamed = interval.clone();
+    name(&mut interval, &[(2, Some("web"), None, Some("shop\""))]);
+    metrics.add(&interval);
     // The runtime is unavailable for a while: the known names stay.
-    metrics.add(&interval, &nobody);
+    metrics.add(&unnamed);
     let samples = samples(&metrics);
     let pod = "0123456789abcdef".repeat(2);
     let container = [
@@ -263,19 +268,13 @@ fn a_pod_is_named_on_the_cgroups_around_its_containers() {
     let container = format!("{pod}/{id}");
     let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
     (interval.cgroups[1].1, interval.cgroups[2].1) = (pod.as_str().into(), container.as_str().into());
-    let of = |container: Option<&str>| Names {
-        container: container.map(str::to_owned),
-        pod: Some("web-0".into()),
-        namespace: Some("shop".into()),
-    };
+    let unnamed = interval.clone();
+    let pod_of = |at, container| (at, container, Some("web-0"), Some("shop"));
+    name(&mut interval, &[pod_of(1, None), pod_of(2, Some("web"))]);
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&interval, &|asked| match asked {
-        Asked::Container(asked) if asked == id => Some(of(Some("web"))),
-        Asked::Pod(asked) if asked == uid => Some(of(None)),
-        other => panic!("{other:?}"),
-    });
+    metrics.add(&interval);
     // The runtime is unavailable for a while: the known names stay.
-    metrics.add(&interval, &nobody);
+    metrics.add(&unnamed);
     let samples = samples(&metrics);
     let names = [("pod_uid", uid), ("pod", "web-0"), ("namespace", "shop")];
     let of_pod = [&[("cgroup", &*pod)], &names[..]].concat();
@@ -283,23 +282,6 @@ fn a_pod_is_named_on_the_cgroups_around_its_containers() {
         [("cgroup", &*container), ("container_id", &id), names[0], ("container", "web"), names[1], names[2]];
     assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_pod)], 2.0);
     assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_container)], 1.0);
-}
-
-#[test]
-fn a_delegated_cgroup_cannot_take_the_labels_of_another_pod() {
-    let (id, uid) = ("0123456789abcdef".repeat(4), "0b0f2f3c-8a3f-4a8e-b5c1-000000000001");
-    let manager = "/user.slice/user-9.slice/user@9.service";
-    let delegated = format!("/system.slice/ci.service/kubepods/pod{uid}/{id}");
-    let rootless = format!("{manager}/user.slice/libpod-{id}.scope");
-    let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
-    (interval.cgroups[1].1, interval.cgroups[2].1) = (delegated.as_str().into(), rootless.as_str().into());
-    let mut metrics = Metrics::new(Config::default());
-    metrics.add(&interval, &|_| Some(Names { pod: Some("bank".into()), ..Names::default() }));
-    let samples = samples(&metrics);
-    let of_delegated = [("cgroup", &*delegated), ("unit", "ci.service")];
-    let of_rootless = [("cgroup", &*rootless), ("unit", "user@9.service"), ("container_id", &id)];
-    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_delegated)], 1.0);
-    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_rootless)], 1.0);
 }
 
 #[test]
@@ -318,9 +300,9 @@ fn counters_have_the_time_when_they_began() {
     let page =
         |metrics: &Metrics| parsed::samples(&parsed::text(&metrics.page(Format::OpenMetrics, &[]), true));
     let mut metrics = Metrics::new(Config { cgroups: 1, ..Config::default() });
-    metrics.add(&first, &nobody);
+    metrics.add(&first);
     metrics.set_config(Config::default());
-    metrics.add(&interval(100, 20, 1), &nobody);
+    metrics.add(&interval(100, 20, 1));
     let samples = page(&metrics);
     let created = |path: &str| samples[&key("cgscope_cgroup_cpu_usage_seconds_created", &[("cgroup", path)])];
     assert_eq!((created("/"), created("/kubepods.slice")), (1.7e9, 1.7e9 + 1.0));

@@ -16,7 +16,7 @@ fn exported(waits_ns: &[u64]) -> (Histogram, Hist) {
     let wait = Wait { count: hist.count(), hist: hist.clone(), ..Wait::default() };
     let task = TaskInterval { wait, ..TaskInterval::default() };
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&Interval { tasks: vec![task], ..Interval::default() }, &|_| None);
+    metrics.add(&Interval { tasks: vec![task], ..Interval::default() });
     let families = parsed::messages(&metrics.page(Format::Protobuf, &[]));
     (families[0].metric[0].histogram.clone().expect("a histogram"), hist)
 }

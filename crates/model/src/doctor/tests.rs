@@ -12,6 +12,7 @@ fn fine() -> Facts {
         capabilities: Some(every.map(String::from).into()),
         initial_user_namespace: Some(true),
         initial_pid_namespace: Some(true),
+        named_containers: None,
         container: None,
         btf: Some(Btf::Present(6_400_000)),
         features_off: Some(Vec::new()),

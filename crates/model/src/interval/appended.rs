@@ -77,6 +77,9 @@ impl Interval {
         merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
         merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
+        if *self.names != *next.names {
+            Arc::make_mut(&mut self.names).append(&next.names);
+        }
         merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);
         merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
         merge(&mut self.stacks, next.stacks, StackReading::key, StackReading::append);

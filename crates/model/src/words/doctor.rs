@@ -205,6 +205,13 @@ const RULES: &[TopicRule] = &[
              only the cgroup paths that are mounted here"
         )),
     }),
+    ("container_names", |topic, facts| match &facts.named_containers {
+        None => topic.ok("no container runtime was found"),
+        Some(Ok(named)) => {
+            topic.ok(format!("the runtime names {}", units::count(*named as u64, "container")))
+        }
+        Some(Err(sentence)) => topic.note(sentence),
+    }),
 ];
 
 fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {

@@ -10,7 +10,7 @@ mod taken;
 
 use std::sync::Arc;
 
-use crate::{findings::Finding, named::by_name, units::duration};
+use crate::{Names, findings::Finding, named::by_name, units::duration};
 pub(crate) use contention::{noisy_neighbour, own_contention};
 pub(crate) use host::{cpu_oversubscription, unattributed, wakeup_latency};
 pub(crate) use idle_cpus::idle_cpus;
@@ -77,22 +77,26 @@ fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl In
     Finding { rule, cgroup: None, what, amount, action, says, advice, lost_ns, is_heavier: false }
 }
 
-/// A finding about a cgroup.
+/// A finding about a cgroup. [`name`] adds the cgroup's name.
 fn about(path: &Arc<str>, finding: Finding) -> Finding {
-    let (what, says) = (format!("{} {}", leaf(path), finding.what), format!("{path}: {}", finding.says));
-    Finding { cgroup: Some(path.clone()), what, says, ..finding }
+    Finding { cgroup: Some(path.clone()), ..finding }
 }
 
-/// The name of a cgroup without its ancestors, which the long form has. A cgroup inside a service or scope keeps the name of this
-/// unit: `cron.service/main`, not `main`.
-fn leaf(path: &str) -> &str {
-    let is_unit = |name: &str| [".service", ".scope"].iter().any(|kind| name.ends_with(kind));
-    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let parent = above.rsplit('/').next().unwrap_or_default();
-    match name {
-        "" => "the root cgroup",
-        _ if is_unit(parent) && !is_unit(name) => &path[path.len() - parent.len() - 1 - name.len()..],
-        _ => name,
+/// Adds the name of the cgroup that a finding is about.
+pub(crate) fn name(finding: &mut Finding, names: &Names) {
+    // Its sentence names the cgroup itself.
+    if let Some(path) = finding.cgroup.as_ref().filter(|_| finding.rule != Rule::NodeSkew) {
+        finding.what = format!("{} {}", leaf(names, path), finding.what);
+        finding.says = format!("{}: {}", names.of(path), finding.says);
+    }
+}
+
+/// The short name of a cgroup: that of its container, pod or unit, or else its last part, without its ancestors.
+fn leaf(names: &Names, path: &str) -> String {
+    match names.of(path) {
+        _ if path == "/" => "the root cgroup".into(),
+        name if *name == *path => names.leaf(path).into(),
+        name => name.into(),
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cgscope_layout::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
 use cgscope_model::{
-    Blame, ByCause, CAUSES, CgroupReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
+    Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist,
+    Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -191,6 +191,12 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                 pairs,
                 limits: limits.into_iter().map(|(id, one)| CgroupReading { id, ..one }).collect(),
                 cgroups: (0..).zip(paths.map(Arc::from)).collect(),
+                containers: vec![ContainerReading {
+                    cgroup_id: 1,
+                    container: Some("c".into()),
+                    pod: None,
+                    namespace: None,
+                }],
                 cpus: cpus.into_iter().map(|(cpu, one)| CpuReading { cpu, ..one }).collect(),
                 nodes: nodes
                     .into_iter()

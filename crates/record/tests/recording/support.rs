@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling, Selection,
-    TaskReading, TaskState, Totals, doctor::CgroupLayout,
+    Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist,
+    Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling,
+    Selection, TaskReading, TaskState, Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -70,6 +70,12 @@ fn memory(tgid: u32, n: u64) -> ProcessMemory {
     ProcessMemory { tgid, by_node: vec![(0, n), (1, 2)], policies: vec![("bind:1".into(), n)] }
 }
 
+/// A container, in a pod for every other id.
+fn container(cgroup_id: u64, name: &str) -> ContainerReading {
+    let pod = cgroup_id.is_multiple_of(2).then(|| name.into());
+    ContainerReading { cgroup_id, container: Some(name.into()), namespace: pod.clone(), pod }
+}
+
 fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame: Blame::Ran, tid: 5, comm: "hog".into(), ns }
 }
@@ -108,6 +114,7 @@ pub(crate) fn sample(n: u64) -> Sample {
             memory_by_node: vec![(0, n), (8, 2)],
             ..Default::default()
         }],
+        containers: Vec::new(),
         cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
         cpus: vec![cpu(0, n), cpu(3, n)],
         nodes: vec![NodeReading { node: 0, memory_bytes: Some(1 << 30), free_bytes: None }],
@@ -311,6 +318,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                     .map(|(serial, task)| Arc::new(TaskReading { serial, ..task }))
                     .collect(),
                 exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
+                containers: cgroups.iter().map(|(id, path)| container(*id, path)).collect(),
                 cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
                 losses,
                 cost,

@@ -18,7 +18,7 @@ const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
 
 /// The finding about noisy neighbours. `neighbours`: the culprits of the cgroup, the worst first.
 pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
-    let sums = context.with_below(node);
+    let (sums, names) = (context.with_below(node), &context.interval.names);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
     // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
     let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
@@ -26,7 +26,7 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
         *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
     };
     let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
-        let path = neighbour.path.as_deref().unwrap_or("a removed cgroup");
+        let path = neighbour.path.as_deref().map_or("a removed cgroup".into(), |path| names.of(path));
         let task = neighbour.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
         format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
     });
@@ -56,6 +56,7 @@ fn beyond(context: &Context, neighbour: &Culprit) -> String {
     let Some((path, beyond_ns)) = neighbour.path.as_deref().zip(neighbour.beyond_ns) else {
         return String::new();
     };
+    let path = context.interval.names.of(path);
     match neighbour.is_beyond() {
         // The advice explains that no weight applies.
         _ if realtime_neighbour(context, neighbour).is_some() => String::new(),
@@ -86,7 +87,8 @@ fn behind(
     worst: Option<&Culprit>,
 ) -> Short {
     let waited_ns = context.with_below(node).waited_ns;
-    let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups", leaf);
+    let leaf = |path: &str| leaf(&context.interval.names, path);
+    let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups".into(), leaf);
     let amount = format!(
         "{} ({:.0}% of its waiting)",
         rate(ns, context.interval.duration_ns),
@@ -95,7 +97,7 @@ fn behind(
     let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
     let action = match worst.and_then(|worst| worst.path.as_deref()) {
         neighbour if realtime => {
-            let who = neighbour.map_or("that cgroup", leaf);
+            let who = neighbour.map_or("that cgroup".into(), leaf);
             format!("give real-time tasks of {who} an ordinary policy (chrt -o), or another cpuset")
         }
         _ if realtime_victim(context, node).is_some() => {
@@ -138,18 +140,20 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
                 each its own cpuset"
             .into();
     };
+    let name = |path: &str| context.interval.names.of(path).into_owned();
     let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
         return format!(
-            "move the tasks in {neighbour} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
-             quota (cpu.max), a lower cpu.weight or another cpuset"
+            "move the tasks in {} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
+             quota (cpu.max), a lower cpu.weight or another cpuset",
+            name(neighbour)
         );
     };
     let limits = |path: &str| context.limits(context.tree.find(path)?);
     let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
-        Some(weight) => format!("{path} (now {weight})"),
-        None => path.into(),
+        Some(weight) => format!("{} (now {weight})", name(path)),
+        None => name(path),
     };
-    let (ours, theirs) = (with_weight(ours), with_weight(theirs));
+    let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(neighbour));
     match worst.and_then(Culprit::is_beyond) {
         Some(true) => format!(
             "limit {neighbour}: give it a quota (cpu.max), or give {theirs} a lower cpu.weight (in v1 cpu.shares); or give each its \

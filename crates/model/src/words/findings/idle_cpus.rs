@@ -47,13 +47,16 @@ pub(crate) fn idle_cpus(context: &Context, kept: &Kept) -> Finding {
             ),
             format!("let it use more CPUs (taskset -acp {all} {pid})"),
         ),
-        Hold::Cpuset { path, cpus } => (
-            may(&format!("cpuset.cpus {cpus} of {path}")),
-            format!(
-                "let {path} use more CPUs (cpuset.cpus {all}), unless {on_idle} {were} kept free on purpose"
-            ),
-            format!("let {path} use more CPUs (cpuset.cpus {all})"),
-        ),
+        Hold::Cpuset { path, cpus } => {
+            let name = context.interval.names.of(path);
+            (
+                may(&format!("cpuset.cpus {cpus} of {name}")),
+                format!(
+                    "let {name} use more CPUs (cpuset.cpus {all}), unless {on_idle} {were} kept free on purpose"
+                ),
+                format!("let {name} use more CPUs (cpuset.cpus {all})"),
+            )
+        }
         Hold::Nothing | Hold::Unknown => (
             format!(
                 "its {threads} waited {waited} on {on_busy}, busy {was_busy} of the time, although no mask and no cpuset keeps them \

@@ -24,16 +24,17 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         Some(percent) => format!("{percent:.1}%"),
         None => "no known share".into(),
     };
+    let names = &skew.context.interval.names;
     let who = match (skew.process, skew.cgroup) {
         (Some(tgid), cgroup) => {
-            let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
+            let cgroup = cgroup.map(|path| format!(" of {}", names.of(path))).unwrap_or_default();
             format!("process {tgid} ({}){cgroup}", skew.context.interval.process_name(tgid))
         }
-        (None, cgroup) => cgroup.map_or_else(String::new, ToString::to_string),
+        (None, cgroup) => cgroup.map_or_else(String::new, |path| names.of(path).into()),
     };
     let filler = match (skew.process, skew.cgroup) {
         (Some(tgid), _) => format!("process {tgid} ({})", skew.context.interval.process_name(tgid)),
-        (None, cgroup) => leaf(cgroup.map_or("/", |path| path)).to_owned(),
+        (None, cgroup) => leaf(names, cgroup.map_or("/", |path| path)),
     };
     let (why, advice) = hold(skew);
     let says = format!(
@@ -82,10 +83,13 @@ fn hold(skew: &Skew) -> (String, String) {
                 ),
             )
         }
-        Hold::Cpuset { path, cpus } => (
-            format!("the cpuset of {path} (cpuset.cpus {cpus}) leaves out node {node}"),
-            format!("let {path} use CPUs of node {node}, too (cpuset.cpus {both})"),
-        ),
+        Hold::Cpuset { path, cpus } => {
+            let name = skew.context.interval.names.of(path);
+            (
+                format!("the cpuset of {name} (cpuset.cpus {cpus}) leaves out node {node}"),
+                format!("let {name} use CPUs of node {node}, too (cpuset.cpus {both})"),
+            )
+        }
         Hold::Nothing => (
             format!(
                 "no affinity mask and no cpuset keeps the threads on node {}{}",

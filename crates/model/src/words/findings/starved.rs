@@ -26,7 +26,7 @@ pub(crate) fn starved(context: &Context, starved: &Starved) -> Finding {
     let is_behind = matches!(cause, Cause::OwnCgroup | Cause::OtherCgroup | Cause::Kernel);
     let runs = starved.runs.filter(|_| is_behind).map_or_else(String::new, |runs| {
         let path = context.interval.cgroup_path(runs.reading.cgroup_id);
-        let path = path.map_or_else(String::new, |path| format!(" of {path}"));
+        let path = path.map_or_else(String::new, |path| format!(" of {}", context.interval.names.of(path)));
         format!("; {} (thread {}){path} ran most there", runs.reading.comm, runs.reading.tid)
     });
     let more = match starved.tasks - 1 {

@@ -1,0 +1,344 @@
+//! The names that people use first for cgroups: `shop/cart-7d9f (cart)`, `web.service`.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use crate::{CgroupName, Selection, cgroup_name, selection::path_and_ancestors};
+
+/// What the container runtime calls the container or the pod of a cgroup. A name is `None` if the runtime does not report it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerReading {
+    /// The id of the cgroup: of the container itself, or of the pod around its containers.
+    pub cgroup_id: u64,
+    /// The container's name; `None` for a pod.
+    pub container: Option<Arc<str>>,
+    /// The pod's name; `None` outside of Kubernetes.
+    pub pod: Option<Arc<str>>,
+    /// The pod's namespace.
+    pub namespace: Option<Arc<str>>,
+}
+
+impl ContainerReading {
+    /// `shop/cart-7d9f (cart)`; `shop/cart-7d9f` for a pod; `container web` outside of Kubernetes. No path begins like these,
+    /// and no unit does.
+    fn words(&self) -> Option<String> {
+        let container = self.container.as_deref();
+        let Some((namespace, pod)) = self.pod() else {
+            return container.map(|name| format!("container {name}"));
+        };
+        let inner = container.map_or_else(String::new, |name| format!(" ({name})"));
+        Some(format!("{namespace}/{pod}{inner}"))
+    }
+
+    fn pod_words(&self) -> Option<String> {
+        self.pod().map(|(namespace, pod)| format!("{namespace}/{pod}"))
+    }
+
+    /// The namespace and the name of the pod.
+    pub fn pod(&self) -> Option<(&str, &str)> {
+        self.namespace.as_deref().zip(self.pod.as_deref())
+    }
+
+    /// True for a container or pod of this name: `NAMESPACE/NAME`, or `NAME` in any namespace.
+    fn is_of_pod(&self, wanted: &str) -> bool {
+        self.pod().is_some_and(|(namespace, pod)| match wanted.split_once('/') {
+            Some(wanted) => wanted == (namespace, pod),
+            None => wanted == pod,
+        })
+    }
+}
+
+/// Minimum digits of an id that select a container; the tools of runtimes print 12.
+const SHORTEST_ID: usize = 8;
+/// Maximum number of similar names in a sentence.
+const SIMILAR: usize = 3;
+/// Names are similar from this Jaro-Winkler similarity on.
+const IS_SIMILAR: f64 = 0.75;
+
+/// The names that are most similar to a wanted one: `; similar: a, b`. Empty if none is.
+pub fn near(wanted: &str, known: impl IntoIterator<Item = String>) -> String {
+    let known: BTreeSet<String> = known.into_iter().collect();
+    let score = |name: &String| match name.contains(wanted) {
+        true => 1.0,
+        false => strsim::jaro_winkler(wanted, name),
+    };
+    let mut similar: Vec<(f64, String)> = known.into_iter().map(|name| (score(&name), name)).collect();
+    similar.retain(|(score, _)| *score >= IS_SIMILAR);
+    similar.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let similar: Vec<String> = similar.into_iter().take(SIMILAR).map(|(_, name)| name).collect();
+    if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) }
+}
+
+/// The names of the cgroups of an interval. Without the container runtime's names, only units have one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Names {
+    by_path: HashMap<Arc<str>, ContainerReading>,
+    /// True if the user wants to see paths.
+    pub only_paths: bool,
+}
+
+impl Names {
+    /// Names by path. Both lists ascend by id.
+    pub fn new(cgroups: &[(u64, Arc<str>)], containers: &[ContainerReading]) -> Self {
+        let path = |id| cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| cgroups[at].1.clone());
+        let by_path = containers.iter().filter_map(|named| Some((path(named.cgroup_id)?, named.clone())));
+        Self { by_path: by_path.collect(), only_paths: false }
+    }
+
+    /// Shows paths.
+    pub fn paths() -> Self {
+        Self { only_paths: true, ..Self::default() }
+    }
+
+    /// Adds the names of a later interval.
+    pub(crate) fn append(&mut self, next: &Self) {
+        self.by_path.extend(next.by_path.iter().map(|(path, named)| (path.clone(), named.clone())));
+    }
+
+    /// The container or pod that a cgroup is in, with the path of its cgroup.
+    pub fn container<'p>(&self, path: &'p str) -> Option<(&'p str, &ContainerReading)> {
+        if self.by_path.is_empty() {
+            return None;
+        }
+        path_and_ancestors(path).find_map(|above| Some((above, self.by_path.get(above)?)))
+    }
+
+    /// The cgroup of a pod, or of its container if that of the pod has no name, if a path is at or below it.
+    pub fn cgroup_of_pod<'p>(&self, path: &'p str, pod: &str) -> Option<&'p str> {
+        path_and_ancestors(path)
+            .filter(|above| self.by_path.get(*above).is_some_and(|named| named.is_of_pod(pod)))
+            .last()
+    }
+
+    /// The cgroup of a container, by its name or the beginning of its id, if a path is at or below it.
+    pub fn cgroup_of_container<'p>(&self, path: &'p str, container: &str) -> Option<&'p str> {
+        let is_named = |above: &&str| {
+            self.by_path.get(*above).is_some_and(|named| named.container.as_deref() == Some(container))
+        };
+        let is_id =
+            container.len() >= SHORTEST_ID && container.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let has_id = |above: &&str| {
+            is_id && CgroupName::of(above).container.is_some_and(|id| id.starts_with(container))
+        };
+        path_and_ancestors(path).filter(|above| is_named(above) || has_id(above)).last()
+    }
+
+    /// Checks that exactly one pod or container is selected, if any.
+    ///
+    /// # Errors
+    /// A sentence that says which ones have this name, or which names are similar.
+    pub fn check(
+        &self,
+        selection: &Selection,
+        paths: impl Iterator<Item = impl AsRef<str>>,
+    ) -> Result<(), String> {
+        let Selection { pod, container, .. } = selection;
+        if pod.is_none() && container.is_none() {
+            return Ok(());
+        }
+        let (mut pods, mut containers) = (BTreeSet::new(), BTreeSet::new());
+        for path in paths {
+            let path = path.as_ref();
+            let of_pod = pod.as_deref().map(|pod| self.cgroup_of_pod(path, pod));
+            if let Some(of_pod) = of_pod.flatten() {
+                pods.extend(self.container(of_pod).and_then(|(_, named)| named.pod()));
+            }
+            if of_pod == Some(None) {
+                continue;
+            }
+            let at = container.as_deref().and_then(|container| self.cgroup_of_container(path, container));
+            containers.extend(at.map(|at| self.of(at).into_owned()));
+        }
+        let pods = pods.into_iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
+        if let Some(pod) = pod {
+            self.only(("pod", pod), pods, self.pods(), "NAMESPACE/NAME")?;
+        }
+        if let Some(container) = container {
+            self.only(("container", container), containers, self.containers(), "its id, or --pod with it")?;
+        }
+        Ok(())
+    }
+
+    /// All pods, as `NAMESPACE/NAME`.
+    pub fn pods(&self) -> BTreeSet<String> {
+        self.by_path.values().filter_map(ContainerReading::pod_words).collect()
+    }
+
+    /// The names of all containers.
+    pub fn containers(&self) -> BTreeSet<String> {
+        self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
+    }
+
+    fn only(
+        &self,
+        (kind, wanted): (&str, &str),
+        found: BTreeSet<String>,
+        known: BTreeSet<String>,
+        better: &str,
+    ) -> Result<(), String> {
+        let what = format!("{kind} {wanted}");
+        match found.len() {
+            0 if self.by_path.is_empty() => Err(format!(
+                "there is no {what}: no container runtime of this host reports names (`cgscope doctor` says why)"
+            )),
+            0 => Err(format!("there is no {what} on this host{}", near(wanted, known))),
+            1 => Ok(()),
+            _ => {
+                let found: Vec<_> = found.into_iter().collect();
+                Err(format!("several have the name of {what}: {}; give {better}", found.join(", ")))
+            }
+        }
+    }
+
+    /// The name that people use first for a cgroup, or its path if it has none. Below a container or a unit, the rest of the path
+    /// follows: `web.service/worker`.
+    pub fn of<'a>(&'a self, path: &'a str) -> Cow<'a, str> {
+        match self.owner(path) {
+            Some((owner, name)) => format!("{name}{}", &path[owner.len()..]).into(),
+            None => path.into(),
+        }
+    }
+
+    /// The name of a cgroup without those of its ancestors, as in a tree: `cart` for a container within its pod.
+    pub fn leaf<'a>(&'a self, path: &'a str) -> Cow<'a, str> {
+        let last = || path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
+        let Some((owner, name)) = self.owner(path).filter(|(owner, _)| owner.len() == path.len()) else {
+            return last().into();
+        };
+        let named = self.by_path.get(owner);
+        let in_pod = path_and_ancestors(owner).nth(1).is_some_and(|above| self.by_path.contains_key(above));
+        match named.and_then(|named| named.container.as_deref()).filter(|_| in_pod) {
+            Some(container) => container.into(),
+            None => name.into(),
+        }
+    }
+
+    /// The cgroup of the container, pod or unit that a path is in, and its name.
+    fn owner<'p>(&self, path: &'p str) -> Option<(&'p str, String)> {
+        if self.only_paths {
+            return None;
+        }
+        if let Some((owner, named)) = self.container(path) {
+            return Some((owner, named.words()?));
+        }
+        let CgroupName { unit: Some(unit), container: None, .. } = CgroupName::of(path) else { return None };
+        // The first part with this name is the unit: nothing above it has a name.
+        let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
+        let is_unit =
+            |above: &&str| above.rsplit('/').next().and_then(cgroup_name::unit).as_ref() == Some(&unit);
+        let owner = ends.map(|end| &path[..end]).find(is_unit)?;
+        Some((owner, unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let reading = |cgroup_id, container: &str, pod: &str| ContainerReading {
+            cgroup_id,
+            container: Some(container).filter(|name| !name.is_empty()).map(Into::into),
+            pod: Some(pod).filter(|name| !name.is_empty()).map(Into::into),
+            namespace: Some("shop").filter(|_| !pod.is_empty()).map(Into::into),
+        };
+        let cgroups = [(2, "/kubepods/pod1"), (3, "/kubepods/pod1/c"), (4, "/docker/d")];
+        let containers = [reading(2, "", "cart"), reading(3, "api", "cart"), reading(4, "web", "")];
+        Names::new(&cgroups.map(|(id, path)| (id, path.into())), &containers)
+    }
+
+    #[test]
+    fn containers_pods_and_units_have_short_names() {
+        let names = names();
+        for (path, name, leaf) in [
+            ("/kubepods/pod1", "shop/cart", "shop/cart"),
+            ("/kubepods/pod1/c", "shop/cart (api)", "api"),
+            ("/kubepods/pod1/c/init", "shop/cart (api)/init", "init"),
+            ("/docker/d", "container web", "container web"),
+            ("/system.slice/web.service", "web.service", "web.service"),
+            ("/system.slice/web.service/a/b", "web.service/a/b", "b"),
+            ("/system.slice/a\\x2db.service", "a-b.service", "a-b.service"),
+            ("/system.slice", "/system.slice", "system.slice"),
+            ("/kubepods/pod2", "/kubepods/pod2", "pod2"),
+            ("/", "/", "/"),
+        ] {
+            assert_eq!((&*names.of(path), &*names.leaf(path)), (name, leaf), "{path}");
+        }
+        let paths = Names { only_paths: true, ..names };
+        assert_eq!(paths.of("/system.slice/web.service"), "/system.slice/web.service");
+        assert_eq!((&*paths.of("/docker/d"), &*paths.leaf("/docker/d")), ("/docker/d", "d"));
+    }
+
+    #[test]
+    fn a_pod_is_selected_by_its_name_and_a_container_by_name_or_id() {
+        let names = names();
+        let (pod, inside) = ("/kubepods/pod1", "/kubepods/pod1/c/init");
+        for wanted in ["shop/cart", "cart"] {
+            assert_eq!(names.cgroup_of_pod(inside, wanted), Some(pod), "{wanted}");
+            assert_eq!(names.cgroup_of_pod("/docker/d", wanted), None);
+        }
+        for wanted in ["shop/cart2", "shopcart", "sho/pcart", "shop", "/cart", ""] {
+            assert_eq!(names.cgroup_of_pod(inside, wanted), None, "{wanted}");
+        }
+        assert_eq!(names.cgroup_of_container(inside, "api"), Some("/kubepods/pod1/c"));
+        let id = "0123456789abcdef".repeat(4);
+        let path = format!("/docker/{id}/x");
+        assert_eq!(names.cgroup_of_container(&path, &id[..SHORTEST_ID]), Some(&path[..path.len() - 2]));
+        for wanted in ["0123", "123456789abc", "api"] {
+            assert_eq!(names.cgroup_of_container(&path, wanted), None, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_unknown_or_ambiguous_is_one_sentence() {
+        let reading = |cgroup_id, namespace: &str, container: Option<&str>| ContainerReading {
+            cgroup_id,
+            container: container.map(Into::into),
+            pod: Some("cart".into()),
+            namespace: Some(namespace.into()),
+        };
+        let paths = ["/kubepods/a", "/kubepods/a/c", "/kubepods/b", "/kubepods/b/c"];
+        let cgroups: Vec<(u64, Arc<str>)> = (1..).zip(paths.map(Into::into)).collect();
+        let containers = [
+            reading(1, "dev", None),
+            reading(2, "dev", Some("api")),
+            reading(3, "shop", None),
+            reading(4, "shop", Some("api")),
+        ];
+        let names = Names::new(&cgroups, &containers);
+        let said = |pod: Option<&str>, container: Option<&str>| {
+            let selection = Selection {
+                pod: pod.map(Into::into),
+                container: container.map(Into::into),
+                ..Selection::default()
+            };
+            names.check(&selection, paths.iter()).err().unwrap_or_default()
+        };
+        for (pod, container, sentence) in [
+            (None, None, ""),
+            (Some("shop/cart"), None, ""),
+            (Some("shop/cart"), Some("api"), ""),
+            (Some("shop/cast"), None, "there is no pod shop/cast on this host; similar: shop/cart"),
+            (
+                Some("cart"),
+                None,
+                "several have the name of pod cart: dev/cart, shop/cart; give NAMESPACE/NAME",
+            ),
+            (
+                None,
+                Some("api"),
+                "several have the name of container api: dev/cart (api), shop/cart (api); give its id, or --pod with it",
+            ),
+            (Some("shop/cart"), Some("app"), "there is no container app on this host; similar: api"),
+            (None, Some("zzz"), "there is no container zzz on this host"),
+        ] {
+            assert_eq!(said(pod, container), sentence);
+        }
+        let pod = Selection { pod: Some("a/b".into()), ..Selection::default() };
+        let nobody = Names::default().check(&pod, paths.iter()).unwrap_err();
+        assert!(nobody.contains("no container runtime of this host reports names"), "{nobody}");
+    }
+}
