@@ -163,6 +163,14 @@ pub struct Select {
     #[arg(long, value_name = "SOCKET", conflicts_with = "mode", hide_short_help = true)]
     pub connect: Option<PathBuf>,
 
+    /// Where the container runtime names containers: `auto`, the path of a socket, or empty for nowhere
+    #[arg(long, value_name = "SOCKET", default_value = "auto", hide_short_help = true)]
+    pub runtime: String,
+
+    /// Show paths of cgroups instead of the names of their units, pods and containers
+    #[arg(long, hide_short_help = true)]
+    pub paths: bool,
+
     /// Report progress on standard error
     #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,

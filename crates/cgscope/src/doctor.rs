@@ -11,14 +11,16 @@ use cgscope_model::doctor::{Facts, Level, Trial, judge, mode, worst};
 
 use crate::{
     cli::Doctor,
+    containers,
     exit::{Error, Exit, Result},
     report::json_line,
 };
 
 /// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only coarse
 /// measurement works. 2: cgscope cannot measure.
-pub fn run(options: &Doctor) -> Result {
-    let facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
+pub async fn run(options: &Doctor) -> Result {
+    let mut facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
+    facts.named_containers = named_containers().await;
     let verdicts = judge(&facts);
     let mut out = io::stdout().lock();
     for verdict in &verdicts {
@@ -42,6 +44,14 @@ pub fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
     facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);
     facts
+}
+
+/// Asks the container runtimes of this host once.
+async fn named_containers() -> Option<std::result::Result<usize, String>> {
+    let mut runtimes = containers::runtimes("auto").ok()?;
+    let has_any = runtimes.places().any(Path::exists);
+    let failed = runtimes.refresh().await;
+    has_any.then(|| failed.map_or_else(|| Ok(runtimes.listing().named()), Err))
 }
 
 fn trial() -> std::result::Result<Trial, Failure> {

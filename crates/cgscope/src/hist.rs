@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use cgscope_model::{
-    CgroupName, Interval, Mode, TaskInterval, Wait,
+    Interval, Mode, TaskInterval, Wait,
     findings::Host,
     json::IntervalObject,
     nodes::{CpuInterval, NodeGroup},
@@ -94,10 +94,9 @@ impl HistPart {
 
     fn of_cgroup(path: Option<&str>, wait: Wait, interval: &Interval) -> Self {
         let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait) };
-        let whose = CgroupName::of(path).words().map_or_else(String::new, |whose| format!(" ({whose})"));
         let mut why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
         why.extend(contention_of(path, interval));
-        Self { name: Some(format!("cgroup = {path}{whose}")), wait, why }
+        Self { name: Some(format!("cgroup = {}", interval.names.of(path))), wait, why }
     }
 }
 

@@ -11,6 +11,8 @@ macro_rules! say {
 
 mod child;
 mod cli;
+mod complete;
+mod containers;
 mod diff;
 mod doctor;
 mod exit;
@@ -39,7 +41,7 @@ mod users;
 use std::process::ExitCode;
 
 use cgscope_view::{causes, nodes, text};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::{
     cli::{Cli, Command},
@@ -63,6 +65,7 @@ fn give_memory_back() {
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
     give_memory_back();
+    complete::answer(Cli::command);
     let cli = Cli::parse();
     match dispatch(cli.command) {
         Ok(exit) => exit.into(),
@@ -90,7 +93,7 @@ fn dispatch(command: Command) -> Result {
             Command::Replay(options) => replay::run(&options).await,
             Command::Export(options) => export::run(&options),
             Command::Diff(options) => diff::run(&options),
-            Command::Doctor(options) => doctor::run(&options),
+            Command::Doctor(options) => doctor::run(&options).await,
             Command::Packaging(options) => packaging::run(&options),
             Command::Top(options) => top::run(&options).await,
             Command::Serve(options) => serve::run(&options).await,

@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::CommandFactory;
-use clap_complete::Shell;
 use clap_mangen::{
     Man,
     roff::{Roff, bold, roman},
@@ -15,6 +14,7 @@ use clap_mangen::{
 
 use crate::{
     cli::{Cli, Packaging},
+    complete,
     exit::{Error, Exit, Result},
 };
 
@@ -47,8 +47,8 @@ fn write_all(directory: &Path) -> io::Result<()> {
         File::create_new(man.join(name))?.write_all(&page)?;
     }
     fs::create_dir(&completions)?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), MANUAL, &completions)?;
+    for (file, shell) in complete::SHELLS {
+        complete::write(shell, &mut File::create_new(completions.join(file))?)?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!((count("man"), count("completions")), (pages().unwrap().len(), 3));
         for file in ["cgscope.bash", "_cgscope", "cgscope.fish"] {
             let script = fs::read_to_string(directory.join("completions").join(file)).unwrap();
-            assert!(script.contains("iterations"), "{file}");
+            assert!(script.contains("COMPLETE") && script.contains("cgscope"), "{file}");
         }
         let error = run(&options).unwrap_err();
         assert!(error.sentence.contains("name a directory that does not exist yet"), "{error}");

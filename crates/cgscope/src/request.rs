@@ -21,6 +21,8 @@ pub struct Target {
     pub stands_aside: bool,
     pub mode: ModeChoice,
     pub connect: Option<PathBuf>,
+    pub runtime: String,
+    pub paths: bool,
     pub verbose: bool,
     pub by_cpu: bool,
     pub memory: bool,
@@ -42,6 +44,8 @@ impl Target {
             user: select.user.clone(),
             mode: select.mode,
             connect: select.connect.clone(),
+            runtime: select.runtime.clone(),
+            paths: select.paths,
             verbose: select.verbose,
             memory: select.memory,
             ..Self::default()

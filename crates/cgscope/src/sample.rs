@@ -2,13 +2,16 @@
 
 use std::{future, io, sync::mpsc, thread};
 
-use cgscope_model::Mode;
-use cgscope_psn::{RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields};
+use cgscope_model::{Mode, Names};
+use cgscope_psn::{
+    GroupBy, RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields,
+};
 use tokio::sync::oneshot;
 
 use crate::{
     child::{Held, Output, Running},
     cli::Sample,
+    containers,
     exit::{Error, Exit, Result},
     mode,
     request::Target,
@@ -38,7 +41,14 @@ pub async fn run(options: &Sample) -> Result {
     let held = (!target.command.is_empty()).then(start).transpose()?;
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
-    let filter = ThreadFilter::new(&selection).map_err(|error| Error::could_not_run(error.to_string()))?;
+    let by_cgroup = options.columns().contains(&GroupBy::Cgroup);
+    let (cgroups, mut names) = match by_cgroup || selection.pod.is_some() || selection.container.is_some() {
+        true => containers::on_host(containers::runtimes(&target.runtime)?),
+        false => Default::default(),
+    };
+    containers::check(&names, &selection, &cgroups)?;
+    let filter = ThreadFilter::new(&selection, names.clone())
+        .map_err(|error| Error::could_not_run(error.to_string()))?;
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
     let (reader, coarse) = mode::choose(
         target.mode,
@@ -60,7 +70,8 @@ pub async fn run(options: &Sample) -> Result {
         child.terminate();
         say!("cgscope: the command still ran at the end and was sent SIGTERM");
     }
-    finish(&rounds, &end, options, &target)
+    names.only_paths = target.paths;
+    finish(&rounds, &names, &end, options, &target)
 }
 
 /// Samples all threads on a worker thread, until the rounds are over, the command ends or a signal arrives.
@@ -115,9 +126,9 @@ async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End
     status.map(|ended| End::CommandEnded(ended.status)).map_err(failed)
 }
 
-fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Result {
+fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &Target) -> Result {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(&mut out) };
+    let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(names, &mut out) };
     written.map_err(|error| Error::output(&error))?;
     let mut exit = session::exit(end);
     if *end == End::TargetExited {

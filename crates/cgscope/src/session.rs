@@ -5,17 +5,18 @@ mod hidden;
 use std::{
     io,
     os::unix::process::ExitStatusExt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use cgscope_collect::Options;
-use cgscope_model::{Interval, Mode, Sample, Selection, findings::Host, printable};
+use cgscope_model::{Interval, Mode, Names, Sample, Selection, findings::Host, printable};
 use cgscope_record::Reason;
 use cgscope_view::app::About;
 
 use crate::{
     child::{Ended, Held, Output, Running, Unreaped},
-    cli,
+    cli, containers,
     exit::{self, Error, Exit, Result},
     feed::{Event, Events, Source},
     mode::Coarse,
@@ -38,6 +39,8 @@ pub struct Session {
     samples_left: Option<u64>,
     watch_target: bool,
     target_seen: bool,
+    names_checked: bool,
+    paths: bool,
     ending: Option<End>,
     stands_aside: bool,
     at_end: Option<AtEnd>,
@@ -152,6 +155,8 @@ impl Session {
             samples_left: pace.count.map(|count| count.saturating_add(1)),
             watch_target: !selection.follows_all(),
             target_seen: false,
+            names_checked: false,
+            paths: target.paths,
             ending: None,
             stands_aside: target.stands_aside,
             at_end: None,
@@ -214,6 +219,7 @@ impl Session {
     fn on(&mut self, event: Event) -> Result<Event> {
         let Event::Sample { sample, anew, end } = event else { return Ok(event) };
         self.must_be_shown(&sample)?;
+        self.check_names(&sample)?;
         let end = if anew && end.is_none() { None } else { self.last(&sample, end) };
         Ok(Event::Sample { sample, anew, end })
     }
@@ -262,6 +268,15 @@ impl Session {
         }
     }
 
+    /// Checks the names of the selection with the first sample, which has the names of containers.
+    fn check_names(&mut self, sample: &Sample) -> Result<()> {
+        if std::mem::replace(&mut self.names_checked, true) {
+            return Ok(());
+        }
+        let names = Names::new(&sample.cgroups, &sample.containers);
+        containers::check(&names, &self.selection, &sample.cgroups)
+    }
+
     /// The reason why a sample is the last one; `None` if it is not. `end` is the reason that the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
@@ -303,7 +318,11 @@ impl Session {
     }
 
     pub fn between(&self, earlier: &Sample, now: &Sample) -> Result<Interval> {
-        recording::between(earlier, now, &self.selection)
+        let mut interval = recording::between(earlier, now, &self.selection)?;
+        if self.paths {
+            Arc::make_mut(&mut interval.names).only_paths = true;
+        }
+        Ok(interval)
     }
 
     /// Terminates a command that still runs, and prints why the measurement ended early.

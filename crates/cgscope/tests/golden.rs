@@ -145,7 +145,7 @@ fn metric_pages_of_recordings_have_not_changed() {
     for file in FILES {
         let recording = Recording::open(file);
         let mut metrics = Metrics::new(Config::default());
-        recording.intervals().for_each(|interval| metrics.add(&interval, &|_| None));
+        recording.intervals().for_each(|interval| metrics.add(&interval));
         for format in Format::ALL {
             golden.add(&format!("metrics {format:?} {file}"), metrics.page(format, &[]));
         }

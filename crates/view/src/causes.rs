@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use cgscope_model::{
-    ByCause, CAUSES, Cause, Interval,
+    ByCause, CAUSES, Cause, Interval, Names,
     culprits::Culprit,
     units::{duration, percent},
 };
@@ -72,19 +72,14 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// The name of a culprit: its cgroup, and its task if known.
-pub fn culprit(culprit: &Culprit) -> String {
-    culprit.to_string()
-}
-
 /// Which culprits ran during the waits, worst first; `None` if there are none.
-pub fn culprits_line(culprits: &[Culprit]) -> Option<String> {
+pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
     let mut out = String::new();
     for one in culprits.iter().take(NAMED) {
         let separator = if out.is_empty() { "" } else { ", " };
         // Writing to a String cannot fail.
-        let _ = write!(out, "{separator}{} {}", culprit(one), duration(one.ns));
+        let _ = write!(out, "{separator}{} {}", one.words(names), duration(one.ns));
         if let Some(share) = percent(one.ns, total) {
             let _ = write!(out, " ({share:.0}%)");
         }
@@ -107,13 +102,16 @@ pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culp
             .limits_of(cgroup.unwrap_or("/"))
             .into_iter()
             .take(NAMED)
-            .map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or(UNNAMED), duration(ns)))
+            .map(|(path, ns)| {
+                let name = path.as_deref().map_or(UNNAMED.into(), |path| interval.names.of(path));
+                format!("{name} {}", duration(ns))
+            })
             .collect();
         if !limits.is_empty() {
             let _ = writeln!(out, "quota of: {}", limits.join(", "));
         }
     }
-    if let Some(culprits) = culprits_line(culprits) {
+    if let Some(culprits) = culprits_line(&interval.names, culprits) {
         let _ = writeln!(out, "behind: {culprits}");
     }
     out
@@ -158,11 +156,12 @@ mod tests {
         let kernel =
             Culprit { kernel: true, task: Some((9, "kswapd0".into())), ns: 1_000_000, ..Culprit::default() };
         assert_eq!(
-            culprits_line(&[task, kernel, one("/c", 1_000), one("/d", 1), one("/e", 1)]).as_deref(),
+            culprits_line(&Names::default(), &[task, kernel, one("/c", 1_000), one("/d", 1), one("/e", 1)])
+                .as_deref(),
             Some(
                 "hog [7] of /b 2.00ms (67%), kswapd0 [9], a kernel thread 1.00ms (33%), /c 1.00us (0%), 2 more"
             )
         );
-        assert_eq!(culprits_line(&[]), None);
+        assert_eq!(culprits_line(&Names::default(), &[]), None);
     }
 }

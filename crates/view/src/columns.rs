@@ -175,7 +175,7 @@ impl Column {
                 Counts::Events => a_second(of(counter)?)?,
                 Counts::Ns => share(of(counter)?)?,
             },
-            Behind => subject.culprits(data).first().map(causes::culprit)?,
+            Behind => subject.culprits(data).first()?.words(&data.interval.names),
             BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
@@ -291,9 +291,9 @@ fn limited_by(node: &Node, data: &Data) -> Option<String> {
         "itself".into()
     } else if limit.depth > node.depth {
         // This cgroup is not throttled, but tasks below it are.
-        format!("below: {}", limit.name())
+        format!("below: {}", data.interval.names.leaf(&limit.path))
     } else {
-        limit.name().into()
+        data.interval.names.leaf(&limit.path).into()
     })
 }
 

@@ -1,7 +1,7 @@
 //! Names, values and verdicts in words.
 
 use cgscope_model::{
-    CgroupName,
+    Names,
     diff::{Change, DiffSubject, FigureUnit, Presence, SMALL_ERROR, Verdict},
     units::duration,
 };
@@ -9,10 +9,7 @@ use cgscope_model::{
 pub fn subject(subject: &DiffSubject) -> String {
     match subject {
         DiffSubject::All => "the whole recording".into(),
-        DiffSubject::Cgroup { path } => match CgroupName::of(path).words() {
-            Some(owner) => format!("{path} ({owner})"),
-            None => path.to_string(),
-        },
+        DiffSubject::Cgroup { path } => Names::default().of(path).into(),
         DiffSubject::Program { comm } => format!("program {comm}"),
         DiffSubject::Behind { victim, culprit } => {
             format!("{victim} behind {}", culprit.as_deref().unwrap_or("kernel threads"))

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     child::Output,
     cli::ModeChoice,
+    containers,
     exit::{Error, Result},
     mode::{self, Coarse},
     request::Target,
@@ -36,6 +37,7 @@ impl Source {
         if let Some(path) = &target.connect {
             return Ok((Self::Daemon(connect(path)?), None));
         }
+        let runtimes = containers::runtimes(&target.runtime)?;
         let own = |collector| Self::Own(Box::new(collector));
         let mut refused = None;
         let exact = || {
@@ -50,8 +52,11 @@ impl Source {
                 })
             })
         };
-        let (source, mut coarse) =
+        let (mut source, mut coarse) =
             mode::choose(target.mode, exact, || Collector::start_coarse(options).map(own))?;
+        if let Self::Own(collector) = &mut source {
+            collector.name_containers(containers::lookup(runtimes, drop));
+        }
         if let (Some(coarse), Some(refused)) = (&mut coarse, refused) {
             coarse.sentence = coarse.sentence.take().map(|sentence| format!("{sentence}; {refused}"));
         }

@@ -2,9 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait, interval::ENDED, sum};
+use cgscope_model::{Blame, Group, Interval, Totals, Wait, interval::ENDED, sum};
 
-use crate::causes::{self, UNNAMED};
+use crate::causes::UNNAMED;
 
 /// The name of a cgroup whose path is unknown.
 pub const REMOVED: &str = "(removed before it was read)";
@@ -12,16 +12,16 @@ pub const REMOVED: &str = "(removed before it was read)";
 /// The totals of a cgroup, a process or a thread over the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// The path of a cgroup, or the name of a process or thread.
+    /// The name of a cgroup, a process or a thread.
     pub name: String,
-    /// The owner of a cgroup, in a few words.
-    pub whose: Option<String>,
+    /// The path of a cgroup.
+    pub path: Option<Arc<str>>,
     /// The process id of a process, or the thread id of a thread.
     pub id: Option<u32>,
     /// The process id of a thread.
     pub process: Option<u32>,
-    /// The cgroup path of a process or thread.
-    pub cgroup: Option<Arc<str>>,
+    /// The name of the cgroup of a process or thread.
+    pub cgroup: Option<String>,
     /// Completed waits.
     pub wait: Wait,
     pub totals: Totals,
@@ -46,8 +46,8 @@ fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
 /// Cgroups, each including its descendants.
 pub fn cgroups(whole: &Interval) -> Vec<Row> {
     sorted(whole.by_cgroup().into_iter().map(|(path, group)| Row {
-        whose: path.as_deref().and_then(|path| CgroupName::of(path).words()),
-        ..Row::of_group(path.map_or(REMOVED.into(), |path| path.to_string()), group)
+        path: path.clone(),
+        ..Row::of_group(path.map_or(REMOVED.into(), |path| whole.names.of(&path).into()), group)
     }))
 }
 
@@ -55,7 +55,7 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
 pub fn processes(whole: &Interval) -> Vec<Row> {
     let rows = whole.processes().into_iter().map(|process| {
         let task = whole.reading(process.named_by);
-        let cgroup = whole.cgroup_path(task.cgroup_id).cloned();
+        let cgroup = whole.cgroup_path(task.cgroup_id).map(|path| whole.names.of(path).into());
         Row { id: Some(process.pid), cgroup, ..Row::of_group(task.comm.to_string(), process.group) }
     });
     sorted(rows.chain([ended(whole)]))
@@ -67,7 +67,7 @@ pub fn threads(whole: &Interval) -> Vec<Row> {
         name: task.reading.comm.to_string(),
         id: Some(task.reading.tid),
         process: Some(task.reading.tgid),
-        cgroup: whole.cgroup_path(task.reading.cgroup_id).cloned(),
+        cgroup: whole.cgroup_path(task.reading.cgroup_id).map(|path| whole.names.of(path).into()),
         wait: task.wait.clone(),
         totals: task.totals,
         ..Row::default()
@@ -86,7 +86,7 @@ fn ended(whole: &Interval) -> Row {
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
-    /// The cgroup path of the tasks that waited.
+    /// The cgroup of the tasks that waited.
     pub victim: String,
     pub culprit: String,
     /// The victim's waiting behind this culprit, ns summed over tasks.
@@ -99,11 +99,11 @@ pub struct Pair {
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut waited: BTreeMap<String, u64> = BTreeMap::new();
-    let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| path.to_string());
+    let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| whole.names.of(path).into());
     for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
         let victim: String = name(pair.victim);
         sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
-        sum::add(sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default(), pair.ns);
+        sum::add(sums.entry((victim, whole.culprit(pair).words(&whole.names))).or_default(), pair.ns);
     }
     let pairs = sums.into_iter().map(|((victim, culprit), ns)| {
         let of_ns = waited.get(&victim).copied().unwrap_or(0);

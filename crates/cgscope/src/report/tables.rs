@@ -56,14 +56,13 @@ fn line(out: &mut String, row: &Row, mode: Mode) -> Result {
     )
 }
 
-/// The names of a row: `/a.service  (a.service)`, `12 sh  /a`, `13 worker of 12  /a`.
+/// The names of a row: `a.service`, `12 sh  /a`, `13 worker of 12  /a`.
 fn named(row: &Row) -> String {
     let id = row.id.map_or(String::new(), |id| format!("{id} "));
     let of = row.process.filter(|process| row.id != Some(*process));
     let of = of.map_or(String::new(), |process| format!(" of {process}"));
     let cgroup = row.cgroup.as_deref().map_or(String::new(), |path| format!("  {path}"));
-    let whose = row.whose.as_deref().map_or(String::new(), |whose| format!("  ({whose})"));
-    format!("{id}{}{of}{cgroup}{whose}", row.name)
+    format!("{id}{}{of}{cgroup}", row.name)
 }
 
 fn more(out: &mut String, omitted: usize) -> Result {
@@ -88,7 +87,8 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
 
 /// Prints each quota that the cgroup used, with the kernel's own counters. `rows` are the cgroups' rows.
 pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
-    let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
+    let rows: BTreeMap<&str, &Row> =
+        rows.iter().filter_map(|row| Some((row.path.as_deref()?, row))).collect();
     for limits in &whole.limits {
         let Some(path) = whole.cgroup_path(limits.id) else { continue };
         if limits.quota_cores().is_some() && limits.nr_periods != Some(0) {
@@ -119,8 +119,7 @@ fn quota(
     limits: &CgroupReading,
     row: Option<&Row>,
 ) -> Result {
-    let whose = row.and_then(|row| row.whose.as_deref()).map_or(String::new(), |whose| format!(" ({whose})"));
-    writeln!(out, "\nQuota of {path}{whose}: {}", limit_words(limits))?;
+    writeln!(out, "\nQuota of {}: {}", whole.names.of(path), limit_words(limits))?;
     if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {
         let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
         let length = limits.period_us.map_or_else(String::new, |us| {

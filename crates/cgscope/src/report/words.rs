@@ -132,7 +132,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     }];
     said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
     if total.wait.by_cause.get(Cause::OtherCgroup) != 0 {
-        let behind = causes::culprits_line(&interval.culprits());
+        let behind = causes::culprits_line(&interval.names, &interval.culprits());
         said.extend(behind.map(|behind| format!("Who ran during these waits: {behind}.")));
     }
     said.extend(contention(interval));

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::access::Follower;
+use cgscope_runtimes::Runtimes;
 use cgscope_serve::{collection::Collect, shown::Reading};
 
-use crate::{cli::ModeChoice, exit::Result, mode};
+use crate::{cli::ModeChoice, containers, exit::Result, mode};
 
 /// Maximum number of hook runs to measure. Measuring them needs a privilege.
 const RUNS: u64 = 2_000;
@@ -16,13 +17,14 @@ const LONGEST: Duration = Duration::from_millis(500);
 pub struct Own(Collector);
 
 impl Own {
-    /// Loads and attaches the BPF programs, and measures the cost of the hook.
-    pub fn start() -> Result<Self> {
+    /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` name containers.
+    pub fn start(runtimes: Runtimes) -> Result<Self> {
         let options = Options { shared: true, ..Options::default() };
         let exact = || Collector::start(&options);
         // Exact mode only: coarse readings need no daemon.
         let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
         collector.measure_hook(RUNS, LONGEST);
+        collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
         Ok(Self(collector))
     }
 

@@ -8,11 +8,10 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
+use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
 use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
-    cri::Runtime,
     http::{Http, Page, Pages},
     lock,
     pace::Pace,
@@ -34,7 +33,6 @@ pub struct Parts {
     pub pace: Arc<Pace>,
     pub latest: watch::Receiver<Latest>,
     pub http: Arc<Http>,
-    pub runtime: Runtime,
     pub counters: Arc<Counters>,
     pub config: Config,
 }
@@ -106,7 +104,6 @@ impl Drop for Exporter {
 struct State {
     metrics: Metrics,
     config: Arc<Mutex<Option<Config>>>,
-    runtime: Runtime,
     /// The last sample that was added.
     before: Option<Taken>,
     /// The time from the start of the last sample until that sample was added.
@@ -117,12 +114,11 @@ struct State {
 }
 
 async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
-    let Parts { pace, latest, http, runtime, counters, config: begun } = parts;
+    let Parts { pace, latest, http, counters, config: begun } = parts;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let state = State {
         metrics: Metrics::new(begun),
         config,
-        runtime,
         before: None,
         readying: Duration::ZERO,
         counters,
@@ -164,7 +160,7 @@ impl Pages for Source {
         self.freshness.wait().await;
         let mut state = self.state.lock().await;
         let taken = self.latest.borrow().clone();
-        state.add(taken.ok().flatten()).await;
+        state.add(taken.ok().flatten());
         self.freshness.came(came, state.readying);
         state.page(format)
     }
@@ -178,23 +174,13 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
             continue;
         }
         let taken = latest.borrow_and_update().clone();
-        state.lock().await.add(taken.ok().flatten()).await;
+        state.lock().await.add(taken.ok().flatten());
         added = Some(Instant::now());
     }
 }
 
-fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
-    let names = match asked {
-        Asked::Container(id) => runtime.names(id),
-        Asked::Pod(uid) => runtime.pod(uid),
-    }?;
-    let [container, pod, namespace] =
-        [&names.container, &names.pod, &names.namespace].map(|name| name.as_ref().map(ToString::to_string));
-    Some(Names { container, pod, namespace })
-}
-
 impl State {
-    async fn add(&mut self, taken: Option<Taken>) {
+    fn add(&mut self, taken: Option<Taken>) {
         if let Some(config) = lock(&self.config).take() {
             self.metrics.set_config(config);
         }
@@ -205,9 +191,6 @@ impl State {
             return;
         }
         let began = Instant::now();
-        if let Some(sentence) = self.runtime.refresh().await {
-            say!("cgscope: {sentence}");
-        }
         let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
         for ended in before.ended.until(now.number) {
             let sample = &ended.reading.sample;
@@ -216,7 +199,7 @@ impl State {
             }
         }
         let interval = Interval::over(since, &now.reading.sample, &mut skipped);
-        self.metrics.add(&interval, &|asked| names(&self.runtime, asked));
+        self.metrics.add(&interval);
         let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
         self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();
         // On a host with 20,000 tasks this takes about 10 ms, so the page does not wait for it.

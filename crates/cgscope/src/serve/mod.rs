@@ -23,7 +23,6 @@ use cgscope_record::Header;
 use cgscope_serve::{
     collection::{Collection, Latest},
     config::{Config, FILE, MetricsConfig, SocketConfig},
-    cri::Runtime,
     http::Http,
     pace::Pace,
     socket::{Counters, Server, ViewerLimits},
@@ -43,6 +42,7 @@ use self::{
 };
 use crate::{
     cli::Serve,
+    containers,
     exit::{Error, Exit, Result},
     record, users,
 };
@@ -115,7 +115,6 @@ struct Daemon {
     collector: Own,
     socket: Option<Listening>,
     http: Option<Arc<Http>>,
-    runtime: Runtime,
     header: Header,
     signals: Signals,
     /// The group whose members may connect.
@@ -154,8 +153,7 @@ impl Daemon {
                 "there is nothing to serve: the configuration has neither `path` in [socket] nor `listen` in [http]",
             ));
         }
-        let runtime = Runtime::new(&config.containers.runtime).map_err(Error::could_not_run)?;
-        let collector = Own::start()?;
+        let collector = Own::start(containers::runtimes(&config.containers.runtime)?)?;
         for refused in collector.refused() {
             say!("cgscope: {refused}");
         }
@@ -172,7 +170,6 @@ impl Daemon {
             collector,
             socket,
             http,
-            runtime,
             header,
             signals,
             viewers,
@@ -192,7 +189,6 @@ impl Daemon {
                 pace: pace.clone(),
                 latest: latest.clone(),
                 http: http.clone(),
-                runtime: self.runtime,
                 counters: counters.clone(),
                 config: exported(&config),
             })

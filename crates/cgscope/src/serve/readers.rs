@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cgscope_serve::{config::Config, cri::Runtime};
+use cgscope_runtimes::Runtimes;
+use cgscope_serve::config::Config;
 
 use crate::users;
 
@@ -22,9 +23,9 @@ pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
     let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];
     let secrets = secrets.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)));
     let mut warnings: Vec<String> = secrets.filter_map(|(key, path)| secret(key, path, viewers)).collect();
-    let runtime = Runtime::new(&config.containers.runtime);
-    let sockets = runtime.as_ref().map(Runtime::sockets).unwrap_or_default();
-    warnings.extend(viewers.and_then(|gid| sockets.iter().find_map(|path| runtimes(path, gid))));
+    let places = Runtimes::new(&config.containers.runtime).ok();
+    let mut places = places.iter().flat_map(Runtimes::places);
+    warnings.extend(viewers.and_then(|gid| places.find_map(|path| runtimes(path, gid))));
     warnings
 }
 

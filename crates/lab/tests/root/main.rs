@@ -36,6 +36,7 @@ mod load;
 mod long;
 mod memory_limit;
 mod metrics_page;
+mod names;
 mod numa;
 mod offcpu;
 mod other_user;

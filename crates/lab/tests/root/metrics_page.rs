@@ -3,13 +3,14 @@
 use std::{
     io::Write,
     process::{Command, Stdio},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use cgscope_made_up::host;
-use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
-use cgscope_model::Interval;
+use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
+use cgscope_model::{ContainerReading, Interval, Names};
 
 use crate::{
     bench::follow,
@@ -38,9 +39,16 @@ pub(crate) fn findings(page: &[u8]) -> String {
 
 #[test]
 fn promtool_finds_no_problem_in_a_page_with_every_metric() {
-    let names = |_: Asked| Some(Names { pod: Some("web-0".into()), ..Names::default() });
+    let mut interval = Interval::between(&host(2_000, 500, 1), &host(2_000, 500, 2));
+    let name = |(id, _): &(u64, _)| ContainerReading {
+        cgroup_id: *id,
+        pod: Some("web-0".into()),
+        ..ContainerReading::default()
+    };
+    let containers: Vec<_> = interval.cgroups.iter().map(name).collect();
+    interval.names = Arc::new(Names::new(&interval.cgroups, &containers));
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&Interval::between(&host(2_000, 500, 1), &host(2_000, 500, 2)), &names);
+    metrics.add(&interval);
     let of_daemon = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS);
     let given: Vec<Given> = of_daemon
         .map(|given| {
@@ -70,7 +78,7 @@ fn a_page_of_this_host_has_throttled_and_neighbour_waits_and_promtool_finds_no_p
     thread::sleep(Duration::from_secs(2));
     let interval = Interval::between(&first, &collector.sample().expect("a sample"));
     let mut metrics = Metrics::new(Config::default());
-    metrics.add(&interval, &|_| None);
+    metrics.add(&interval);
     let page = metrics.page(Format::Text, &[]);
     assert_eq!(findings(&page), "");
     let text = String::from_utf8(page).expect("UTF-8");

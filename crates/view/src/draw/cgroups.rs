@@ -46,7 +46,10 @@ impl CgroupPane<'_> {
         let is_free = self.node.throttled_by.is_empty();
         let style = if is_free { self.theme.quiet() } else { self.theme.alarm() };
         let verdict = wrapped(&verdict(self.data, self.node), self.cells);
-        let mut head = vec![Line::styled(cut_start(&self.node.path, self.cells), self.theme.heading())];
+        let mut head = vec![Line::styled(
+            cut_start(&self.interval.names.of(&self.node.path), self.cells),
+            self.theme.heading(),
+        )];
         head.extend(verdict.into_iter().map(|line| Line::styled(line, style)));
         let short = |label, words: Option<String>| {
             let cut = words.as_deref().map(|words| cut_end(words, self.cells.saturating_sub(width(label))));
@@ -118,7 +121,8 @@ impl CgroupPane<'_> {
         let quota = limits.and_then(CgroupReading::quota_cores);
         let mark = if holds_back { "> " } else { "  " };
         let mark_style = if self.node.throttled_by.is_empty() { theme.key() } else { theme.alarm() };
-        let mut spans = vec![Span::styled(mark, mark_style), Span::raw(path(&node.path, name))];
+        let mut spans =
+            vec![Span::styled(mark, mark_style), Span::raw(path(&self.interval.names.of(&node.path), name))];
         let Some((limits, cores)) = limits.zip(quota) else {
             spans.push(Span::styled(format!(" {:>9}", "none"), theme.quiet()));
             return Line::from(spans);
@@ -224,7 +228,7 @@ impl CgroupPane<'_> {
         }
         beside.sort_by(|a, b| b.1.total_cmp(&a.1));
         let most = beside[0].1.max(f64::MIN_POSITIVE);
-        let title = format!("siblings in {}: CPUs used, weight", nodes[parent].path);
+        let title = format!("siblings in {}: CPUs used, weight", self.interval.names.of(&nodes[parent].path));
         let mut lines = vec![Line::styled(cut_start(&title, self.cells), theme.quiet())];
         let name = (self.cells / 2).clamp(12, 60);
         let bar = self.cells.saturating_sub(name + 17);
@@ -232,7 +236,11 @@ impl CgroupPane<'_> {
             let weight = node.limits.and_then(|at| self.interval.limits[at].weight);
             let weight = or_na(weight.map(|weight| weight.to_string()));
             let mark = if node.path == self.node.path { "> " } else { "  " };
-            let text = format!("{mark}{} {:>6} {weight:>5} ", left(node.name(), name), number(*used));
+            let text = format!(
+                "{mark}{} {:>6} {weight:>5} ",
+                left(&self.interval.names.leaf(&node.path), name),
+                number(*used)
+            );
             Line::from(vec![Span::raw(text), Span::styled(bars::share(used / most, bar), theme.busy())])
         }));
         let more = beside.len().saturating_sub(SIBLINGS);

@@ -83,7 +83,7 @@ impl VictimPane<'_> {
     /// The letters of the matrix, in at most this many lines.
     fn legend(&self, most: usize) -> Lines {
         let named = self.matrix.columns.iter().enumerate().map(|(at, (_, culprit))| {
-            let name = cut_start(&causes::culprit(culprit), (self.cells / 2).clamp(20, 60) - 4);
+            let name = cut_start(&culprit.words(&self.interval.names), (self.cells / 2).clamp(20, 60) - 4);
             [
                 Span::styled(letter(at).to_string(), self.theme.heading()),
                 Span::styled(format!(" {name}  "), self.theme.quiet()),
@@ -101,7 +101,8 @@ impl VictimPane<'_> {
         let words = format!("waits behind others for {} a second{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
-        let path = Span::styled(cut_start(&self.node.path, room), self.theme.heading());
+        let path =
+            Span::styled(cut_start(&self.interval.names.of(&self.node.path), room), self.theme.heading());
         if !may_break || path.width() + 2 + width(&words) <= self.cells {
             return vec![Line::from(vec![path, Span::raw(format!("  {words}"))])];
         }
@@ -118,7 +119,7 @@ impl VictimPane<'_> {
         let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
         let uses = if self.cells >= SHOWS_USE { self.uses(id.0, &culprit, share) } else { String::new() };
-        let name = cut_start(&causes::culprit(&culprit), room.saturating_sub(width(&uses)).max(12));
+        let name = cut_start(&culprit.words(&self.interval.names), room.saturating_sub(width(&uses)).max(12));
         Line::from(vec![
             Span::raw(figures),
             Span::styled(left(&bars::share(share / 100.0, bar), bar + 1), style),
@@ -160,7 +161,8 @@ impl VictimPane<'_> {
         let by = self.node.throttled_by.iter().take(FEW);
         let said: Vec<String> = by
             .map(|(at, ns)| {
-                format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
+                let name = at.map_or(UNNAMED.into(), |at| self.interval.names.of(&nodes[at].path));
+                format!("{name} {}", a_second(self.interval, *ns))
             })
             .collect();
         let words = format!("quotas also held it back, per second: {}", said.join(", "));
@@ -178,10 +180,10 @@ impl VictimPane<'_> {
         });
         let mut victims: Vec<(u64, u64)> = pairs.map(|pair| (pair.ns, pair.victim)).collect();
         victims.sort_unstable_by(|a, b| b.cmp(a));
-        let culprit = short_name(&interval.culprit(&interval.pairs[pair]));
+        let culprit = short_name(&interval.names, &interval.culprit(&interval.pairs[pair]));
         let named = victims.iter().take(FEW).map(|(ns, victim)| {
-            let path = interval.cgroup_path(*victim).map_or(UNNAMED, |path| path);
-            format!("{} {}", cut_start(path, 40), a_second(self.interval, *ns))
+            let name = interval.cgroup_path(*victim).map_or(UNNAMED.into(), |path| interval.names.of(path));
+            format!("{} {}", cut_start(&name, 40), a_second(self.interval, *ns))
         });
         let named: Vec<String> = named.collect();
         let more = victims.len().saturating_sub(FEW);

@@ -98,7 +98,7 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
 
 /// The quota and the culprits, if known, each with its label.
 pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
-    let behind = causes::culprits_line(&subject.culprits(data));
+    let behind = causes::culprits_line(&data.interval.names, &subject.culprits(data));
     let facts = [("quota", quota(data, subject)), ("behind", behind)];
     facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
@@ -149,7 +149,11 @@ fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     let limits = subject.limits(&data.interval).filter(|limits| limits.quota_us.is_some());
     let Some(limits) = limits else {
         let limit = node.effective.as_ref()?;
-        return Some(format!("{} of {}", units::cpus(limit.cores), data.tree.nodes()[limit.node].path));
+        return Some(format!(
+            "{} of {}",
+            units::cpus(limit.cores),
+            data.interval.names.of(&data.tree.nodes()[limit.node].path)
+        ));
     };
     quota_words(limits, data.used_ns(subject), data.interval.duration_ns)
 }

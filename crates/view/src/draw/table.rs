@@ -98,7 +98,7 @@ fn line(
                 spans.extend(bar);
                 spans.push(Span::styled(" ".repeat(cells - drawn), style));
             }
-            Column::Name => spans.push(Span::styled(name(app, row, subject, *cells), style)),
+            Column::Name => spans.push(Span::styled(name(app, data, row, subject, *cells), style)),
             Column::Command => spans.push(Span::styled(left(&command(app, subject), *cells), style)),
             _ => {
                 let waits = *column == Column::Pending && subject.pending_ns().is_some();
@@ -111,13 +111,13 @@ fn line(
     Line::from(spans)
 }
 
-/// The name of a cgroup: indented in the tree, the whole path in a flat list.
-fn name(app: &App, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
+/// The name of a cgroup: indented in the tree, with those of its ancestors in a flat list.
+fn name(app: &App, data: &Data, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
     let (Subject::Cgroup(node), Key::Cgroup(_)) = (subject, &row.key) else {
         return left(&subject.title(), cells);
     };
     if !app.is_tree() {
-        return path(&node.path, cells);
+        return path(&data.interval.names.of(&node.path), cells);
     }
     let mark = match row.fold {
         Fold::Leaf => ' ',
@@ -127,7 +127,7 @@ fn name(app: &App, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String
     // In a deep tree, the name is more important than the indentation.
     let before = format!("{}{mark}", " ".repeat(row.depth.min(cells / 3)));
     let room = cells.saturating_sub(width(&before));
-    before + &left(node.name(), room)
+    before + &left(&data.interval.names.leaf(&node.path), room)
 }
 
 fn command(app: &App, subject: &Subject<'_>) -> String {

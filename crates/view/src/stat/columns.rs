@@ -157,7 +157,11 @@ impl Column {
             ThrottledTime => limits.filter(|limits| limits.quota_us.is_some())?.throttled_ns.map(duration),
             LimitedBy => {
                 let limit: &Arc<str> = &tree.nodes()[node.limited_by?].path;
-                Some(if *limit == node.path { "itself".into() } else { one_word(limit) })
+                Some(if *limit == node.path {
+                    "itself".into()
+                } else {
+                    one_word(&row.interval.names.of(limit))
+                })
             }
             _ => None,
         }

@@ -118,7 +118,7 @@ fn cgroups(data: &Data) -> Vec<Row<'_>> {
     let unknown = data.tree.unknown.iter().map(|group| Row { name: UNNAMED.into(), ..of_group(group) });
     let known = data.tree.nodes().iter().map(|node| {
         let row = of_group(&node.group);
-        Row { node: Some((&data.tree, node)), name: node.path.to_string(), ..row }
+        Row { node: Some((&data.tree, node)), name: data.interval.names.of(&node.path).into(), ..row }
     });
     known.chain(unknown).collect()
 }

@@ -1,6 +1,9 @@
 //! Where the time of the command's threads went, one part per line.
 
-use std::fmt::{Result, Write as _};
+use std::{
+    fmt::{Result, Write as _},
+    sync::Arc,
+};
 
 use cgscope_model::{
     BlockedState, BlockedTime, Cause, WallTime,
@@ -82,26 +85,29 @@ const fn state_words(state: BlockedState) -> &'static str {
 
 /// Explains a cause: whose quota, or which culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
+    let names = &run.interval.names;
     match cause {
         Cause::Throttled => {
             let limits = run.interval.limits_of("/");
             let named = limits.iter().take(QUOTAS);
-            let named =
-                named.map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or(UNNAMED), duration(*ns)));
+            let name = |path: &Option<Arc<str>>| {
+                path.as_deref().map_or(UNNAMED.into(), |path| names.of(path).into_owned())
+            };
+            let named = named.map(|(path, ns)| format!("{} {}", name(path), duration(*ns)));
             let named: Vec<_> = named.collect();
             (!named.is_empty()).then(|| format!("quota of {}", named.join(", ")))
         }
         Cause::OwnCgroup if run.own_is_distinct => Some("behind its own threads".into()),
         Cause::OwnCgroup => {
             let places = cgscope_model::command_run::places(&run.interval);
-            let mut named: Vec<&str> = places.iter().take(QUOTAS).map(|path| &**path).collect();
+            let mut named: Vec<_> = places.iter().take(QUOTAS).map(|path| names.of(path)).collect();
             if places.len() > QUOTAS {
-                named.push("more");
+                named.push("more".into());
             }
             (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
         }
-        Cause::OtherCgroup => culprits_line(&others(run, false)),
-        Cause::Kernel => culprits_line(&others(run, true)),
+        Cause::OtherCgroup => culprits_line(names, &others(run, false)),
+        Cause::Kernel => culprits_line(names, &others(run, true)),
         _ => None,
     }
 }

@@ -53,7 +53,8 @@ struct RowsData<T> {
 #[derive(Serialize)]
 struct RowData<'a> {
     name: &'a str,
-    whose: Option<&'a str>,
+    /// The path of a cgroup that has another name.
+    path: Option<&'a str>,
     id: Option<u32>,
     process: Option<u32>,
     cgroup: Option<&'a str>,
@@ -116,7 +117,7 @@ impl<'a> RowData<'a> {
     fn of(name: &'a str, wait: &Wait, totals: &Totals, exact: bool) -> Self {
         Self {
             name,
-            whose: None,
+            path: None,
             id: None,
             process: None,
             cgroup: None,
@@ -134,7 +135,7 @@ impl<'a> RowData<'a> {
 
     fn new(row: &'a Row, exact: bool) -> Self {
         Self {
-            whose: row.whose.as_deref(),
+            path: row.path.as_deref().filter(|path| *path != row.name),
             id: row.id,
             process: row.process,
             cgroup: row.cgroup.as_deref(),

@@ -39,7 +39,7 @@ const SCRIPT: &str = concat!(
 
 /// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]. Browsers apply and run nothing else. A test checks the values.
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
-const SCRIPT_HASH: &str = "WWKjGkpDAkOiadSkY3b7ffDTyJHAEF4YGDVX0hpbCO0=";
+const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
 
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;

@@ -53,7 +53,7 @@ class Table {
   }
 
   text(row) {
-    return [row.name, row.id, row.process, row.cgroup, row.whose, row.victim, row.culprit].join(" ").toLowerCase();
+    return [row.name, row.id, row.process, row.cgroup, row.path, row.victim, row.culprit].join(" ").toLowerCase();
   }
 
   show() {
@@ -107,7 +107,7 @@ function groupColumns(data, first) {
 }
 
 function cgroupName(row) {
-  return element("span", {}, row.name, row.whose ? element("small", {}, " " + row.whose) : null);
+  return element("span", {}, row.name, row.path ? element("small", {}, " " + row.path) : null);
 }
 
 function taskName(row) {

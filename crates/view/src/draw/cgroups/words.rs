@@ -31,7 +31,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     let quota = if limit.path == node.path {
         "its own quota".into()
     } else {
-        format!("the quota of {}", cut_start(&limit.path, NAME))
+        format!("the quota of {}", cut_start(&data.interval.names.of(&limit.path), NAME))
     };
     let periods = limits
         .and_then(ran_out)
@@ -53,7 +53,9 @@ pub fn verdict(data: &Data, node: &Node) -> String {
 pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     let nodes = data.tree.nodes();
     let mut said = Vec::new();
-    let name = |at: Option<usize>| cut_start(at.map_or(UNNAMED, |at| &nodes[at].path), NAME);
+    let name = |at: Option<usize>| {
+        cut_start(&at.map_or(UNNAMED.into(), |at| data.interval.names.of(&nodes[at].path)), NAME)
+    };
     let by = &node.throttled_by;
     let total = by.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
     if let [(at, ns)] = by.as_slice() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{Blame, culprits::Culprit};
+use cgscope_model::{Blame, Names, culprits::Culprit};
 
 use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 
@@ -89,11 +89,11 @@ impl Matrix {
         Self { victims, rows, columns, has_others, cells, most_ns }
     }
 
-    fn heading(&self, theme: Theme) -> Line<'static> {
+    fn heading(&self, theme: Theme, names: &Names) -> Line<'static> {
         let mut spans = vec![Span::raw(" ".repeat(GAP))];
         for (at, (_, culprit)) in self.columns.iter().enumerate() {
             let name = match letter(at) {
-                letter if self.cells >= NAMED => format!("{letter} {}", short_name(culprit)),
+                letter if self.cells >= NAMED => format!("{letter} {}", short_name(names, culprit)),
                 letter => letter.into(),
             };
             spans.push(Span::styled(right(&name, self.cells) + " ", theme.heading()));
@@ -172,7 +172,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     };
     let theme = app.theme;
     let matrix = Matrix::new(app, data, area);
-    let mut lines = vec![matrix.heading(theme)];
+    let mut lines = vec![matrix.heading(theme, &data.interval.names)];
     lines.extend(matrix.rows.iter().enumerate().map(|(at, row)| {
         let style = if app.first_row + at == app.selected { theme.selected() } else { Style::new() };
         let mut spans = vec![Span::styled(" ".repeat(GAP), style)];
@@ -193,10 +193,10 @@ fn some_a_second(data: &Data, ns: u64) -> String {
 }
 
 /// A short name of a culprit: its task, or the last part of its path.
-pub fn short_name(culprit: &Culprit) -> String {
+pub fn short_name(names: &Names, culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),
-        (None, Some(path)) => path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path).into(),
+        (None, Some(path)) => names.leaf(path).into(),
         (None, None) if culprit.kernel => "kernel".into(),
         (None, None) => UNNAMED.into(),
     }
@@ -263,7 +263,10 @@ mod tests {
     fn a_culprit_has_a_short_name() {
         let of = |path: Option<&str>, kernel, task: Option<(u32, &str)>| {
             let task = task.map(|(tid, comm)| (tid, comm.into()));
-            short_name(&Culprit { path: path.map(Into::into), kernel, task, ..Culprit::default() })
+            short_name(
+                &Names::default(),
+                &Culprit { path: path.map(Into::into), kernel, task, ..Culprit::default() },
+            )
         };
         assert_eq!(of(Some("/a/web.service"), false, None), "web.service");
         assert_eq!(of(Some("/"), false, None), "/");

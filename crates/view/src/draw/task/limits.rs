@@ -30,7 +30,9 @@ impl<'a> TaskView<'a> {
             let Some(words) = pane::quota_words(limits, used_ns, self.interval.duration_ns) else { continue };
             let throttled = limits.throttled_ns.filter(|ns| *ns != 0);
             let throttled = throttled.map_or(String::new(), |ns| format!(", throttled {}", duration(ns)));
-            lines.extend(self.fact("quota", &format!("{}: {words}{throttled}", above.path)));
+            lines.extend(
+                self.fact("quota", &format!("{}: {words}{throttled}", self.interval.names.of(&above.path))),
+            );
         }
         // A limit that was not read may still exist, so "none" is shown only if all of them were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
@@ -62,7 +64,10 @@ impl<'a> TaskView<'a> {
 
     /// The quotas that ran out, worst first, and the waiting time that each caused, ns.
     fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
-        let named = |path: Option<&Arc<str>>, ns| (path.map_or(UNNAMED, |path| path).to_owned(), ns);
+        let names = &self.interval.names;
+        let named = |path: Option<&Arc<str>>, ns| {
+            (path.map_or_else(|| UNNAMED.to_owned(), |path| names.of(path).into()), ns)
+        };
         if let Some(id) = self.own_cgroup() {
             let pairs = self.pairs(id, Blame::Limited).into_iter();
             return pairs.map(|pair| named(self.interval.cgroup_path(pair.culprit), pair.ns)).collect();
@@ -78,7 +83,8 @@ impl<'a> TaskView<'a> {
             }
             None => self.subject.culprits(self.data),
         };
-        let named: Vec<_> = culprits.iter().map(|culprit| (causes::culprit(culprit), culprit.ns)).collect();
+        let named: Vec<_> =
+            culprits.iter().map(|culprit| (culprit.words(&self.interval.names), culprit.ns)).collect();
         self.ranked("behind", "behind", &named)
     }
 

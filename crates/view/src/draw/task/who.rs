@@ -1,6 +1,6 @@
 //! Identity of the subject, and where it runs.
 
-use cgscope_model::{CgroupName, Placement, nodes};
+use cgscope_model::{Placement, nodes};
 
 use super::TaskView;
 use crate::{columns::node_shares, draw::prelude::*};
@@ -20,12 +20,9 @@ impl TaskView<'_> {
         lines.extend(self.known("command", command.map(|command| command.to_string())));
         if let Some(path) = self.subject.cgroup(self.interval) {
             let is_title = matches!(self.subject, Subject::Cgroup(_));
-            let said = match (is_title, CgroupName::of(path).words()) {
-                (true, words) => words,
-                (false, Some(words)) => Some(format!("{path} ({words})")),
-                (false, None) => Some(path.to_string()),
-            };
-            lines.extend(self.known("cgroup", said));
+            let name = self.interval.names.of(path);
+            let said = if name == **path || is_title { path.to_string() } else { format!("{name}, {path}") };
+            lines.extend(self.known("cgroup", Some(said)));
         }
         lines
     }

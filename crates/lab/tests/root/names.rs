@@ -1,0 +1,91 @@
+//! Names of containers: on the screen, in JSON and in selections. The runtime is the list that Podman stores as a file.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use serde_json::Value;
+
+use crate::{
+    bad_input::assert_one_sentence,
+    bench::{json_lines, run, stderr, stdout},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// A loop in the cgroup of a container that the list calls `web-PID`.
+struct Named {
+    cgroup: Cgroup,
+    _load: Load,
+    _files: Dir,
+    list: String,
+    name: String,
+    id: String,
+}
+
+impl Named {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = format!("{:064x}", u128::from(pid) << 64 | u128::from(number) << 96);
+        let (name, files) = (format!("web-{pid}-{number}"), Dir::new("names"));
+        let list = files.file("containers.json");
+        fs::write(&list, format!(r#"[{{"id":"{id}","names":["{name}"]}}]"#)).expect("a file of ours");
+        let cgroup = Cgroup::new(&id);
+        let load = Load::busy_loop(Some(&cgroup));
+        Self { cgroup, _load: load, _files: files, list, name, id }
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        run(&[args, &["--runtime", &self.list]].concat())
+    }
+
+    fn cgroups(&self, args: &[&str]) -> Vec<Value> {
+        let output = self.run(&[&["hist", "0.3", "1", "--by", "cgroup", "--json"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        json_lines(&output)[0]["cgroups"].as_array().expect("cgroups").clone()
+    }
+}
+
+#[test]
+fn a_container_is_shown_and_selected_by_its_name_or_id() {
+    let named = Named::new();
+    for args in [["--container", &*named.name], ["--container", &named.id[..40]]] {
+        let cgroups = named.cgroups(&args);
+        let own: Vec<&Value> = cgroups.iter().filter(|one| one["path"] == *named.cgroup.name).collect();
+        let [own] = own[..] else { panic!("{cgroups:?}") };
+        assert_eq!(own["name"], format!("container {}", named.name));
+        assert_eq!(
+            (&own["container_name"], &own["container"]),
+            (&named.name.clone().into(), &named.id.clone().into())
+        );
+        assert_eq!(own["threads"], 1);
+        let others = cgroups.iter().filter(|one| one["path"] != "/" && one["path"] != *named.cgroup.name);
+        assert_eq!(others.count(), 0, "{cgroups:?}");
+    }
+    let text = |args: &[&str]| stdout(&named.run(&[&["stat", "0.3", "1", "--by", "cgroup"], args].concat()));
+    let name = format!("container {}", named.name);
+    assert!(text(&[]).contains(&name) && !text(&[]).contains(&named.cgroup.name));
+    let paths = text(&["--paths"]);
+    assert!(paths.contains(&named.cgroup.name) && !paths.contains(&name), "{paths}");
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_the_similar_ones() {
+    let named = Named::new();
+    let wrong = format!("{}x", named.name);
+    let similar = format!("similar: {}", named.name);
+    for command in [
+        &["hist", "0.1", "1"][..],
+        &["sample", "-d", "0.1"],
+        &["record", "-q", "-d", "0.1", "-o", "/dev/null"],
+    ] {
+        let refused = named.run(&[command, &["--container", &wrong]].concat());
+        assert_one_sentence(&refused, &[&format!("there is no container {wrong} on this host"), &similar]);
+    }
+    let refused = named.run(&["hist", "0.1", "1", "--pod", "shop/cart"]);
+    assert_one_sentence(&refused, &["there is no pod shop/cart on this host"]);
+    let nameless = run(&["hist", "0.1", "1", "--pod", "shop/cart", "--runtime", ""]);
+    assert_one_sentence(&nameless, &["no container runtime of this host reports names"]);
+}
