@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::lanes::{LONG, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{self, Steps, cargo};
-use crate::{binary, deploy, dist, fuzz, lab, pictures, readers, setup};
+use crate::{binary, deploy, dist, fuzz, lab, pictures, readers, runtimes, setup};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,7 +94,9 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(),
     // The tests run the release binary, which they expect next to their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
-    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables: readers::for_tests() };
+    let mut variables = readers::for_tests();
+    variables.push(runtimes::for_tests()?);
+    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables };
     let long = [LONG, "--show-output"].map(str::to_owned);
     let only = if tests.with_long { &long[..] } else { &tests.for_binaries };
     if tests.with_long {

@@ -16,6 +16,7 @@ mod pictures;
 mod quiet;
 mod readers;
 mod root;
+mod runtimes;
 mod setup;
 mod steps;
 

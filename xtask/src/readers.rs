@@ -71,7 +71,7 @@ fn ensure_in(place: &Path) -> Result<(), Failure> {
 }
 
 /// Installs `wanted` at `path` unless it is already there. `NAME.version` next to `path` records a complete installation.
-fn installed(
+pub(crate) fn installed(
     path: &Path,
     wanted: &str,
     install: impl FnOnce() -> Result<(), Failure>,
@@ -80,7 +80,7 @@ fn installed(
     if path.exists() && fs::read_to_string(&note).is_ok_and(|there| there == wanted) {
         return Ok(());
     }
-    eprintln!("readers: installing {wanted} into {}", path.display());
+    eprintln!("setup: installing {wanted} into {}", path.display());
     let _ = fs::remove_file(&note);
     install()?;
     fs::write(&note, wanted).map_err(|why| cannot_write(&note, &why))
@@ -115,7 +115,7 @@ fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
 
 fn cannot_write(path: &Path, why: &io::Error) -> Failure {
     Failure::Host(format!(
-        "readers: cannot write {} ({why}), so the programs that read exports cannot be installed",
+        "setup: cannot write {} ({why}), so programs for the tests cannot be installed",
         path.display()
     ))
 }

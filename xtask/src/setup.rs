@@ -12,7 +12,7 @@ use crate::root::{AsRoot, is_on_path};
 use crate::steps;
 
 /// Packages for tests and measurements: tools to compare with, load generators, terminals.
-pub(crate) const TEST_TOOLS: [&str; 10] = [
+pub(crate) const TEST_TOOLS: [&str; 11] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -22,6 +22,7 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "tmux",
     "ffmpeg",
     "procps",
+    "curl",
     "util-linux",
 ];
 

@@ -34,7 +34,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return list(request);
     }
     setup::ensure(&setup::for_lab())?;
-    let apt = Apt::new(kernels::cache()?.join("apt"));
+    let apt = archive()?;
     let qemu = Qemu::find(&apt, request.cpus)?;
     let kernels = kernels::fetch(&apt, request)?;
     let binaries = build(false)?;
@@ -57,6 +57,11 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Step(format!("lab: failed on {}; see the failures above", failed.join(", "))))
+}
+
+/// The archive of Debian packages that are unpacked, not installed.
+pub(crate) fn archive() -> Result<Apt, Failure> {
+    Ok(Apt::new(kernels::cache()?.join("apt")))
 }
 
 fn list(request: &Request) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use crate::lanes::{BUILT_KERNEL, LONG};
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
 /// Tests that run only on the host: the reason, and prefixes of their full names.
-const HOST_ONLY: [(&str, &[&str]); 28] = [
+const HOST_ONLY: [(&str, &[&str]); 29] = [
     (
         "needs two readings at one moment, and emulation is too slow for that",
         &["coarse::the_sums_equal_those_of_the_exact_mode"],
@@ -34,6 +34,7 @@ const HOST_ONLY: [(&str, &[&str]); 28] = [
     ("changes users with Python; the fields are read the same on every kernel", &["shared::a_task_is"]),
     ("needs Python; the files are the same on every kernel", &["fleet::"]),
     ("installs into a Debian root, which needs the archive; the kernel does not matter", &["packages::"]),
+    ("the container runtimes are 300 MB; cgroups are named the same on every kernel", &["runtimes::"]),
     ("ffmpeg and its libraries are 250 MB", &["field_case_2::"]),
     ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses", "kill::a_kill_with_bpf"]),
     (

@@ -50,6 +50,7 @@ mod record;
 mod recording;
 mod replay;
 mod report;
+mod runtimes;
 mod sample;
 mod sched_trace;
 mod screen;

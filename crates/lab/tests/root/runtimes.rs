@@ -1,0 +1,148 @@
+//! Containers of real runtimes: containerd with its CRI, Docker, and Podman with and without root.
+
+mod containerd;
+mod cri;
+mod docker;
+mod hostile;
+mod namespace;
+mod podman;
+
+use std::{
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use self::{
+    containerd::{Container, Containerd, Pod, Running},
+    docker::Docker,
+    namespace::BUSY,
+    podman::Podman,
+};
+use crate::{
+    bench::{json_lines, patience, run, stderr, stdout},
+    metrics_page,
+    serve::Daemon,
+};
+
+/// CPU time of the busy loop in each period of 100 ms, us.
+const QUOTA_US: u32 = 20_000;
+
+/// The commands that measure cgroups, each for two seconds.
+const COMMANDS: [&[&str]; 3] = [
+    &["hist", "--by", "cgroup", "--json", "2", "1"],
+    &["stat", "--by", "cgroup", "--json", "2", "1"],
+    &["top", "-b", "--json", "-d", "2", "-n", "1"],
+];
+
+/// Measures once. Returns the interval object.
+fn measure(args: &[&str]) -> Value {
+    let output = run(args);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}: {}", stderr(&output));
+    json_lines(&output).remove(0)
+}
+
+/// Returns the objects of cgroups whose `key` has this value.
+fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'i Value> {
+    let all = interval["cgroups"].as_array().expect("cgroups");
+    all.iter().filter(|cgroup| cgroup[key] == value).collect()
+}
+
+/// Checks the row of a container with a busy loop under [`QUOTA_US`], and that the host's findings name it.
+fn assert_is_throttled(interval: &Value, path: &str, id: &str, pod_uid: Option<&str>) {
+    let [row] = cgroups(interval, "container", id)[..] else { panic!("not one row of {id}: {interval}") };
+    assert_eq!(row["path"], path);
+    assert_eq!(row["pod_uid"], Value::from(pod_uid));
+    assert_eq!((&row["quota_us"], &row["period_us"]), (&QUOTA_US.into(), &100_000.into()), "{row}");
+    assert_eq!((&row["effective_cores"], &row["limited_by"]), (&0.2.into(), &path.into()), "{row}");
+    let number = |pointer: &str| row.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let duration_ns = interval["duration_ns"].as_u64().expect("a duration");
+    let usage = number("/usage_ns") as f64 / duration_ns as f64;
+    assert!((0.1..0.3).contains(&usage), "{usage}: {row}");
+    assert!(number("/nr_throttled") >= 10 && number("/throttled_ns") > duration_ns / 2, "{row}");
+    assert!(number("/wait/by_cause/throttled_ns") > duration_ns / 2, "{row}");
+    let findings = interval["findings"].as_array().expect("findings");
+    let named = |finding: &&Value| finding["rule"] == "throttled" && finding["cgroup"] == path;
+    assert_eq!(findings.iter().filter(named).count(), 1, "{findings:?}");
+}
+
+fn assert_is_throttled_in_all_commands(path: &str, id: &str, pod_uid: Option<&str>) {
+    for args in COMMANDS {
+        assert_is_throttled(&measure(args), path, id, pod_uid);
+    }
+}
+
+fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
+    let container = Container { name: "app", script: BUSY, quota_us: QUOTA_US, privileged: false };
+    Pod { namespace, name, labels: &[], container }
+}
+
+impl Running {
+    fn container_cgroup(&self) -> String {
+        format!("{}/{}", self.cgroup, self.container)
+    }
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
+    let containerd = Containerd::start();
+    let pod = containerd.run_pod(&busy_pod("shop", "web-0"));
+    let path = pod.container_cgroup();
+    assert_is_throttled_in_all_commands(&path, &pod.container, Some(&pod.uid));
+
+    let interval = measure(COMMANDS[0]);
+    let of_pod = cgroups(&interval, "pod_uid", &pod.uid);
+    let paths: Vec<&Value> = of_pod.iter().map(|row| &row["path"]).collect();
+    let sandbox = format!("{}/{}", pod.cgroup, pod.sandbox);
+    assert!(of_pod.len() <= 3 && paths.contains(&&pod.cgroup.as_str().into()), "{paths:?}");
+    assert!(paths.iter().all(|one| **one == *pod.cgroup || **one == *path || **one == *sandbox), "{paths:?}");
+
+    let daemon = Daemon::exporting(&format!("[containers]\nruntime = \"{}\"", containerd.socket()));
+    let names = [("namespace", "shop"), ("pod", "web-0"), ("container", "app")];
+    let page = page_with(&daemon, &names);
+    assert_eq!(metrics_page::findings(page.as_bytes()), "");
+    let lines = lines_with(&page, &names);
+    assert_eq!(lines, lines_with(&page, &[("container_id", &pod.container), ("pod_uid", &pod.uid)]));
+    let quota = lines.iter().find(|line| line.starts_with("cgscope_cgroup_quota_seconds{"));
+    assert!(quota.is_some_and(|line| line.ends_with(" 0.02")), "{lines:?}");
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
+    let docker = Docker::start();
+    let id = docker.run(&["--name", "web", "--cpus", "0.2"], BUSY);
+    assert_is_throttled_in_all_commands(&format!("/docker/{id}"), &id, None);
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn a_container_of_podman_has_the_id_and_limit_of_its_runtime() {
+    let podman = Podman::start();
+    let id = podman.run(&["--name", "web", "--cpus", "0.2"], BUSY);
+    assert_is_throttled_in_all_commands(&format!("/libpod_parent/libpod-{id}"), &id, None);
+}
+
+/// Requests the page of metrics until one has a sample with these labels.
+fn page_with(daemon: &Daemon, labels: &[(&str, &str)]) -> String {
+    let end = Instant::now() + patience(20_000);
+    loop {
+        let output = Command::new("curl").args(["--silent", "--show-error", daemon.metrics()]).output();
+        let page = stdout(&output.expect("curl starts"));
+        if !lines_with(&page, labels).is_empty() {
+            return page;
+        }
+        assert!(Instant::now() < end, "no sample has {labels:?}:\n{page}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The samples of a page that have these labels. The label `cgroup` comes first.
+fn lines_with<'p>(page: &'p str, labels: &[(&str, &str)]) -> Vec<&'p str> {
+    let has =
+        |line: &&str| labels.iter().all(|(label, value)| line.contains(&format!(",{label}=\"{value}\"")));
+    page.lines().filter(has).collect()
+}

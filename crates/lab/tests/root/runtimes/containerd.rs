@@ -1,0 +1,152 @@
+//! containerd, as the kubelet uses it: pods in the host's network, with the cgroupfs driver.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use super::{
+    cri,
+    namespace::{IMAGE, Namespace},
+};
+
+/// Without the right to lower `oom_score_adj`, containers get the value of containerd.
+const CONFIG: &str = r#"
+version = 2
+root = "/run/root"
+state = "/run/containerd"
+[grpc]
+address = "SOCKET"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "IMAGE"
+restrict_oom_score_adj = true
+"#;
+
+/// A containerd with a CRI socket of its own. Drop ends it and its pods.
+pub(crate) struct Containerd {
+    namespace: Namespace,
+}
+
+/// A pod to run. The labels are those that its user chooses.
+pub(crate) struct Pod<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) labels: &'a [(&'a str, &'a str)],
+    pub(crate) container: Container<'a>,
+}
+
+/// The pod's only container.
+pub(crate) struct Container<'a> {
+    pub(crate) name: &'a str,
+    /// Executed by a shell.
+    pub(crate) script: &'a str,
+    /// CPU time in each 100 ms, us.
+    pub(crate) quota_us: u32,
+    pub(crate) privileged: bool,
+}
+
+/// A running pod.
+pub(crate) struct Running {
+    pub(crate) uid: String,
+    /// Path of the pod's cgroup. Its children are named by `sandbox` and `container`.
+    pub(crate) cgroup: String,
+    /// Id of the container that holds the pod's namespaces.
+    pub(crate) sandbox: String,
+    pub(crate) container: String,
+}
+
+impl Containerd {
+    pub(crate) fn start() -> Self {
+        let mut namespace = Namespace::start("containerd", |dir| {
+            let config = CONFIG.replace("SOCKET", &dir.file("containerd.sock")).replace("IMAGE", IMAGE);
+            fs::write(dir.file("config.toml"), config).expect("a file of ours");
+            format!("exec containerd --config {}", dir.file("config.toml"))
+        });
+        namespace.wait_for("containerd successfully booted");
+        let containerd = Self { namespace };
+        let image = containerd.namespace.image();
+        let client = ["ctr", "--address", &containerd.socket(), "--namespace", "k8s.io"];
+        containerd.namespace.run(&[&client[..], &["image", "import", &image]].concat());
+        containerd
+    }
+
+    /// The path of its CRI socket.
+    pub(crate) fn socket(&self) -> String {
+        self.namespace.file("containerd.sock")
+    }
+
+    /// Runs a pod in the class `burstable`.
+    pub(crate) fn run_pod(&self, pod: &Pod<'_>) -> Running {
+        let uid = unique_uid();
+        let cgroup = format!("/kubepods/burstable/pod{uid}");
+        self.namespace.owns(&cgroup);
+        let of_pod = [
+            ("io.kubernetes.pod.name", pod.name),
+            ("io.kubernetes.pod.namespace", pod.namespace),
+            ("io.kubernetes.pod.uid", &uid),
+        ];
+        let metadata = cri::SandboxMetadata {
+            name: pod.name.to_owned(),
+            uid: uid.clone(),
+            namespace: pod.namespace.to_owned(),
+        };
+        let namespaces = Some(cri::Namespaces { network: cri::NODE });
+        let privileged = pod.container.privileged;
+        let sandbox = cri::Sandbox {
+            metadata: Some(metadata),
+            labels: labels(pod.labels.iter().chain(&of_pod)),
+            linux: Some(cri::LinuxSandbox {
+                cgroup_parent: cgroup.clone(),
+                security: Some(cri::SandboxSecurity { namespaces, privileged }),
+            }),
+        };
+        let request = cri::RunPodSandbox { config: Some(sandbox.clone()) };
+        let sandbox_id = cri::call::<cri::Text>(&self.socket(), "RunPodSandbox", &request).text;
+        let name = [("io.kubernetes.container.name", pod.container.name)];
+        let labels = labels(of_pod.iter().chain(&name));
+        let container = self.run(&sandbox_id, sandbox, &pod.container, labels);
+        Running { uid, cgroup, sandbox: sandbox_id, container }
+    }
+
+    /// Runs a container in a pod. Returns its id.
+    fn run(
+        &self,
+        sandbox_id: &str,
+        sandbox: cri::Sandbox,
+        container: &Container<'_>,
+        labels: HashMap<String, String>,
+    ) -> String {
+        let security = cri::ContainerSecurity {
+            privileged: container.privileged,
+            namespaces: Some(cri::Namespaces { network: cri::NODE }),
+        };
+        let resources = cri::Resources { cpu_period: 100_000, cpu_quota: container.quota_us.into() };
+        let config = cri::Container {
+            metadata: Some(cri::text(container.name)),
+            image: Some(cri::text(IMAGE)),
+            command: ["sh", "-c", container.script].map(str::to_owned).into(),
+            labels,
+            linux: Some(cri::LinuxContainer { resources: Some(resources), security: Some(security) }),
+        };
+        let request = cri::CreateContainer {
+            sandbox_id: sandbox_id.to_owned(),
+            config: Some(config),
+            sandbox: Some(sandbox),
+        };
+        let id = cri::call::<cri::Text>(&self.socket(), "CreateContainer", &request);
+        // The reply has no fields.
+        cri::call::<()>(&self.socket(), "StartContainer", &id);
+        id.text
+    }
+}
+
+fn labels<'a>(pairs: impl Iterator<Item = &'a (&'a str, &'a str)>) -> HashMap<String, String> {
+    pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A pod's uid that no other pod of this run has.
+fn unique_uid() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("{:08x}-0d4e-4f5a-8b6c-{:012x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,150 @@
+//! Where a runtime runs: a mount and process namespace. Its mounts, files and processes end with it; its cgroups are removed.
+
+use std::{
+    cell::RefCell,
+    env::{self, consts::ARCH},
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{background::Background, bench::patience, files::Dir};
+
+/// Name of the image that [`Namespace::image`] makes.
+pub(crate) const IMAGE: &str = "localhost/busybox:1";
+/// Shell command that uses as much CPU time as it gets.
+pub(crate) const BUSY: &str = "while :; do :; done";
+
+/// Mounts the packages, an empty /run, and copies of directories into which runtimes write.
+const SETUP: &str = "\
+set -e
+mount --bind \"$PACKAGES\" /mnt
+mount -t tmpfs none /run
+for dir in etc opt; do
+    mkdir -p /run/.$dir/upper /run/.$dir/work
+    mount -t overlay -o lowerdir=/$dir,upperdir=/run/.$dir/upper,workdir=/run/.$dir/work none /$dir
+done
+exec \"$@\"";
+
+/// Processes with their own mounts. Drop kills them, and removes their cgroups.
+pub(crate) struct Namespace {
+    process: Background,
+    cgroups: RefCell<Vec<String>>,
+    dir: Dir,
+}
+
+impl Namespace {
+    /// Runs a shell command as the first process: the namespace ends with it. `words` returns the command for a directory that the
+    /// host also sees.
+    pub(crate) fn start(name: &str, words: impl FnOnce(&Dir) -> String) -> Self {
+        let dir = Dir::new(name);
+        // Other users must be able to enter the directory.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
+        let words = words(&dir);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SETUP, "sh"]);
+        command.args(["sh", "-c", &words]);
+        let process = Background::start(in_packages(&mut command));
+        Self { process, cgroups: RefCell::default(), dir }
+    }
+
+    /// Waits until a line of the first process's standard error contains `words`.
+    pub(crate) fn wait_for(&mut self, words: &str) {
+        self.process.wait_for(words);
+    }
+
+    /// The path of a file that the host and the namespace see.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.dir.file(name)
+    }
+
+    /// Runs a program in the namespace. Returns its standard output, trimmed.
+    pub(crate) fn run(&self, words: &[&str]) -> String {
+        let output = self.output(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {}\n{said}", output.status);
+        String::from_utf8(output.stdout).expect("its output is UTF-8").trim().to_owned()
+    }
+
+    /// Runs a program in the namespace to its end, or for ten seconds.
+    pub(crate) fn output(&self, words: &[&str]) -> Output {
+        let unshare = self.process.pid();
+        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
+        let first = children.expect("a running namespace").trim().to_owned();
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "10", "nsenter", "--mount", "--pid", "--target", &first]).args(words);
+        in_packages(&mut command).output().expect("timeout starts")
+    }
+
+    /// Makes an image of busybox. Returns its file.
+    pub(crate) fn image(&self) -> String {
+        let file = self.file("image.tar");
+        let made = Command::new("sh").args(["-c", include_str!("image.sh"), "sh", &file]).output();
+        let made = made.expect("sh starts");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        file
+    }
+
+    /// Remembers to remove a cgroup and what is below it, and also each parent that is then empty.
+    pub(crate) fn owns(&self, cgroup: &str) {
+        self.cgroups.borrow_mut().push(cgroup.to_owned());
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The kernel kills the namespace's other processes with the first one.
+        self.process.signal(libc::SIGKILL);
+        let end = Instant::now() + patience(5_000);
+        let cgroups = self.cgroups.take();
+        while !cgroups.iter().all(|path| is_removed(path)) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Makes a command find the programs of the packages and their libraries.
+fn in_packages(command: &mut Command) -> &mut Command {
+    let path = env::var("PATH").expect("a PATH");
+    command
+        .env("PACKAGES", packages())
+        .env("PATH", format!("/mnt/usr/bin:/mnt/usr/sbin:{path}"))
+        .env("LD_LIBRARY_PATH", format!("/mnt/usr/lib/{ARCH}-linux-gnu:/mnt/lib/{ARCH}-linux-gnu"))
+}
+
+/// Directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or in the user's cache.
+fn packages() -> PathBuf {
+    let cache = || Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache/cgscope/runtimes/root");
+    let place = env::var_os("CGSCOPE_RUNTIMES").map_or_else(cache, PathBuf::from);
+    assert!(place.exists(), "{} does not exist: run these tests with `cargo xtask test`", place.display());
+    place
+}
+
+/// Removes a cgroup from every hierarchy. Returns false if some of its processes still exit.
+fn is_removed(path: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let place = fields.next()?;
+        fields.next()?.starts_with("cgroup").then_some(place)
+    });
+    let removed: Vec<bool> = mounts
+        .map(|mount| {
+            let cgroup = Path::new(mount).join(path.trim_start_matches('/'));
+            remove(&cgroup);
+            let parents = cgroup.ancestors().skip(1).take_while(|parent| *parent != Path::new(mount));
+            parents.for_each(|parent| drop(fs::remove_dir(parent)));
+            !cgroup.exists()
+        })
+        .collect();
+    !removed.contains(&false)
+}
+
+fn remove(cgroup: &Path) {
+    let children = fs::read_dir(cgroup).into_iter().flatten().flatten().map(|entry| entry.path());
+    children.filter(|path| path.is_dir()).for_each(|path| remove(&path));
+    let _ = fs::remove_dir(cgroup);
+}
