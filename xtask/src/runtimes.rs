@@ -12,20 +12,18 @@ const VARIABLE: &str = "CGSCOPE_RUNTIMES";
 /// The Debian release. The tests know the options of these versions.
 const SUITE: &str = "bookworm";
 /// The runtimes and what they start, and libraries that a machine may lack.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 11] = [
     "containerd",
     "runc",
     "docker.io",
     "podman",
     "conmon",
-    "crun",
     "uidmap",
     "libassuan0",
     "libdevmapper1.02.1",
     "libgpgme11",
     "libseccomp2",
     "libsubid4",
-    "libyajl2",
 ];
 
 /// The environment variable for the tests. Downloads the runtimes if they are missing.

@@ -42,7 +42,7 @@ impl CgroupName {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let (mut above, mut is_kubepods) = ("", false);
         while let Some(part) = parts.next() {
-            if let Some(id) = container_id(part) {
+            if let Some(id) = container_id(part).filter(|_| !is_podman_pod(part, above)) {
                 let inside = parts.take_while(|part| container_id(part).is_none()).find_map(unit);
                 return Self { container: Some(id.to_owned()), unit: inside, ..name };
             }
@@ -75,7 +75,12 @@ impl CgroupName {
 /// These are slices (`Delegate=` does not apply to them) and [`PARENTS`]. The parent of an ECS container is its ECS task,
 /// which is below `ecs`.
 fn is_parent(part: &str, above: &str) -> bool {
-    part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs"
+    part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs" || is_podman_pod(part, above)
+}
+
+/// True for the cgroup of a Podman pod with the cgroupfs driver: `libpod_parent/<id of the pod>/libpod-<id>`.
+fn is_podman_pod(part: &str, above: &str) -> bool {
+    above == "libpod_parent" && container_id(part) == Some(part)
 }
 
 /// True for `user@1000.service`: everything below it belongs to that user.
@@ -297,11 +302,19 @@ mod tests {
             format!("/docker/{ID}/kubelet/kubepods/pod{UID}/{inner}"),
             format!("/docker/{ID}/docker/{inner}"),
             format!("/machine.slice/machine-libpod_pod_{inner}.slice/libpod-{ID}.scope/container"),
+            format!("/libpod_parent/{inner}/libpod-{ID}"),
+            format!("/libpod_parent/libpod-{ID}/{inner}"),
             format!("/ecs/0123456789abcdef0123456789abcdef/{ID}"),
             format!("/system.slice/containerd.service/kubepods-besteffort-pod1.slice:cri-containerd:{ID}"),
         ] {
             assert_eq!(words(&path).as_deref(), short, "{path}");
         }
+    }
+
+    #[test]
+    fn a_pod_of_podman_is_not_a_container() {
+        assert_eq!(words(&format!("/libpod_parent/{ID}")), None);
+        assert_eq!(words(&format!("/libpod_parent/{ID}/conmon")), None);
     }
 
     #[test]

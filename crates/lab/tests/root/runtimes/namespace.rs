@@ -2,8 +2,7 @@
 
 use std::{
     cell::RefCell,
-    env::{self, consts::ARCH},
-    fs,
+    env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -18,15 +17,18 @@ pub(crate) const IMAGE: &str = "localhost/busybox:1";
 /// Shell command that uses as much CPU time as it gets.
 pub(crate) const BUSY: &str = "while :; do :; done";
 
-/// Mounts the packages, an empty /run, and copies of directories into which runtimes write.
+/// Mounts the packages, an empty /run, and copies of directories into which runtimes write. Makes the packages' libraries known:
+/// runtimes start their programs without LD_LIBRARY_PATH.
 const SETUP: &str = "\
 set -e
 mount --bind \"$PACKAGES\" /mnt
 mount -t tmpfs none /run
-for dir in etc opt; do
+for dir in etc opt var; do
     mkdir -p /run/.$dir/upper /run/.$dir/work
     mount -t overlay -o lowerdir=/$dir,upperdir=/run/.$dir/upper,workdir=/run/.$dir/work none /$dir
 done
+ls -d /mnt/usr/lib/*-linux-gnu /mnt/lib/*-linux-gnu > /etc/ld.so.conf.d/packages.conf
+ldconfig
 exec \"$@\"";
 
 /// Processes with their own mounts. Drop kills them, and removes their cgroups.
@@ -106,13 +108,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Makes a command find the programs of the packages and their libraries.
+/// Makes a command find the programs of the packages.
 fn in_packages(command: &mut Command) -> &mut Command {
     let path = env::var("PATH").expect("a PATH");
-    command
-        .env("PACKAGES", packages())
-        .env("PATH", format!("/mnt/usr/bin:/mnt/usr/sbin:{path}"))
-        .env("LD_LIBRARY_PATH", format!("/mnt/usr/lib/{ARCH}-linux-gnu:/mnt/lib/{ARCH}-linux-gnu"))
+    command.env("PACKAGES", packages()).env("PATH", format!("/mnt/usr/bin:/mnt/usr/sbin:{path}"))
 }
 
 /// Directory of the unpacked packages: `CGSCOPE_RUNTIMES`, or in the user's cache.

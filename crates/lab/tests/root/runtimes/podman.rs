@@ -1,6 +1,6 @@
-//! Podman with crun and the cgroupfs driver, as root and as another user.
+//! Podman with runc and the cgroupfs driver, as root and as another user. crun, its default, refuses a host with cgroup v1 and v2.
 
-use std::process::Output;
+use std::path::Path;
 
 use super::namespace::{IMAGE, Namespace};
 use crate::serve::ALICE;
@@ -13,10 +13,10 @@ cat > /etc/containers/containers.conf << END
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
-runtime = "crun"
+runtime = "runc"
 conmon_path = ["/mnt/usr/bin/conmon"]
 [engine.runtimes]
-crun = ["/mnt/usr/bin/crun"]
+runc = ["/mnt/usr/bin/runc"]
 END
 cat > /etc/containers/storage.conf << END
 [storage]
@@ -35,40 +35,43 @@ exec sleep infinity
 /// A Podman with storage of its own. Drop ends its containers.
 pub(crate) struct Podman {
     namespace: Namespace,
-    image: String,
 }
 
 impl Podman {
     pub(crate) fn start() -> Self {
         let mut namespace = Namespace::start("podman", |_| SETUP.replace("USER", &ALICE.to_string()));
         namespace.wait_for("podman is set up");
-        let image = namespace.image();
-        namespace.run(&["podman", "load", "--input", &image]);
-        Self { namespace, image }
+        namespace.owns("/libpod_parent/conmon");
+        namespace.run(&["podman", "load", "--input", &namespace.image()]);
+        Self { namespace }
     }
 
-    /// Starts a container of root. Returns its id. `script` is executed by a shell.
-    pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
+    /// Starts a container of root. Returns its id and the path of its cgroup. `script` is executed by a shell.
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> (String, String) {
         let command = [IMAGE, "sh", "-c", script];
         let create = [&["podman", "create", "--network", "host"], options, &command].concat();
         let id = self.namespace.run(&create);
-        self.namespace.owns(&format!("/libpod_parent/libpod-{id}"));
+        let pod = self.namespace.run(&["podman", "inspect", "--format", "{{.Pod}}", &id]);
+        let parent =
+            if pod.is_empty() { "/libpod_parent".to_owned() } else { format!("/libpod_parent/{pod}") };
+        let cgroup = format!("{parent}/libpod-{id}");
+        self.namespace.owns(if pod.is_empty() { &cgroup } else { &parent });
         self.namespace.run(&["podman", "start", &id]);
-        id
+        (id, cgroup)
     }
 
-    /// Runs podman as Alice, in a cgroup of the cpu controller.
-    pub(crate) fn as_alice(&self, cgroup: &str, words: &[&str]) -> Output {
+    /// Starts a container of Alice, while she is in this directory of the cpu controller.
+    pub(crate) fn run_as_alice(&self, cgroup: &Path, script: &str) {
         let (user, runtime) = (ALICE.to_string(), format!("XDG_RUNTIME_DIR=/run/user/{ALICE}"));
-        let script = "echo 0 > $0/cgroup.procs; exec \"$@\"";
-        let become_alice = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
-        let environment = ["env", "HOME=/run/home", &runtime, "PATH=/run/bin:/mnt/usr/bin:/usr/bin:/bin"];
-        let shell = ["sh", "-c", script, cgroup];
-        self.namespace.output(&[&shell[..], &become_alice, &environment, &["podman"], words].concat())
-    }
-
-    /// The image's file.
-    pub(crate) fn image(&self) -> &str {
-        &self.image
+        let enter = format!("echo 0 > {}/cgroup.procs; exec \"$@\"", cgroup.display());
+        let become_alice =
+            ["sh", "-c", &enter, "sh", "setpriv", "--clear-groups", "--reuid", &user, "--regid", &user];
+        let path = "PATH=/run/bin:/mnt/usr/bin:/usr/bin:/bin";
+        let as_alice = |words: &[&str]| {
+            let environment = ["env", "HOME=/run/home", &runtime, path, "podman"];
+            self.namespace.run(&[&become_alice[..], &environment, words].concat())
+        };
+        as_alice(&["load", "--input", &self.namespace.file("image.tar")]);
+        as_alice(&["run", "--detach", "--network", "host", IMAGE, "sh", "-c", script]);
     }
 }
