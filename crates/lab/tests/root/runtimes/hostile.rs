@@ -50,13 +50,13 @@ fn a_container_that_imitates_a_pod_is_not_counted_as_that_pod() {
     let script = IMITATION.replace("VICTIM", &path[1..]);
 
     // A pod with the same name in another namespace; and a container with its own cgroup namespace.
-    let container = Container { name: "app", script: &script, quota_us: 60_000, privileged: true };
+    let container = Container { name: "app", script: &script, quota_us: 40_000, privileged: true };
     let pod =
         containerd.run_pod(&Pod { namespace: "evil", name: "web-0", labels: &labels(&victim), container });
     let labels = labels(&victim).map(|(label, value)| format!("--label={label}={value}"));
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
     let id = docker
-        .run(&[&RIGHTS[..], &["--name", &victim.container, "--cpus", "0.6"], &labels].concat(), &script);
+        .run(&[&RIGHTS[..], &["--name", &victim.container, "--cpus", "0.4"], &labels].concat(), &script);
 
     let hostile = [pod.container_cgroup(), format!("/docker/{id}")];
     for args in COMMANDS {
