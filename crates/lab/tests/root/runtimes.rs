@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgscope_model::selection::path_and_ancestors;
 use serde_json::Value;
 
 use self::{
@@ -80,6 +81,34 @@ fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
     Pod { namespace, name, labels: &[], container }
 }
 
+/// Measures a selection for a second, with the names that a runtime gives. Returns the paths and names of its cgroups, and checks
+/// that the finding about the quota begins with `name`.
+fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
+    let interval = measure(&[COMMANDS[0], &["--runtime", runtime], selection].concat());
+    let findings = interval["findings"].as_array().expect("findings");
+    let says = |finding: &&Value| {
+        finding["says"].as_str().is_some_and(|says| says.starts_with(&format!("{name}: its quota")))
+    };
+    assert_eq!(findings.iter().filter(says).count(), 1, "{name}: {findings:?}");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let rows = interval["cgroups"].as_array().expect("cgroups").iter();
+    let rows = rows.filter(|row| row["usage_ns"] != 0).map(|row| (text(&row["path"]), text(&row["name"])));
+    rows.collect()
+}
+
+/// The rows of a container, of the cgroups around it with their paths as names, and of nothing else.
+fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
+    let above: Vec<&str> = path_and_ancestors(path).skip(1).collect();
+    let named = |(at, above): (usize, &&str)| match pod {
+        Some(pod) if at == 0 => pod.to_owned(),
+        _ => (*above).to_owned(),
+    };
+    let above = above.iter().enumerate().map(|(at, above)| ((*above).to_owned(), named((at, above))));
+    let mut rows: Vec<_> = above.chain([(path.to_owned(), name.to_owned())]).collect();
+    rows.sort();
+    rows
+}
+
 impl Running {
     fn container_cgroup(&self) -> String {
         format!("{}/{}", self.cgroup, self.container)
@@ -101,6 +130,13 @@ fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
     assert!(of_pod.len() <= 3 && paths.contains(&&pod.cgroup.as_str().into()), "{paths:?}");
     assert!(paths.iter().all(|one| **one == *pod.cgroup || **one == *path || **one == *sandbox), "{paths:?}");
 
+    let rows = rows_of(&path, "shop/web-0 (app)", Some("shop/web-0"));
+    for selection in
+        [&["--pod", "shop/web-0"][..], &["--pod", "web-0"], &["--container", "app"], &["--cgroup", &path]]
+    {
+        assert_eq!(names_of(&containerd.socket(), selection, "shop/web-0 (app)"), rows, "{selection:?}");
+    }
+
     let daemon = Daemon::exporting(&format!("[containers]\nruntime = \"{}\"", containerd.socket()));
     let names = [("namespace", "shop"), ("pod", "web-0"), ("container", "app")];
     let page = page_with(&daemon, &names);
@@ -116,7 +152,12 @@ fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
 fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
     let docker = Docker::start();
     let id = docker.run(&["--name", "web", "--cpus", "0.2"], BUSY);
-    assert_is_throttled_in_all_commands(&format!("/docker/{id}"), Some(&id), None);
+    let path = format!("/docker/{id}");
+    assert_is_throttled_in_all_commands(&path, Some(&id), None);
+    for container in ["web", &id[..12]] {
+        let rows = names_of(&docker.socket(), &["--container", container], "container web");
+        assert_eq!(rows, rows_of(&path, "container web", None));
+    }
 }
 
 #[test]
@@ -130,6 +171,27 @@ fn a_container_of_podman_has_the_id_and_limit_of_its_runtime_also_in_a_pod() {
         assert_is_throttled(&interval, &path, Some(&id), None);
         assert_is_throttled(&interval, &path_in_pod, Some(&in_pod), None);
     }
+    for (path, name) in [(&path, "web"), (&path_in_pod, "app")] {
+        let said = format!("container {name}");
+        let rows = names_of(&podman.list(), &["--container", name], &said);
+        assert_eq!(rows, rows_of(path, &said, None));
+    }
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn a_pod_that_is_created_again_has_new_rows_under_its_name() {
+    let containerd = Containerd::start();
+    let measured = || {
+        let pod = containerd.run_pod(&busy_pod("shop", "web-0"));
+        let args = ["--runtime", &containerd.socket(), "--pod", "shop/web-0"];
+        let interval = measure(&[COMMANDS[0], &args].concat());
+        let [row] = cgroups(&interval, "path", &pod.container_cgroup())[..] else { panic!("{interval}") };
+        assert_eq!((&row["pod"], &row["namespace"]), (&"web-0".into(), &"shop".into()));
+        containerd.remove_pod(&pod);
+        row["id"].clone()
+    };
+    assert_ne!(measured(), measured());
 }
 
 /// On a host with cgroup v1, Podman without root cannot create cgroups. So its containers have neither an id nor a limit.

@@ -109,6 +109,14 @@ impl Containerd {
         Running { uid, cgroup, sandbox: sandbox_id, container }
     }
 
+    /// Stops and removes a pod.
+    pub(crate) fn remove_pod(&self, pod: &Running) {
+        let sandbox = cri::text(&pod.sandbox);
+        // The replies have no fields.
+        cri::call::<()>(&self.socket(), "StopPodSandbox", &sandbox);
+        cri::call::<()>(&self.socket(), "RemovePodSandbox", &sandbox);
+    }
+
     /// Runs a container in a pod. Returns its id.
     fn run(
         &self,

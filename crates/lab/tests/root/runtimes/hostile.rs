@@ -60,8 +60,13 @@ fn a_container_that_imitates_a_pod_is_not_counted_as_that_pod() {
 
     let hostile = [pod.container_cgroup(), format!("/docker/{id}")];
     for args in COMMANDS {
-        let interval = measure(args);
+        let interval = measure(&[args, &["--runtime", &containerd.socket()]].concat());
         assert_is_throttled(&interval, &path, Some(&victim.container), Some(&victim.uid));
+        let named = interval["cgroups"].as_array().expect("cgroups").iter();
+        let named = named.filter(|row| row["name"].as_str().is_some_and(|name| name.starts_with("shop/")));
+        for row in named {
+            assert!(row["path"].as_str().is_some_and(|path| path.starts_with(&victim.cgroup)), "{row}");
+        }
         for row in cgroups(&interval, "pod_uid", &victim.uid) {
             assert!(row["path"].as_str().is_some_and(|path| path.starts_with(&victim.cgroup)), "{row}");
         }

@@ -73,12 +73,22 @@ impl Namespace {
 
     /// Runs a program in the namespace to its end, or for ten seconds.
     pub(crate) fn output(&self, words: &[&str]) -> Output {
-        let unshare = self.process.pid();
-        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
-        let first = children.expect("a running namespace").trim().to_owned();
+        let first = self.first();
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", "10", "nsenter", "--mount", "--pid", "--target", &first]).args(words);
         in_packages(&mut command).output().expect("timeout starts")
+    }
+
+    /// Where the host sees a file of the namespace.
+    pub(crate) fn seen(&self, path: &str) -> String {
+        format!("/proc/{}/root{path}", self.first())
+    }
+
+    /// The host's id of the first process.
+    fn first(&self) -> String {
+        let unshare = self.process.pid();
+        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
+        children.expect("a running namespace").trim().to_owned()
     }
 
     /// Makes an image of busybox. Returns its file.

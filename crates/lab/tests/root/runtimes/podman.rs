@@ -46,6 +46,11 @@ impl Podman {
         Self { namespace }
     }
 
+    /// The list of its containers of root.
+    pub(crate) fn list(&self) -> String {
+        self.namespace.seen("/run/podman/graph/overlay-containers/containers.json")
+    }
+
     /// Starts a container of root. Returns its id and the path of its cgroup. `script` is executed by a shell.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> (String, String) {
         let command = [IMAGE, "sh", "-c", script];
