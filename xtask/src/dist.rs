@@ -1,5 +1,7 @@
-//! Makes the packages in `target/dist`: a Debian package, and a tarball of the static binary with its manual pages.
+//! Makes the packages in `target/dist`: a tarball of the static binary with its manual pages, an image for containers, and a Debian
+//! package.
 mod deb;
+mod image;
 mod licences;
 mod tree;
 
@@ -17,14 +19,27 @@ use tree::Tree;
 const PLACE: &str = "target/dist";
 
 /// Example files in `deploy/` for monitoring many hosts.
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 16] = [
     "grafana/cgscope.json",
     "kubernetes/Containerfile",
+    "kubernetes/access.yaml",
+    "kubernetes/chart/Chart.yaml",
+    "kubernetes/chart/templates/configmap.yaml",
+    "kubernetes/chart/templates/daemonset.yaml",
+    "kubernetes/chart/templates/namespace.yaml",
+    "kubernetes/chart/templates/podmonitor.yaml",
+    "kubernetes/chart/templates/serviceaccount.yaml",
+    "kubernetes/chart/values.schema.json",
+    "kubernetes/chart/values.yaml",
     "kubernetes/daemonset.yaml",
+    "kubernetes/kubectl-cgscope",
     "prometheus/cgscope.rules.yml",
     "prometheus/scrape-kubernetes.yml",
     "prometheus/scrape.yml",
 ];
+
+/// The plugin for kubectl, the only program among the examples.
+const PLUGIN: &str = "kubernetes/kubectl-cgscope";
 
 /// `cargo xtask dist`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -44,7 +59,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 pub(crate) fn make(binary: &Path) -> Result<(), Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
-    for package in [contents.tarball()?, deb::make(&contents)?] {
+    for package in [contents.tarball()?, image::make(&contents)?, deb::make(&contents)?] {
         eprintln!("dist: {}", package.display());
     }
     Ok(())
@@ -103,7 +118,8 @@ impl Contents {
             tree.copy(&from, to, 0o644)?;
         }
         for example in EXAMPLES {
-            tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), 0o644)?;
+            let mode = if example == PLUGIN { 0o755 } else { 0o644 };
+            tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), mode)?;
         }
         Ok(())
     }
@@ -136,13 +152,19 @@ impl Contents {
         let configuration = workspace.join("deploy/cgscope.toml");
         tree.copy(&configuration, "share/doc/cgscope/examples/cgscope.toml", 0o644)?;
         let archive = self.place.join(format!("{name}.tar.gz"));
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(self.place.join("tarball"));
-        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
-        tar.arg(format!("--mtime=@{}", self.epoch));
+        let mut tar = self.tar(&self.place.join("tarball"));
         tar.args(["--use-compress-program=gzip -9n", "-cf"]).arg(&archive).arg(&name);
         said(&mut tar)?;
         Ok(archive)
+    }
+
+    /// A command to archive files of a directory. The archive depends only on their names, modes and contents.
+    fn tar(&self, directory: &Path) -> Command {
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(directory);
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
+        tar.arg(format!("--mtime=@{}", self.epoch));
+        tar
     }
 }
 
@@ -175,4 +197,22 @@ fn cannot_write(path: &Path, why: &io::Error) -> Failure {
 
 fn cannot_read(path: &Path, why: &io::Error) -> Failure {
     Failure::Host(format!("dist: cannot read {}: {why}; no package was made", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::{EXAMPLES, said};
+    use crate::steps;
+
+    #[test]
+    fn the_packages_have_all_files_for_kubernetes() {
+        let mut git = Command::new("git");
+        let listed =
+            said(git.current_dir(steps::workspace().join("deploy")).args(["ls-files", "kubernetes"]));
+        let listed = listed.expect("a git checkout");
+        let examples = EXAMPLES.into_iter().filter(|example| example.starts_with("kubernetes/"));
+        assert_eq!(listed.lines().collect::<Vec<_>>(), examples.collect::<Vec<_>>());
+    }
 }

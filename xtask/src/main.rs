@@ -28,8 +28,8 @@ cargo xtask COMMAND
   setup              install missing build tools; lists them first
   build              setup, then build the optimised, static binary target/release/cgscope
   run [ARGS...]      build, then run cgscope ARGS as root; without ARGS: top
-  dist [--built]     build, then make a tarball and a Debian package in target/dist; --built: do not build, package the
-                     existing binary
+  dist [--built]     build, then make a tarball, a Debian package and an image for containers in target/dist; --built: do
+                     not build, package the existing binary
   test [--unit|--root|--long] [-- ARGS...]
                      setup, install the tools for tests, then check format and lints, run unit tests and tests as root;
                      --unit: no tests as root; --root: only tests as root; --long: only tests that take minutes, which
@@ -39,7 +39,7 @@ cargo xtask COMMAND
                      series such as 6.12 (default: all), or scx: a kernel with sched_ext, which is built first; --all:
                      every test on each kernel; --list: list the kernels; --shell KERNEL: open a shell in the machine;
                      --script FILE: run a shell script, not the tests
-  readers            install the programs that read exports in the tests
+  readers            install the programs that read exports and the Helm chart in the tests
   fuzz [reader | protocol] [RUNS] [-- FLAGS...]
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
                      as many as `test --long`); FLAGS go to libFuzzer

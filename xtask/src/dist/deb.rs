@@ -44,10 +44,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
 fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -> Result<(), Failure> {
     let usr = Tree::new(tree.root.join("usr"))?;
     contents.put_common(&usr, "/usr")?;
-    // Symbols are half of the package's size, and its users do not need them.
-    let mut strip = Command::new("strip");
-    strip.args(["--strip-all", "--remove-section=.comment"]);
-    said(strip.arg(usr.root.join("bin/cgscope")))?;
+    usr.strip("bin/cgscope")?;
     let zsh = contents.pages.join("completions/_cgscope");
     usr.copy(&zsh, "share/zsh/vendor-completions/_cgscope", 0o644)?;
     for (page, to) in contents.manual()? {

@@ -45,6 +45,13 @@ impl Tree {
         said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
+    /// Removes the symbols of a program: they are half of a package's size, and its users do not need them.
+    pub(super) fn strip(&self, path: &str) -> Result<(), Failure> {
+        let mut strip = Command::new("strip");
+        strip.args(["--strip-all", "--remove-section=.comment"]);
+        said(strip.arg(self.root.join(path))).map(drop)
+    }
+
     /// All files, relative to the root, sorted.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();

@@ -1,6 +1,7 @@
-//! The packages of `cargo xtask dist` in a clean Debian root: installed files, whether they work, and removal by a purge.
+//! The packages of `cargo xtask dist`: their files, whether they work in a clean Debian root, and removal by a purge.
 
 mod boot;
+mod image;
 
 use std::{
     collections::BTreeSet,

@@ -1,0 +1,196 @@
+//! Writes an image for containers with only the static binary, as an archive that container tools load: an OCI image layout. The
+//! format is too simple to need a builder of images.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::tree::Tree;
+use super::{ARCH, Contents, cannot_read, cannot_write, said};
+use crate::failure::Failure;
+use crate::steps;
+
+/// User 0, because a container's capabilities apply only to user 0. The image has no list of users, so give a number.
+const CONFIG: &str = r#"{
+  "created": "@CREATED@",
+  "architecture": "@ARCHITECTURE@",
+  "os": "linux",
+  "config": {
+    "User": "0:0",
+    "Env": ["PATH=/usr/bin"],
+    "Entrypoint": ["/usr/bin/cgscope"],
+    "Cmd": ["serve"],
+    "Labels": {
+      "org.opencontainers.image.title": "cgscope",
+      "org.opencontainers.image.description": "Measures how long tasks wait for a CPU, and why",
+      "org.opencontainers.image.version": "@VERSION@",
+      "org.opencontainers.image.licenses": "MIT OR Apache-2.0"
+    }
+  },
+  "rootfs": {"type": "layers", "diff_ids": ["sha256:@DIFF@"]},
+  "history": [{"created": "@CREATED@", "created_by": "cargo xtask dist"}]
+}
+"#;
+
+const MANIFEST: &str = r#"{
+  "schemaVersion": 2,
+  "mediaType": "application/vnd.oci.image.manifest.v1+json",
+  "config": {"mediaType": "application/vnd.oci.image.config.v1+json", @CONFIG@},
+  "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", @LAYER@}]
+}
+"#;
+
+/// podman and containerd read the name from the first annotation.
+const INDEX: &str = r#"{
+  "schemaVersion": 2,
+  "mediaType": "application/vnd.oci.image.index.v1+json",
+  "manifests": [{
+    "mediaType": "application/vnd.oci.image.manifest.v1+json",
+    @MANIFEST@,
+    "platform": {"architecture": "@ARCHITECTURE@", "os": "linux"},
+    "annotations": {
+      "io.containerd.image.name": "localhost/cgscope:@VERSION@",
+      "org.opencontainers.image.ref.name": "@VERSION@"
+    }
+  }]
+}
+"#;
+
+/// For `docker load`, which reads no OCI layout before Docker 25.
+const FOR_DOCKER: &str = r#"[{
+  "Config": "blobs/sha256/@CONFIG@",
+  "RepoTags": ["localhost/cgscope:@VERSION@"],
+  "Layers": ["blobs/sha256/@LAYER@"]
+}]
+"#;
+
+/// A file in the archive that others refer to by its digest.
+struct Blob {
+    /// SHA-256, in hexadecimal digits.
+    sha256: String,
+    bytes: u64,
+}
+
+impl Blob {
+    /// The members of a descriptor.
+    fn descriptor(&self) -> String {
+        format!(r#""digest": "sha256:{}", "size": {}"#, self.sha256, self.bytes)
+    }
+}
+
+pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
+    let archive = contents.place.join(format!("cgscope-{}-oci.tar", contents.version));
+    let root = root(contents)?;
+    let layout = Tree::new(contents.place.join("image/layout"))?;
+    let (layer, diff) = layer(contents, &root, &layout)?;
+    let mut date = Command::new("date");
+    let created =
+        said(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let fill = |template: &str, values: &[(&str, &str)]| {
+        let common = [
+            ("@VERSION@", contents.version.as_str()),
+            ("@ARCHITECTURE@", architecture()),
+            ("@CREATED@", created.trim()),
+        ];
+        let values = common.iter().chain(values);
+        values.fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+    };
+    let config = put_blob(&layout, &fill(CONFIG, &[("@DIFF@", &diff)]))?;
+    let descriptors = [("@CONFIG@", &*config.descriptor()), ("@LAYER@", &layer.descriptor())];
+    let manifest = put_blob(&layout, &fill(MANIFEST, &descriptors))?;
+    for (file, text) in [
+        ("oci-layout", "{\"imageLayoutVersion\": \"1.0.0\"}\n".to_owned()),
+        ("index.json", fill(INDEX, &[("@MANIFEST@", &manifest.descriptor())])),
+        ("manifest.json", fill(FOR_DOCKER, &[("@CONFIG@", &config.sha256), ("@LAYER@", &layer.sha256)])),
+    ] {
+        layout.put(file, text.as_bytes(), 0o644)?;
+    }
+    let mut tar = contents.tar(&layout.root);
+    said(tar.arg("-cf").arg(&archive).args(["oci-layout", "index.json", "manifest.json", "blobs"]))?;
+    Ok(archive)
+}
+
+/// The files of the image.
+fn root(contents: &Contents) -> Result<Tree, Failure> {
+    let root = Tree::new(contents.place.join("image/root"))?;
+    root.copy(&contents.binary, "usr/bin/cgscope", 0o755)?;
+    root.strip("usr/bin/cgscope")?;
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        root.copy(&steps::workspace().join(licence), &format!("usr/share/doc/cgscope/{licence}"), 0o644)?;
+    }
+    root.put("usr/share/doc/cgscope/THIRD-PARTY", contents.third_party.as_bytes(), 0o644)?;
+    Ok(root)
+}
+
+/// Puts the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
+fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
+    let file = contents.place.join("image/layer.tar");
+    said(contents.tar(&root.root).arg("-cf").arg(&file).arg("usr"))?;
+    let diff = blob(&file)?.sha256;
+    said(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
+    let file = file.with_extension("tar.gz");
+    let layer = blob(&file)?;
+    layout.copy(&file, &format!("blobs/sha256/{}", layer.sha256), 0o644)?;
+    Ok((layer, diff))
+}
+
+fn put_blob(layout: &Tree, text: &str) -> Result<Blob, Failure> {
+    let file = layout.root.with_extension("json");
+    fs::write(&file, text).map_err(|why| cannot_write(&file, &why))?;
+    let blob = blob(&file)?;
+    layout.put(&format!("blobs/sha256/{}", blob.sha256), text.as_bytes(), 0o644)?;
+    Ok(blob)
+}
+
+fn blob(file: &Path) -> Result<Blob, Failure> {
+    let bytes = fs::metadata(file).map_err(|why| cannot_read(file, &why))?.len();
+    let sum = said(Command::new("sha256sum").arg(file))?;
+    Ok(Blob { sha256: sum.split_whitespace().next().unwrap_or_default().to_owned(), bytes })
+}
+
+/// Go's name for this architecture, which images use.
+fn architecture() -> &'static str {
+    match ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::{Contents, make};
+
+    fn image(place: &Path) -> Vec<u8> {
+        let _ = fs::remove_dir_all(place);
+        fs::create_dir_all(place).expect("a directory of ours");
+        // A program of this machine with other permissions than those in the image.
+        let binary = place.join("program");
+        fs::copy("/bin/true", &binary).expect("a program");
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).expect("a file of ours");
+        let contents = Contents {
+            place: place.to_owned(),
+            binary,
+            version: "1.2.3".to_owned(),
+            pages: place.to_owned(),
+            third_party: "licences".to_owned(),
+            epoch: "1700000000".to_owned(),
+        };
+        let archive = make(&contents).expect("an image");
+        assert_eq!(archive.file_name().and_then(|name| name.to_str()), Some("cgscope-1.2.3-oci.tar"));
+        let image = fs::read(archive).expect("an image");
+        let _ = fs::remove_dir_all(place);
+        image
+    }
+
+    #[test]
+    fn the_same_binary_gives_the_same_image() {
+        let place = std::env::temp_dir().join(format!("xtask-image-{}", std::process::id()));
+        let first = image(&place);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert!(first == image(&place.with_extension("elsewhere")));
+    }
+}
