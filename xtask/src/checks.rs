@@ -94,7 +94,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(),
     // The tests run the release binary, which they expect next to their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
-    let mut variables = readers::for_tests();
+    let mut variables = readers::for_tests(tests.with_long);
     variables.push(runtimes::for_tests()?);
     let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables };
     let long = [LONG, "--show-output"].map(str::to_owned);

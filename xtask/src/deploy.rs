@@ -4,13 +4,18 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::steps::{Steps, workspace};
 
-/// Checks rules and configuration with Debian's promtool. Later versions accept the same files.
+/// Checks the plugin for kubectl, and rules and configuration with Debian's promtool. Later versions accept the same files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");
         command.current_dir(workspace().join("deploy/prometheus")).args(words);
         command
     };
+    let mut shellcheck = Command::new("shellcheck");
+    shellcheck
+        .current_dir(workspace())
+        .args(["deploy/kubernetes/kubectl-cgscope", "xtask/tests/kubectl/fake.sh"]);
+    steps.step("the plugin for kubectl", &mut shellcheck)?;
     steps.step("rules for Prometheus", &mut promtool(&["check", "rules", "cgscope.rules.yml"]))?;
     steps.step("tests of these rules", &mut promtool(&["test", "rules", "cgscope.test.yml"]))?;
     steps.step("how Prometheus scrapes", &mut promtool(&["check", "config", "scrape.yml"]))
@@ -74,6 +79,67 @@ mod tests {
             Value::Array(values) => values.iter().for_each(|value| texts(value, keys, found)),
             _ => {}
         }
+    }
+
+    /// The templates of the chart, in helm's order.
+    const CHART: [&str; 4] = [
+        include_str!("../../deploy/kubernetes/chart/templates/namespace.yaml"),
+        include_str!("../../deploy/kubernetes/chart/templates/serviceaccount.yaml"),
+        include_str!("../../deploy/kubernetes/chart/templates/configmap.yaml"),
+        include_str!("../../deploy/kubernetes/chart/templates/daemonset.yaml"),
+    ];
+    const VALUES: &str = include_str!("../../deploy/kubernetes/chart/values.yaml");
+    const DAEMONSET: &str = include_str!("../../deploy/kubernetes/daemonset.yaml");
+
+    /// Compares the chart with the manifests line by line, without helm; `fleet::long` renders the chart.
+    #[test]
+    fn the_chart_and_the_plain_manifests_have_the_same_lines() {
+        let chart: Vec<&str> = CHART.iter().flat_map(|template| template.lines()).collect();
+        let mut manifest = DAEMONSET.lines();
+        // The default values leave out what needs a Secret.
+        let of_secrets = ["Secret", "tls", "users", "scheme: HTTPS", "- secret:", "name: {{ . }}"];
+        let of_default = |line: &&&str| {
+            !line.trim_start().starts_with("{{-") && !of_secrets.iter().any(|word| line.contains(word))
+        };
+        for line in chart.iter().filter(of_default) {
+            let (before, rest) = line.split_once("{{").unwrap_or((line, ""));
+            let after = rest.split_once("}}").map_or("", |(_, after)| after);
+            let mut alike = manifest.by_ref().filter(|there| {
+                if rest.is_empty() {
+                    there == line
+                } else {
+                    there.starts_with(before) && there.ends_with(after)
+                }
+            });
+            assert!(alike.next().is_some(), "daemonset.yaml lacks this line of the chart: {line}");
+        }
+        let literal = |line: &str| {
+            let line = line.trim();
+            chart.iter().chain(&VALUES.lines().collect::<Vec<_>>()).any(|there| {
+                let (before, value) = there.split_once("{{").unwrap_or((there, ""));
+                if value.is_empty() {
+                    there.trim() == line
+                } else {
+                    line.starts_with(before.trim()) && !before.trim().is_empty()
+                }
+            })
+        };
+        let other: Vec<_> = DAEMONSET
+            .lines()
+            .filter(|line| *line != "---" && !line.starts_with("# Source: ") && !literal(line))
+            .collect();
+        assert!(
+            other.is_empty(),
+            "neither the chart nor its values have these lines of daemonset.yaml: {other:#?}"
+        );
+    }
+
+    #[test]
+    fn the_chart_has_the_version_of_the_workspace() {
+        let version = env!("CARGO_PKG_VERSION");
+        let chart = include_str!("../../deploy/kubernetes/chart/Chart.yaml");
+        assert_eq!((values(chart, "version:"), values(chart, "appVersion:")), (vec![version], vec![version]));
+        assert_eq!(values(VALUES, "image:"), [format!("registry.example/cgscope:{version}")]);
     }
 
     fn dashboard() -> Value {

@@ -29,8 +29,8 @@ pub(crate) const TEST_TOOLS: [&str; 11] = [
 /// libFuzzer needs a C++ compiler.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool for the rules in `deploy/`, and tools that create and boot a clean Debian to test the package.
-pub(crate) const FOR_DEPLOY: [&str; 3] = ["prometheus", "mmdebstrap", "systemd-container"];
+/// promtool and shellcheck for the files in `deploy/`, and tools that create and boot a clean Debian to test the package.
+pub(crate) const FOR_DEPLOY: [&str; 4] = ["prometheus", "shellcheck", "mmdebstrap", "systemd-container"];
 
 /// Packages for the virtual machines, and a browser for the HTML report.
 const LAB_TOOLS: [&str; 3] = ["qemu-system-x86", "busybox-static", "chromium"];

@@ -5,7 +5,7 @@ case " $* " in
 *" get pod "*) answer=pod ;;
 *" get pods "*) answer=pods ;;
 *" auth can-i "*) answer=can-i ;;
-*" exec "*) answer=exec ;;
+*" exec "*) answer="exec" ;;
 *) exit 99 ;;
 esac
 cat "$FAKE/$answer"

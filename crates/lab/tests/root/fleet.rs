@@ -1,5 +1,7 @@
 //! Many hosts: one query over their exports, as in docs/fleet.md, and the Kubernetes objects.
 
+mod long;
+
 use std::{fs, process::Command};
 
 use serde_json::Value;
@@ -13,6 +15,7 @@ use crate::{
 
 const DOCS: &str = include_str!("../../../../docs/fleet.md");
 const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
+const ACCESS: &str = include_str!("../../../../deploy/kubernetes/access.yaml");
 
 /// The SQL queries of the documentation: the text between `duckdb -c "` and the next quotation mark.
 fn documented_queries() -> Vec<String> {
@@ -96,4 +99,22 @@ fn kubernetes_accepts_the_daemon_set_which_has_only_the_needed_rights() {
     assert_eq!(writable, ["socket"]);
     // Check the validator itself: it must refuse an object with a typing error.
     assert_eq!(reported["refuses_a_typing_error"], true);
+}
+
+#[test]
+fn the_plugin_needs_only_the_pods_of_its_own_namespace() {
+    let Some(python) = Readers::find().python("kubernetes-validate") else { return };
+    let reported = python.json(include_str!("fleet/kubernetes.py"), &[ACCESS]);
+    let [role, binding] = &reported["objects"].as_array().expect("objects")[..] else { panic!("{reported}") };
+    assert_eq!((&role["kind"], &binding["kind"]), (&"Role".into(), &"RoleBinding".into()));
+    assert_eq!(
+        (&role["metadata"]["namespace"], &binding["metadata"]["namespace"]),
+        (&"cgscope".into(), &"cgscope".into())
+    );
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let rules = serde_json::json!([
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+    ]);
+    assert_eq!(role["rules"], rules);
 }

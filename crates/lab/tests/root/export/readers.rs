@@ -55,6 +55,11 @@ impl Readers {
         there(self.place.join("HdrHistogram.jar"), "the Java HdrHistogram").map(HdrHistogram)
     }
 
+    /// The path of helm. Only `cargo xtask test --long` installs it.
+    pub(crate) fn helm(&self) -> Option<PathBuf> {
+        there(self.place.join("helm"), "helm")
+    }
+
     pub(crate) fn go(&self) -> Option<Go> {
         on_path("go", Some("/usr/local/go/bin")).map(Go)
     }

@@ -13,7 +13,10 @@ for version in ("1.30", "1.37"):
         kubernetes_validate.validate(item, version, strict=True)
 
 wrong = copy.deepcopy(objects[-1])
-wrong["spec"]["template"]["spec"]["hostPid"] = True
+if wrong["kind"] == "DaemonSet":
+    wrong["spec"]["template"]["spec"]["hostPid"] = True
+else:
+    wrong["roleref"] = {}
 try:
     kubernetes_validate.validate(wrong, "1.37", strict=True)
     refuses = False
