@@ -277,6 +277,24 @@ fn the_status_of_cgscope_is_passed_on() {
 }
 
 #[test]
+fn the_documented_commands_work() {
+    let docs = include_str!("../../docs/fleet.md");
+    let commands: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("    kubectl cgscope ")).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        let command = command.split('#').next().unwrap_or_default();
+        let words = command.split_whitespace().map(|word| match word {
+            "POD" => "web",
+            "NODE" => "n1",
+            "NAMESPACE" => "shop",
+            word => word,
+        });
+        let done = Cluster::new().run(&words.collect::<Vec<_>>());
+        assert_eq!((done.status, done.words.as_str()), (Some(0), ""), "{command}");
+    }
+}
+
+#[test]
 fn help_and_version_need_no_cluster() {
     let done = Cluster::new().run(&["top", "--help"]);
     assert_eq!((done.status, done.calls.len()), (Some(0), 0));

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
-use super::DAEMONSET;
+use super::{DAEMONSET, DOCS};
 use crate::{
     bench::{stderr, stdout},
     export::readers::Readers,
@@ -109,6 +109,17 @@ fn the_values_of_the_chart_change_the_manifests() {
     ] {
         assert!(monitor.lines().any(|there| there == line), "{line:?} is not in {monitor}");
     }
+}
+
+#[test]
+fn the_documented_command_renders_the_chart() {
+    let Some(helm) = Readers::find().helm() else { return };
+    let command = DOCS.lines().find_map(|line| line.strip_prefix("    helm install ")).expect("a command");
+    // `install` needs a cluster; `template` takes the same arguments.
+    let words = command.split_whitespace().map(|word| if word == "deploy/kubernetes/chart" { CHART } else { word });
+    let output = Command::new(&helm).arg("template").args(words).output().expect("helm runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("namespace: cgscope"), "{}", stdout(&output));
 }
 
 #[test]
