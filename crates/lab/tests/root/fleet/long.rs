@@ -116,7 +116,8 @@ fn the_documented_command_renders_the_chart() {
     let Some(helm) = Readers::find().helm() else { return };
     let command = DOCS.lines().find_map(|line| line.strip_prefix("    helm install ")).expect("a command");
     // `install` needs a cluster; `template` takes the same arguments.
-    let words = command.split_whitespace().map(|word| if word == "deploy/kubernetes/chart" { CHART } else { word });
+    let words =
+        command.split_whitespace().map(|word| if word == "deploy/kubernetes/chart" { CHART } else { word });
     let output = Command::new(&helm).arg("template").args(words).output().expect("helm runs");
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("namespace: cgscope"), "{}", stdout(&output));
