@@ -1,4 +1,6 @@
-//! Installs programs that read exports and the chart in the tests, in pinned versions, into the user's cache.
+//! Installs programs that read exports and manifests in the tests, in pinned versions, into the user's cache.
+mod kubernetes;
+
 use std::env;
 use std::fs;
 use std::io;
@@ -23,9 +25,6 @@ const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1
 /// DuckDB reads the tables; the others contain Perfetto's protobuf messages and the schemas of Kubernetes.
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
-
-/// Only tests that take minutes use helm, because Go compiles it for minutes.
-const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
 
 /// Program, directory to search besides PATH, and Debian package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
@@ -56,7 +55,7 @@ pub(crate) fn for_tests(with_long: bool) -> Vec<(&'static str, PathBuf)> {
     variables
 }
 
-fn ensure_in(place: &Path, with_helm: bool) -> Result<(), Failure> {
+fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
     let is_missing = |(program, beside, _): &&(&str, &str, &str)| {
         !is_on_path(program) && !Path::new(beside).join(program).is_file()
     };
@@ -69,7 +68,7 @@ fn ensure_in(place: &Path, with_helm: bool) -> Result<(), Failure> {
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
-        if with_helm { installed(&place.join("helm"), HELM, || helm(place)) } else { Ok(()) },
+        if with_long { kubernetes::ensure_in(place) } else { Ok(()) },
     ];
     results.into_iter().collect()
 }
@@ -103,21 +102,6 @@ fn python(environment: &Path) -> Result<(), Failure> {
     let mut pip = Command::new(environment.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"]).args(PYTHON_PACKAGES);
     carry_out(&mut pip, &PYTHON_PACKAGES.join(", "))
-}
-
-fn helm(place: &Path) -> Result<(), Failure> {
-    // Go needs more than a gigabyte for sources and objects, which nothing uses afterwards.
-    let scratch = place.join("go");
-    let path = env::var_os("PATH").unwrap_or_default();
-    let beside =
-        PROGRAMS.iter().map(|(_, beside, _)| PathBuf::from(beside)).filter(|path| path.is_absolute());
-    let path = env::join_paths(env::split_paths(&path).chain(beside)).unwrap_or(path);
-    let mut go = Command::new("go");
-    go.env("PATH", path).env("GOPATH", scratch.join("path")).env("GOCACHE", scratch.join("cache"));
-    go.env("GOBIN", place).env("CGO_ENABLED", "0");
-    let result = carry_out(go.args(["install", "-modcacherw", "-ldflags=-s -w", HELM]), HELM);
-    let _ = fs::remove_dir_all(&scratch);
-    result
 }
 
 fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {

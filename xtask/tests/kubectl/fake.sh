@@ -4,7 +4,7 @@
 case " $* " in
 *" get pod "*) answer=pod ;;
 *" get pods "*) answer=pods ;;
-*" auth can-i "*) answer=can-i ;;
+*" auth can-i create pods --subresource=exec "*) answer=can-i ;;
 *" exec "*) answer="exec" ;;
 *) exit 99 ;;
 esac

@@ -114,7 +114,7 @@ fn the_plugin_needs_only_the_pods_of_its_own_namespace() {
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
     let rules = serde_json::json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
-        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]},
     ]);
     assert_eq!(role["rules"], rules);
 }

@@ -55,9 +55,9 @@ impl Readers {
         there(self.place.join("HdrHistogram.jar"), "the Java HdrHistogram").map(HdrHistogram)
     }
 
-    /// The path of helm. Only `cargo xtask test --long` installs it.
-    pub(crate) fn helm(&self) -> Option<PathBuf> {
-        there(self.place.join("helm"), "helm")
+    /// The path of a program that only `cargo xtask test --long` installs.
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+        there(self.place.join(name), name)
     }
 
     pub(crate) fn go(&self) -> Option<Go> {

@@ -1,4 +1,7 @@
-//! The chart, with helm. To build helm takes minutes; unit tests of xtask compare the chart with the manifests without it.
+//! The chart, with helm, and the manifests, with an API server. To build these programs takes minutes; unit tests of xtask compare
+//! the chart with the manifests without them.
+
+mod cluster;
 
 use std::{path::Path, process::Command};
 
@@ -30,7 +33,7 @@ fn objects(manifests: &str) -> Vec<Value> {
 
 #[test]
 fn the_chart_renders_the_plain_manifests() {
-    let Some(helm) = Readers::find().helm() else { return };
+    let Some(helm) = Readers::find().program("helm") else { return };
     let lint = Command::new(&helm).args(["lint", "--strict", "--quiet", CHART]).output().expect("helm runs");
     assert!(lint.status.success(), "{}{}", stdout(&lint), stderr(&lint));
     let plain = rendered(&helm, &["createNamespace=true"]).expect("the default values are valid");
@@ -46,7 +49,7 @@ fn the_chart_renders_the_plain_manifests() {
 
 #[test]
 fn the_values_of_the_chart_change_the_manifests() {
-    let Some(helm) = Readers::find().helm() else { return };
+    let Some(helm) = Readers::find().program("helm") else { return };
     let values = [
         "image=registry.example/other@sha256:0a",
         "imagePullSecrets[0].name=pull",
@@ -113,7 +116,7 @@ fn the_values_of_the_chart_change_the_manifests() {
 
 #[test]
 fn the_documented_command_renders_the_chart() {
-    let Some(helm) = Readers::find().helm() else { return };
+    let Some(helm) = Readers::find().program("helm") else { return };
     let command = DOCS.lines().find_map(|line| line.strip_prefix("    helm install ")).expect("a command");
     // `install` needs a cluster; `template` takes the same arguments.
     let words =
@@ -125,7 +128,7 @@ fn the_documented_command_renders_the_chart() {
 
 #[test]
 fn the_chart_refuses_wrong_values() {
-    let Some(helm) = Readers::find().helm() else { return };
+    let Some(helm) = Readers::find().program("helm") else { return };
     for (value, named) in [
         ("toleration=a", "toleration"),
         ("runtimeSocket=containerd", "runtimeSocket"),
