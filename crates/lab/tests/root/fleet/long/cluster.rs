@@ -45,8 +45,9 @@ impl Cluster {
             .expect("a link");
         let [store, peers, port] = [(); 3].map(|()| free_port());
         let (store, peers) = (format!("http://127.0.0.1:{store}"), format!("http://127.0.0.1:{peers}"));
-        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        fs::write(dir.file("key.pem"), key).expect("a file of ours");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        fs::write(dir.file("key.pem"), key.serialize_pem()).expect("a file of ours");
+        fs::write(dir.file("public.pem"), key.public_key_pem()).expect("a file of ours");
         let tokens = USERS.map(|(user, group)| format!("{user},{user},{user},{group}\n")).concat();
         fs::write(dir.file("tokens.csv"), tokens).expect("a file of ours");
         fs::write(dir.file("config"), configuration(port).to_string()).expect("a file of ours");
@@ -61,9 +62,8 @@ impl Cluster {
         api.arg("--service-account-issuer=https://localhost").arg(format!("--secure-port={port}"));
         api.arg(format!("--etcd-servers={store}")).arg(format!("--cert-dir={}", dir.file("certificates")));
         api.arg(format!("--token-auth-file={}", dir.file("tokens.csv")));
-        for option in ["service-account-key-file", "service-account-signing-key-file"] {
-            api.arg(format!("--{option}={}", dir.file("key.pem")));
-        }
+        api.arg(format!("--service-account-key-file={}", dir.file("public.pem")));
+        api.arg(format!("--service-account-signing-key-file={}", dir.file("key.pem")));
         let started = |(command, log): (&mut Command, &str)| {
             let log = fs::File::create(dir.file(log)).expect("a file of ours");
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a program starts")
