@@ -14,7 +14,7 @@ use crate::{
 };
 
 const DOCS: &str = include_str!("../../../../docs/fleet.md");
-const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
+pub(crate) const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
 const ACCESS: &str = include_str!("../../../../deploy/kubernetes/access.yaml");
 
 /// The SQL queries of the documentation: the text between `duckdb -c "` and the next quotation mark.

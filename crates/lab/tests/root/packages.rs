@@ -26,7 +26,7 @@ fn target() -> PathBuf {
 }
 
 /// Returns the package whose name ends with `end`. Panics if the package is older than the binary under test.
-fn package(end: &str) -> PathBuf {
+pub(crate) fn package(end: &str) -> PathBuf {
     let place = target().join("dist");
     let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
     let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));

@@ -1,5 +1,7 @@
 //! containerd, as the kubelet uses it: pods in the host's network, with the cgroupfs driver.
 
+mod daemon_set;
+
 use std::{
     collections::HashMap,
     fs,
@@ -65,10 +67,14 @@ impl Containerd {
         });
         namespace.wait_for("containerd successfully booted");
         let containerd = Self { namespace };
-        let image = containerd.namespace.image();
-        let client = ["ctr", "--address", &containerd.socket(), "--namespace", "k8s.io"];
-        containerd.namespace.run(&[&client[..], &["image", "import", &image]].concat());
+        containerd.ctr(&["image", "import", &containerd.namespace.image()]);
         containerd
+    }
+
+    /// Runs containerd's own client. Returns its output.
+    fn ctr(&self, words: &[&str]) -> String {
+        let client = ["ctr", "--address", &self.socket(), "--namespace", "k8s.io"];
+        self.namespace.run(&[&client[..], words].concat())
     }
 
     /// The path of its CRI socket.
@@ -78,35 +84,50 @@ impl Containerd {
 
     /// Runs a pod in the class `burstable`.
     pub(crate) fn run_pod(&self, pod: &Pod<'_>) -> Running {
+        let namespaces = Some(cri::Namespaces { network: cri::NODE, ..Default::default() });
+        let privileged = pod.container.privileged;
+        let (running, sandbox) =
+            self.run_sandbox(pod.namespace, pod.name, pod.labels, namespaces, privileged);
+        let of_pod = [
+            ("io.kubernetes.pod.name", pod.name),
+            ("io.kubernetes.pod.namespace", pod.namespace),
+            ("io.kubernetes.pod.uid", &running.uid),
+            ("io.kubernetes.container.name", pod.container.name),
+        ];
+        let container = self.run(&running.sandbox, sandbox, &pod.container, labels(of_pod.iter()));
+        Running { container, ..running }
+    }
+
+    /// Runs the sandbox of a pod in the class `burstable`. The pod has no container yet.
+    fn run_sandbox(
+        &self,
+        namespace: &str,
+        name: &str,
+        chosen: &[(&str, &str)],
+        namespaces: Option<cri::Namespaces>,
+        privileged: bool,
+    ) -> (Running, cri::Sandbox) {
         let uid = unique_uid();
         let cgroup = format!("/kubepods/burstable/pod{uid}");
         self.namespace.owns(&cgroup);
         let of_pod = [
-            ("io.kubernetes.pod.name", pod.name),
-            ("io.kubernetes.pod.namespace", pod.namespace),
+            ("io.kubernetes.pod.name", name),
+            ("io.kubernetes.pod.namespace", namespace),
             ("io.kubernetes.pod.uid", &uid),
         ];
-        let metadata = cri::SandboxMetadata {
-            name: pod.name.to_owned(),
-            uid: uid.clone(),
-            namespace: pod.namespace.to_owned(),
-        };
-        let namespaces = Some(cri::Namespaces { network: cri::NODE });
-        let privileged = pod.container.privileged;
-        let sandbox = cri::Sandbox {
+        let metadata =
+            cri::SandboxMetadata { name: name.to_owned(), uid: uid.clone(), namespace: namespace.to_owned() };
+        let config = cri::Sandbox {
             metadata: Some(metadata),
-            labels: labels(pod.labels.iter().chain(&of_pod)),
+            labels: labels(chosen.iter().chain(&of_pod)),
             linux: Some(cri::LinuxSandbox {
                 cgroup_parent: cgroup.clone(),
                 security: Some(cri::SandboxSecurity { namespaces, privileged }),
             }),
         };
-        let request = cri::RunPodSandbox { config: Some(sandbox.clone()) };
-        let sandbox_id = cri::call::<cri::Text>(&self.socket(), "RunPodSandbox", &request).text;
-        let name = [("io.kubernetes.container.name", pod.container.name)];
-        let labels = labels(of_pod.iter().chain(&name));
-        let container = self.run(&sandbox_id, sandbox, &pod.container, labels);
-        Running { uid, cgroup, sandbox: sandbox_id, container }
+        let request = cri::RunPodSandbox { config: Some(config.clone()) };
+        let sandbox = cri::call::<cri::Text>(&self.socket(), "RunPodSandbox", &request).text;
+        (Running { uid, cgroup, sandbox, container: String::new() }, config)
     }
 
     /// Stops and removes a pod.
@@ -127,7 +148,8 @@ impl Containerd {
     ) -> String {
         let security = cri::ContainerSecurity {
             privileged: container.privileged,
-            namespaces: Some(cri::Namespaces { network: cri::NODE }),
+            namespaces: Some(cri::Namespaces { network: cri::NODE, ..Default::default() }),
+            ..Default::default()
         };
         let resources = cri::Resources { cpu_period: 100_000, cpu_quota: container.quota_us.into() };
         let config = cri::Container {
@@ -136,7 +158,12 @@ impl Containerd {
             command: ["sh", "-c", container.script].map(str::to_owned).into(),
             labels,
             linux: Some(cri::LinuxContainer { resources: Some(resources), security: Some(security) }),
+            ..Default::default()
         };
+        self.start_container(sandbox_id, sandbox, config)
+    }
+
+    fn start_container(&self, sandbox_id: &str, sandbox: cri::Sandbox, config: cri::Container) -> String {
         let request = cri::CreateContainer {
             sandbox_id: sandbox_id.to_owned(),
             config: Some(config),

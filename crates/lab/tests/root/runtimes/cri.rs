@@ -57,6 +57,8 @@ pub(super) struct SandboxSecurity {
 pub(super) struct Namespaces {
     #[prost(int32, tag = "1")]
     pub(super) network: i32,
+    #[prost(int32, tag = "2")]
+    pub(super) pid: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -77,10 +79,24 @@ pub(super) struct Container {
     pub(super) image: Option<Text>,
     #[prost(string, repeated, tag = "3")]
     pub(super) command: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) args: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) mounts: Vec<Mount>,
     #[prost(map = "string, string", tag = "9")]
     pub(super) labels: HashMap<String, String>,
     #[prost(message, optional, tag = "15")]
     pub(super) linux: Option<LinuxContainer>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Mount {
+    #[prost(string, tag = "1")]
+    pub(super) container_path: String,
+    #[prost(string, tag = "2")]
+    pub(super) host_path: String,
+    #[prost(bool, tag = "3")]
+    pub(super) readonly: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -105,6 +121,56 @@ pub(super) struct ContainerSecurity {
     pub(super) privileged: bool,
     #[prost(message, optional, tag = "3")]
     pub(super) namespaces: Option<Namespaces>,
+    #[prost(message, optional, tag = "5")]
+    pub(super) user: Option<User>,
+    #[prost(bool, tag = "7")]
+    pub(super) has_readonly_root: bool,
+    #[prost(bool, tag = "11")]
+    pub(super) no_new_privileges: bool,
+    #[prost(message, optional, tag = "15")]
+    pub(super) seccomp: Option<SeccompProfile>,
+}
+
+/// Names without `CAP_`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Capabilities {
+    #[prost(string, repeated, tag = "1")]
+    pub(super) add: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) drop: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct User {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// The kind 0 is the default profile of the runtime.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct SeccompProfile {
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ExecSync {
+    #[prost(string, tag = "1")]
+    pub(super) container_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) command: Vec<String>,
+    #[prost(int64, tag = "3")]
+    pub(super) timeout_s: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Executed {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) stdout: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) stderr: Vec<u8>,
+    #[prost(int32, tag = "3")]
+    pub(super) status: i32,
 }
 
 /// A message with one text: the name of a container or of an image, and also a request or a reply with one id.
