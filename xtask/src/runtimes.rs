@@ -12,12 +12,13 @@ const VARIABLE: &str = "CGSCOPE_RUNTIMES";
 /// The Debian release. The tests know the options of these versions.
 const SUITE: &str = "bookworm";
 /// The runtimes and what they start, and libraries that a machine may lack.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "containerd",
     "runc",
     "docker.io",
     "podman",
     "conmon",
+    "catatonit",
     "uidmap",
     "libassuan0",
     "libdevmapper1.02.1",

@@ -117,6 +117,8 @@ pub(super) struct Resources {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ContainerSecurity {
+    #[prost(message, optional, tag = "1")]
+    pub(super) capabilities: Option<Capabilities>,
     #[prost(bool, tag = "2")]
     pub(super) privileged: bool,
     #[prost(message, optional, tag = "3")]
