@@ -16,8 +16,9 @@ use crate::{
 
 /// A loop in the cgroup of a container that the list calls `web-PID`.
 struct Named {
-    cgroup: Cgroup,
+    /// Ends first: a cgroup with tasks cannot be removed.
     _load: Load,
+    cgroup: Cgroup,
     _files: Dir,
     list: String,
     name: String,
