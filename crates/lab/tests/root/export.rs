@@ -281,10 +281,11 @@ fn assert_nothing_beside(dir: &Dir, name: &str) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Makes a short recording that loses nothing: one sleeping process.
+/// Makes a short recording that loses nothing: one process, which does something in every interval.
 fn short(dir: &Dir) -> String {
     let file = dir.file("a.rec");
-    let output = run(&["record", "-o", &file, "-i", "0.1", "--", "sleep", "1"]);
+    let load = [env!("CARGO_BIN_EXE_workload"), "blink", "1", "1"];
+    let output = run(&[&["record", "-o", &file, "-i", "0.1", "--"][..], &load].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     file
 }
