@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     bad_input::assert_one_sentence,
-    bench::{json_lines, run, stderr, stdout},
+    bench::{cgscope, json_lines, run, stderr, stdout},
     files::Dir,
     load::{Cgroup, Load},
 };
@@ -89,4 +89,19 @@ fn an_unknown_name_is_refused_with_the_similar_ones() {
     assert_one_sentence(&refused, &["there is no pod shop/cart on this host"]);
     let nameless = run(&["hist", "0.1", "1", "--pod", "shop/cart", "--runtime", ""]);
     assert_one_sentence(&nameless, &["no container runtime of this host reports names"]);
+}
+
+#[test]
+fn the_shell_completes_the_names_of_cgroups() {
+    let named = Named::new();
+    let asked = ["cgscope", "top", "--cgroup", &named.cgroup.name[..named.cgroup.name.len() - 2]];
+    let mut shell = cgscope();
+    shell
+        .env("COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "3")
+        .env("_CLAP_IFS", "\n")
+        .arg("--")
+        .args(asked);
+    let completed = stdout(&shell.output().expect("cgscope starts"));
+    assert!(completed.lines().any(|line| line == named.cgroup.name), "{completed}");
 }

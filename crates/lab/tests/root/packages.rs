@@ -240,7 +240,7 @@ fn the_manual_is_read(root: &CleanRoot) {
 
 fn completions_complete(root: &CleanRoot) {
     let script = "set -u; source /usr/share/bash-completion/completions/cgscope
-        answer() { COMP_WORDS=(cgscope \"$@\"); COMP_CWORD=$#; COMPREPLY=(); _cgscope cgscope \"${*: -1}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; echo \"${COMPREPLY[@]}\"; }
+        answer() { COMP_WORDS=(cgscope \"$@\"); COMP_CWORD=$#; COMP_TYPE=9; COMPREPLY=(); _clap_complete_cgscope cgscope \"${*: -1}\"; echo \"${COMPREPLY[@]}\"; }
         answer to; answer top --iter; answer export --format p";
     let answers = root.run(&["bash", "-c", script]);
     assert_eq!((stderr(&answers), answers.status.code()), (String::new(), Some(0)));
