@@ -3,6 +3,7 @@
 //! The measured cgroup is stopped (SIGSTOP) at both ends of the window. So all readers count the same waits, even if they read
 //! at slightly different times, and the test compares counts exactly. Other load runs all the time.
 
+mod cluster;
 mod server;
 
 use std::{

@@ -10,7 +10,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{background::Background, bench::patience, files::Dir};
+use crate::{
+    background::Background,
+    bench::{patience, rss_bytes},
+    files::Dir,
+};
 
 /// The rules that are shipped to users.
 pub(super) const RULES: &str =
@@ -18,7 +22,7 @@ pub(super) const RULES: &str =
 
 /// A server that scrapes one target every second. Drop ends the server.
 pub(super) struct Prometheus {
-    _process: Background,
+    process: Background,
     address: String,
     _dir: Dir,
 }
@@ -52,7 +56,7 @@ impl Prometheus {
         let line: Value = serde_json::from_str(&line).expect("one object per line");
         let address = line["address"].as_str().expect("its address").to_owned();
         process.wait_for("Server is ready to receive web requests");
-        let prometheus = Self { _process: process, address, _dir: dir };
+        let prometheus = Self { process, address, _dir: dir };
         prometheus.wait_for_a_scrape();
         prometheus
     }
@@ -65,6 +69,11 @@ impl Prometheus {
             assert!(Instant::now() < end, "Prometheus scrapes nothing: {}", targets());
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Its resident memory.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        rss_bytes(self.process.pid())
     }
 
     /// Returns the API's answer to `GET /api/v1/PATH?PARAMETERS`.
