@@ -14,7 +14,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Name, recording, size, keys separated by commas, title.
 type Picture = (&'static str, &'static str, (u16, u16), &'static str, &'static str);
 
-const PICTURES: [Picture; 14] = [
+const PICTURES: [Picture; 15] = [
     ("overview", "host/neighbour", (110, 32), "", "Overview: a service waits behind a backup"),
     ("histogram", "host/neighbour", (110, 28), "2", "Histogram of web.service"),
     ("heatmap", "host/neighbour", (110, 28), "3", "Heatmap of web.service"),
@@ -26,6 +26,7 @@ const PICTURES: [Picture; 14] = [
     ("help", "host/neighbour", (110, 56), "?", "Help: the keys"),
     ("quota", "host/quota", (80, 24), "", "Overview: a shell loop in a cgroup with a quota"),
     ("threads", "host/threads", (80, 24), "", "Overview: 20 threads share the quota of one CPU"),
+    ("pod", "host/pod", (110, 30), "", "Overview: a pod at its limit, and a pod beside it"),
     ("nodes", "nodes", (80, 24), "", "Overview: threads are bound to a full NUMA node"),
     ("coarse", "host/coarse", (80, 24), "", "Overview in the coarse mode"),
     ("no-colour", "host/threads", (80, 24), "", "Overview without colours"),

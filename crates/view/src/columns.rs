@@ -151,10 +151,12 @@ impl Column {
         let is_exact = interval.mode == Mode::Bpf;
         let task = subject.task();
         Some(match self {
-            Name => subject.title(),
+            Name => subject.title(&interval.names),
             Tid => task?.reading.tid.to_string(),
             Pid => task?.reading.tgid.to_string(),
-            Command => task.map_or_else(|| subject.title(), |task| task.reading.comm.to_string()),
+            Command => {
+                task.map_or_else(|| subject.title(&interval.names), |task| task.reading.comm.to_string())
+            }
             Threads => subject.threads().to_string(),
             Cpu => task?.reading.cpu.to_string(),
             WaitTime => per_second(wait.total_ns, length).map(|ns| duration(ns as u64))?,
@@ -179,7 +181,7 @@ impl Column {
             BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
             NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
-            Cgroup => subject.cgroup(interval)?.to_string(),
+            Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
             Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Contention | AtLimit | Weight => {
                 return self.of_limits(subject, data);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Group, Interval, Observed, TaskInterval, Totals, Wait, culprits::Culprit,
+    CgroupReading, Group, Interval, Names, Observed, TaskInterval, Totals, Wait, culprits::Culprit,
     interval::Process, tree::Node,
 };
 
@@ -139,10 +139,10 @@ impl<'a> Subject<'a> {
     }
 
     /// A heading for the subject.
-    pub fn title(&self) -> String {
+    pub fn title(&self, names: &Names) -> String {
         match self {
             Self::All(_) => "all tasks".into(),
-            Self::Cgroup(node) => node.path.to_string(),
+            Self::Cgroup(node) => names.of(&node.path).into(),
             Self::Unknown(_) => UNNAMED.into(),
             Self::Process(process, task) => format!("{} [process {}]", task.reading.comm, process.pid),
             Self::Task(task) => format!("{} [thread {}]", task.reading.comm, task.reading.tid),

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Interval, Mode};
+use cgscope_model::{Interval, Mode, Names};
 use ratatui::layout::Rect;
 
 pub use input::Effect;
@@ -287,6 +287,14 @@ impl App {
         row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
     }
 
+    /// A heading for a subject of this interval.
+    pub fn title(&self, subject: &Subject<'_>) -> String {
+        match &self.data {
+            Some(data) => subject.title(&data.interval.names),
+            None => subject.title(&Names::default()),
+        }
+    }
+
     /// The title of the view's subject, if the subject has exited.
     pub(crate) fn exited_title(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
@@ -297,7 +305,7 @@ impl App {
     fn pin(&mut self) {
         self.pinned = None;
         let subject = self.subject().filter(|_| self.view.is_of_one());
-        self.pinned = subject.map(|subject| (subject.key(), subject.title()));
+        self.pinned = subject.map(|subject| (subject.key(), self.title(&subject)));
     }
 
     /// Recomputes rows and selection. Call it after any of their inputs has changed.

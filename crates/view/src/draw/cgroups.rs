@@ -24,7 +24,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, room) = (usize::from(area.width), usize::from(area.height));
     let Subject::Cgroup(node) = subject else {
-        let words = format!("{}: the limits of removed cgroups are not known", subject.title());
+        let words = format!("{}: the limits of removed cgroups are not known", app.title(&subject));
         return wrapped(&words, cells).into_iter().map(Line::raw).collect();
     };
     let averages = app.history().averages.of(&node.path);

@@ -241,7 +241,7 @@ pub fn crumbs(app: &App, cells: usize) -> Line<'static> {
     let mut spans = Vec::new();
     if app.scope != Key::All {
         let subject = app.data.as_ref().and_then(|data| data.subject(&app.scope));
-        let title = subject.map_or_else(|| "(exited)".into(), |subject| subject.title());
+        let title = subject.map_or_else(|| "(exited)".into(), |subject| app.title(&subject));
         spans.push(Span::styled("in ", theme.quiet()));
         spans.push(Span::styled(cut_start(&title, cells / 2), theme.heading()));
         spans.push(Span::styled("  Esc goes back  ", theme.quiet()));

@@ -66,11 +66,11 @@ fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: u
     let largest = largest(past, app.is_exact());
     if height < TALL {
         let after = format!("  {}", largest.unwrap_or(shown));
-        let title = cut_start(&subject.title(), cells.saturating_sub(width(&after)).max(TITLE));
+        let title = cut_start(&app.title(subject), cells.saturating_sub(width(&after)).max(TITLE));
         let after = cut_end(&after, cells.saturating_sub(width(&title)));
         return vec![Line::from(vec![Span::styled(title, theme.heading()), Span::raw(after)])];
     }
-    let mut lines = vec![pane::titled(theme, subject, &shown, cells)];
+    let mut lines = vec![pane::titled(app, subject, &shown, cells)];
     lines.extend(largest.map(|words| pane::fact(app, "", &words, cells)));
     let mut by_cause = ByCause::default();
     past.iter().for_each(|one| by_cause.add(&one.wait.by_cause));

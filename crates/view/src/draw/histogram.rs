@@ -77,7 +77,7 @@ fn one(app: &App, subject: &Subject<'_>, cells: usize, height: usize) -> Lines {
 }
 
 fn title(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
-    Line::styled(cut_start(&subject.title(), cells), app.theme.heading())
+    Line::styled(cut_start(&app.title(subject), cells), app.theme.heading())
 }
 
 /// The names of the spans; the chosen one is marked.

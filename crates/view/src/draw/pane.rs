@@ -69,11 +69,12 @@ pub fn span_words(app: &App, span: Time) -> String {
 /// The subject, its number of waits, and the time that they cover.
 pub fn heading(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
     let waits = units::count(app.focused().0.count, "wait");
-    titled(app.theme, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
+    titled(app, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
 }
 
-pub fn titled(theme: Theme, subject: &Subject<'_>, words: &str, cells: usize) -> Line<'static> {
-    let title = cut_start(&subject.title(), cells.saturating_sub(words.len() + 2).max(TITLE));
+pub fn titled(app: &App, subject: &Subject<'_>, words: &str, cells: usize) -> Line<'static> {
+    let theme = app.theme;
+    let title = cut_start(&app.title(subject), cells.saturating_sub(words.len() + 2).max(TITLE));
     Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
 }
 

@@ -114,7 +114,7 @@ fn line(
 /// The name of a cgroup: indented in the tree, with those of its ancestors in a flat list.
 fn name(app: &App, data: &Data, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
     let (Subject::Cgroup(node), Key::Cgroup(_)) = (subject, &row.key) else {
-        return left(&subject.title(), cells);
+        return left(&app.title(subject), cells);
     };
     if !app.is_tree() {
         return path(&data.interval.names.of(&node.path), cells);
@@ -131,7 +131,7 @@ fn name(app: &App, data: &Data, row: &ListRow, subject: &Subject<'_>, cells: usi
 }
 
 fn command(app: &App, subject: &Subject<'_>) -> String {
-    let Some(task) = subject.task() else { return subject.title() };
+    let Some(task) = subject.task() else { return app.title(subject) };
     let line = app.settings.command_lines.then(|| app.command_line(task.reading.tgid)).flatten();
     line.unwrap_or_else(|| task.reading.comm.clone()).to_string()
 }

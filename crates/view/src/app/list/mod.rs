@@ -158,7 +158,8 @@ impl Question<'_> {
             return true;
         }
         let has = |text: &str| text.to_lowercase().contains(filter);
-        if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
+        let names = &data.interval.names;
+        if subject.cgroup(&data.interval).is_some_and(|path| has(path) || has(&names.of(path))) {
             return true;
         }
         let is_task = |task: &TaskReading| {
@@ -177,7 +178,7 @@ impl Question<'_> {
                         || data.tree.idle_of(at).iter().any(|at| is_task(&idle[*at]))
                 })
             }
-            _ => has(&subject.title()),
+            _ => has(&subject.title(names)),
         }
     }
 

@@ -8,7 +8,8 @@ use crate::{columns::node_shares, draw::prelude::*};
 impl TaskView<'_> {
     pub(super) fn who(&self) -> Lines {
         let theme = self.app.theme;
-        let title = Span::styled(cut_start(&self.subject.title(), self.cells), theme.heading());
+        let title =
+            Span::styled(cut_start(&self.subject.title(&self.interval.names), self.cells), theme.heading());
         let fits = |kin: &String| title.width() + 2 + width(kin) <= self.cells;
         let (beside, below) = match self.kin() {
             Some(kin) if fits(&kin) => (Some(Span::styled(format!("  {kin}"), theme.quiet())), None),
