@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A common small screen size, and a larger one.
-const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
+pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 /// A recording of two nodes, for hosts with one node. An affinity mask kept its threads on node 0.
 const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
@@ -21,7 +21,7 @@ fn words(screen: &str) -> String {
 }
 
 /// Starts cgscope on a terminal without colours. Waits until its screen shows all of `said`, for at most ten seconds.
-fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
+pub(crate) fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
     let terminal = Terminal::new(size.0, size.1);
     terminal.line("export NO_COLOR=1");
     let begun = Instant::now();

@@ -25,7 +25,7 @@ use self::{
 use crate::{
     bench::{json_lines, patience, run, stderr, stdout},
     load::Cgroup,
-    metrics_page,
+    metrics_page, overview,
     serve::Daemon,
 };
 
@@ -145,6 +145,18 @@ fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
     assert_eq!(lines, lines_with(&page, &[("container_id", &pod.container), ("pod_uid", &pod.uid)]));
     let quota = lines.iter().find(|line| line.starts_with("cgscope_cgroup_quota_seconds{"));
     assert!(quota.is_some_and(|line| line.ends_with(" 0.02")), "{lines:?}");
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn the_first_screen_names_the_pod_with_its_container_its_limit_and_what_to_do() {
+    let containerd = Containerd::start();
+    let _pod = containerd.run_pod(&busy_pod("shop", "web-0"));
+    let finding = "shop/web-0 (app) is at its CPU limit of 0.2 CPUs: throttled ";
+    for size in overview::SIZES {
+        let top = format!("top --runtime {}", containerd.socket());
+        overview::read(size, &top, &[finding, "raise its limit (cpu.max)", " shop/web-0 "]);
+    }
 }
 
 #[test]
