@@ -43,9 +43,9 @@ fn colours(bytes: &[u8]) -> Vec<u16> {
 fn written(variables: &[(&str, &str)]) -> Vec<u8> {
     let mut pty = Pty::start_in(&["top", "-d", "0.2"], [120, 40], true, variables);
     pty.wait_for("average");
-    for (key, word) in [("2", "usecs"), ("3", "longest"), ("4", "limited"), ("1", "nvcswch/s")] {
-        pty.press(key);
-        pty.wait_for(word);
+    // A word of the new view may be on the screen already, and is then not written again.
+    for key in ["2", "3", "4", "1"] {
+        pty.answer(key);
     }
     pty.press("q");
     assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "{}", pty.text());
