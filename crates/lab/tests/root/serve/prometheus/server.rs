@@ -30,12 +30,17 @@ pub(super) struct Prometheus {
 impl Prometheus {
     /// `job`: lines of the scrape job besides its name and target. `arguments`: arguments of the server.
     pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
+        Self::judging("1s", metrics_url, job, arguments)
+    }
+
+    /// The same with another interval between two evaluations of the rules.
+    pub(super) fn judging(every: &str, metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
         let dir = Dir::new("prometheus");
         let (scheme, rest) = metrics_url.split_once("://").expect("a URL");
         let target = rest.strip_suffix("/metrics").expect("the page of metrics");
         // The rules refer to this job name.
         let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: {every}}}\n\
              rule_files: ['{RULES}']\n\
              scrape_configs:\n\
              - job_name: cgscope\n  \
