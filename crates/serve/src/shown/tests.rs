@@ -40,6 +40,13 @@ fn reading() -> Reading {
         exited: vec![exited(2), exited(3), exited(4)],
         pairs: vec![pair(2, 4, 100), pair(2, 5, 50), pair(2, KERNEL, 7), pair(3, 4, 9), pair(4, 2, 3)],
         cgroups: paths.iter().map(|(id, path)| (*id, Arc::from(*path))).collect(),
+        containers: paths
+            .map(|(cgroup_id, path)| ContainerReading {
+                cgroup_id,
+                container: Some(path.into()),
+                ..Default::default()
+            })
+            .into(),
         cpus: vec![CpuReading { waits: Some(CpuWaits::default()), ..CpuReading::default() }],
         losses: Losses::from_iter([(Loss::ALL[0].name(), 3)]),
         ..Sample::default()
@@ -71,6 +78,10 @@ fn paths(sample: &Sample) -> Vec<&str> {
     sample.cgroups.iter().map(|(_, path)| &**path).collect()
 }
 
+fn containers(sample: &Sample) -> Vec<&str> {
+    sample.containers.iter().filter_map(|named| named.container.as_deref()).collect()
+}
+
 fn pairs(sample: &Sample) -> Vec<(u64, u64, u64)> {
     sample.pairs.iter().map(|pair| (pair.victim, pair.culprit, pair.ns)).collect()
 }
@@ -85,6 +96,7 @@ fn a_user_sees_their_own_tasks_and_the_cgroups_around_them() {
     let sample = shown(&mut shower(ALICE), &reading());
     assert_eq!(tids(&sample), [10, 11]);
     assert_eq!(paths(&sample), ["/", "/a/own", "/shared", "/a"]);
+    assert_eq!(containers(&sample), paths(&sample), "names of the same cgroups only");
     let exited: Vec<u64> = sample.exited.iter().map(|exited| exited.cgroup_id).collect();
     assert_eq!(exited, [2], "the cgroup belongs to the user");
     assert!(sample.cpus[0].waits.is_none(), "waits by CPU include those of other users");
@@ -94,6 +106,7 @@ fn a_user_sees_their_own_tasks_and_the_cgroups_around_them() {
     let sample = shown(&mut shower(BOB), &reading());
     assert_eq!(tids(&sample), [12, 13]);
     assert_eq!(paths(&sample), ["/", "/shared", "/bob", OTHERS_NAME]);
+    assert_eq!(containers(&sample), ["/", "/shared", "/bob"]);
     assert!(sample.exited.is_empty());
     assert_eq!(tids(&shown(&mut shower(4_711), &reading())), [0; 0]);
 }
