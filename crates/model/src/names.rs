@@ -221,8 +221,11 @@ impl Names {
         if self.only_paths {
             return None;
         }
-        if let Some((owner, named)) = self.container(path) {
-            return Some((owner, named.words()?));
+        let named = |above| Some((above, self.by_path.get(above)?.words()?));
+        if !self.by_path.is_empty()
+            && let Some(owner) = path_and_ancestors(path).find_map(named)
+        {
+            return Some(owner);
         }
         let CgroupName { unit: Some(unit), container: None, .. } = CgroupName::of(path) else { return None };
         // The first part with this name is the unit: nothing above it has a name.
@@ -245,8 +248,14 @@ mod tests {
             pod: Some(pod).filter(|name| !name.is_empty()).map(Into::into),
             namespace: Some("shop").filter(|_| !pod.is_empty()).map(Into::into),
         };
-        let cgroups = [(2, "/kubepods/pod1"), (3, "/kubepods/pod1/c"), (4, "/docker/d")];
-        let containers = [reading(2, "", "cart"), reading(3, "api", "cart"), reading(4, "web", "")];
+        let cgroups = [
+            (2, "/kubepods/pod1"),
+            (3, "/kubepods/pod1/c"),
+            (4, "/docker/d"),
+            (5, "/kubepods/pod1/nameless"),
+        ];
+        let containers =
+            [reading(2, "", "cart"), reading(3, "api", "cart"), reading(4, "web", ""), reading(5, "", "")];
         Names::new(&cgroups.map(|(id, path)| (id, path.into())), &containers)
     }
 
@@ -257,6 +266,7 @@ mod tests {
             ("/kubepods/pod1", "shop/cart", "shop/cart"),
             ("/kubepods/pod1/c", "shop/cart (api)", "api"),
             ("/kubepods/pod1/c/init", "shop/cart (api)/init", "init"),
+            ("/kubepods/pod1/nameless", "shop/cart/nameless", "nameless"),
             ("/docker/d", "container web", "container web"),
             ("/system.slice/web.service", "web.service", "web.service"),
             ("/system.slice/web.service/a/b", "web.service/a/b", "b"),

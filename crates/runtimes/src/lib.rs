@@ -12,6 +12,7 @@ mod names;
 mod storage;
 
 use std::{
+    collections::HashSet,
     mem::discriminant,
     path::{Path, PathBuf},
     sync::Arc,
@@ -190,9 +191,10 @@ impl Listing {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
-    /// Returns the number of named containers.
+    /// Returns the number of named containers. CRI-O's are also in the stored list.
     pub fn named(&self) -> usize {
-        self.0.iter().map(|names| names.by_container.len()).sum()
+        let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
+        ids.len()
     }
 
     /// Returns the number of containers that were dropped: there were too many, or their fields were too long.
