@@ -4,11 +4,12 @@
 //! exit. Only at this point nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the
 //! hook for new tasks and the reader create the entries.
 
-use core::{arch::asm, ptr::read_volatile};
+use core::ptr::read_volatile;
 
 use cgscope_layout::{
     BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
     cause::{CELLS, WHOLE, cell_of, row_of},
+    verifier::add_atomic,
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
 
@@ -45,12 +46,12 @@ fn report_unfollowed_exit(task: Task) {
     }
     if let Some(place) = place_for(task, root_cgroup_id()) {
         let totals = task.totals();
-        add(&mut place.tasks, 1);
+        add_atomic(&mut place.tasks, 1);
         let mut by_cause = [0; CAUSES];
         by_cause[Cause::Unattributed as usize] = totals.run_delay_ns;
         let totals = Totals { wait_ns: totals.run_delay_ns, by_cause, ..totals };
-        place.totals.add_since(&totals, &Totals::NONE, add);
-        add(&mut place.complete, 1);
+        place.totals.add_since(&totals, &Totals::NONE, add_atomic);
+        add_atomic(&mut place.complete, 1);
     }
 }
 
@@ -75,7 +76,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
 fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     count_unseen_arrival(task, storage);
     let now = task.all_totals(&storage.waits, storage);
-    add(&mut place.tasks, 1);
+    add_atomic(&mut place.tasks, 1);
     hand_over_rest(task, storage, place, &now);
 }
 
@@ -83,7 +84,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let reported = &mut storage.reported;
-    place.totals.add_since(now, &reported.totals, add);
+    place.totals.add_since(now, &reported.totals, add_atomic);
     reported.totals = *now;
     if keeps_accounts() {
         let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
@@ -102,7 +103,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
         let now = &storage.histogram.shares[cell];
         add_count(&mut place.shares[cell], now, &mut reported.histogram.shares[cell]);
     }
-    add(&mut place.complete, 1);
+    add_atomic(&mut place.complete, 1);
 }
 
 #[inline(always)]
@@ -110,7 +111,7 @@ fn add_count(sum: &mut u64, count: &u32, reported: &mut u32) {
     // SAFETY: a reference. Read only once: the hook of another CPU may change it.
     let now = unsafe { read_volatile(count) };
     if now != *reported {
-        add(sum, u64::from(now.wrapping_sub(*reported)));
+        add_atomic(sum, u64::from(now.wrapping_sub(*reported)));
         *reported = now;
     }
 }
@@ -129,7 +130,7 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, reported: &mut Accounts) {
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     if now > *reported {
-        add(sum, now - *reported);
+        add_atomic(sum, now - *reported);
         *reported = now;
     }
 }
@@ -161,12 +162,4 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     if let Some(share) = storage.histogram.shares.get_mut(cell) {
         *share = share.wrapping_add(WHOLE);
     }
-}
-
-/// Adds atomically, because tasks of one cgroup may exit on several CPUs at once. In assembly: core has no `fetch_add` for
-/// targets without compare-and-swap, such as BPF before Linux 5.12.
-#[inline(always)]
-pub fn add(sum: &mut u64, value: u64) {
-    // SAFETY: an aligned word of a map value.
-    unsafe { asm!("lock *(u64 *)({sum} + 0) += {value}", sum = in(reg) sum, value = in(reg) value) };
 }

@@ -14,7 +14,7 @@ use cgscope_layout::{
 use core::ffi::c_void;
 
 use crate::{
-    accounts, changes,
+    accounts, changes, demand,
     exits::report_exit,
     history,
     host::Kernel,
@@ -31,16 +31,19 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let clock_ns = queue.clock_ns();
     // Always present: every possible CPU has a ring.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
+    let state = prev.state();
+    // Only the low byte holds the bool.
+    let preempted = ctx.arg::<u64>(0) as u8 != 0;
     // The rare and long code paths come first and then join again, so that the verifier follows each of them only once.
+    if get(&mut ring.running.place) != 0 {
+        demand::left(prev, ring, queue.cpu(), clock_ns, u64::from(state != 0 && !preempted));
+    }
     history::settle(ring, prev, queue);
     if get(&mut ring.is_late) != 0 {
         set(&mut ring.is_late, 0);
         arrived_late(prev, queue);
     }
-    let state = prev.state();
     if state != 0 {
-        // Only the low byte holds the bool.
-        let preempted = ctx.arg::<u64>(0) as u8 != 0;
         leave(prev, state, preempted, clock_ns);
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
@@ -62,6 +65,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             if keeps_accounts() {
                 accounts::woke(next, storage, clock_ns);
             }
+            demand::arrived(next, storage, queue.cpu(), clock_ns);
             ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() {

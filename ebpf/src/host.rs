@@ -6,6 +6,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_layout::{
     Loss, culprits,
     culprits::Pairs,
+    demand,
     history::Ring,
     host::{self, FarQueue, Host, Step},
     look_back,
@@ -79,6 +80,16 @@ impl Host for Kernel {
     }
 
     #[inline(always)]
+    fn slots(place: u64) -> Option<&'static mut demand::Slots> {
+        maps::demand(place as u32)
+    }
+
+    #[inline(always)]
+    fn spread(cpu: u32) {
+        spread(cpu);
+    }
+
+    #[inline(always)]
     fn is_alone(task: u64) -> bool {
         kernel::is_alone(task)
     }
@@ -132,6 +143,7 @@ impl Host for Kernel {
             Step::FindLevels => find_level as *mut c_void,
             Step::AddLevels => add_level as *mut c_void,
             Step::CountLevels => count_level as *mut c_void,
+            Step::Spread => spread_step as *mut c_void,
         };
         // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
         // SAFETY: the callback gets what it expects.
@@ -187,6 +199,19 @@ pub extern "C" fn press_split() -> u32 {
 pub extern "C" fn count_batch(cpu: u32) -> u32 {
     pressure::count_batch::<Kernel>(cpu);
     0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn spread(cpu: u32) -> u32 {
+    demand::spread_all::<Kernel>(cpu);
+    0
+}
+
+extern "C" fn spread_step(_: u64, cpu: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    demand::spread_step::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
 }
 
 extern "C" fn find_level(_: u64, cpu: *mut c_void) -> i64 {

@@ -2,7 +2,7 @@
 //!
 //! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_layout::ledger`] finds out why a
 //!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
-//!    and [`accounts`] how long it was blocked;
+//!    [`accounts`] how long it was blocked, and [`demand`] for what cgroups with a quota had a use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`], [`changes`] and [`exited`]: the iterators over all tasks, changed tasks and exited tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
@@ -14,6 +14,7 @@
 mod accounts;
 mod cgroups;
 mod changes;
+mod demand;
 mod exited;
 mod exits;
 mod forks;

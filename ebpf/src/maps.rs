@@ -15,6 +15,7 @@ use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
     changes::Changes,
     culprits::Pairs,
+    demand::Slots,
     history::Ring,
     pressure::Pressures,
     segment::NO_CPU,
@@ -22,9 +23,10 @@ use cgscope_layout::{
     throttle::ThrottleClocks,
     verifier::opaque,
     wire::{
-        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
-        Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS,
-        SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
+        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, DEMAND_PLACES as DEMAND_PLACES_MAX,
+        EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX,
+        SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES,
+        TaskRecord, TaskStorage, Totals, serial,
     },
 };
 
@@ -148,6 +150,18 @@ static PAIRS: Array<Pairs, 1> = Array::new();
 /// One table of pressure per CPU, sized as RINGS.
 #[btf_map]
 static PRESSURES: Array<Pressures, 1> = Array::new();
+
+/// The slots of demand, by place. Place 0 is nobody's. The loader sets the number of entries.
+#[btf_map]
+static DEMAND: Array<Slots, 1> = Array::new();
+
+/// The places of cgroups in DEMAND, by cgroup id; user space writes it.
+#[btf_map]
+static DEMAND_PLACES: HashMap<u64, u32, DEMAND_PLACES_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+/// The number of the latest change of DEMAND_PLACES; 0: no cgroup has a place. User space writes it.
+#[btf_map]
+static DEMAND_TURN: Array<u32, 1> = Array::new();
 
 /// One list of changed tasks per CPU, sized as RINGS, and one more for the reader.
 #[btf_map]
@@ -460,6 +474,8 @@ values! {
     pairs(cpu) -> Pairs = PAIRS;
     pressures(cpu) -> Pressures = PRESSURES;
     cpu_counters(cpu) -> CpuCounters = CPUS;
+    /// All CPUs add to it, atomically.
+    demand(place) -> Slots = DEMAND;
     /// Used under the run queue lock of that CPU.
     throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
     /// On each CPU one value for the hook and one for the reader.
@@ -504,6 +520,18 @@ pub fn copy<T>(from: &T, to: &mut T) {
 #[inline(always)]
 pub fn turn() -> u64 {
     TURN.get(0).copied().unwrap_or(0)
+}
+
+#[inline(always)]
+pub fn demand_turn() -> u32 {
+    DEMAND_TURN.get(0).copied().unwrap_or(0)
+}
+
+/// Returns the place of a cgroup in DEMAND; 0: it has none.
+#[inline(always)]
+pub fn demand_place(cgroup_id: u64) -> u32 {
+    // SAFETY: a map value.
+    DEMAND_PLACES.get_ptr(cgroup_id).map_or(0, |place| unsafe { *place })
 }
 
 #[inline(always)]

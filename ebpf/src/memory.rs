@@ -5,10 +5,12 @@ use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
-use cgscope_layout::wire::{SLEEPER_BYTES, TASK_BYTES};
+use cgscope_layout::{
+    verifier::add_atomic,
+    wire::{SLEEPER_BYTES, TASK_BYTES},
+};
 
 use crate::{
-    exits::add,
     kernel::Task,
     maps::{memory_left, sleeper, storage},
 };
@@ -23,7 +25,7 @@ pub fn is_left(bytes: u64) -> bool {
 #[inline(always)]
 pub fn take(bytes: u64) {
     if let Some(memory_left) = memory_left() {
-        add(memory_left, bytes.wrapping_neg());
+        add_atomic(memory_left, bytes.wrapping_neg());
     }
 }
 
@@ -39,7 +41,7 @@ pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
         bytes += SLEEPER_BYTES;
     }
     if let Some(memory_left) = memory_left() {
-        add(memory_left, bytes);
+        add_atomic(memory_left, bytes);
     }
     0
 }

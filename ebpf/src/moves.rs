@@ -16,6 +16,7 @@ use cgscope_layout::{
 
 use crate::{
     changes::all_may_have_changed,
+    demand,
     exits::hand_over_rest,
     kernel::{Cgroup, Task},
     maps::{exited, lost, make_place, sleeper, storage},
@@ -71,6 +72,7 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
         return;
     }
     storage.cgroup_id = to;
+    demand::moved(storage);
     let Some(place) = exited(from) else {
         // The map is full: all figures count for the new cgroup.
         lost(Loss::ExitedInOtherCgroup);

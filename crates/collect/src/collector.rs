@@ -157,6 +157,7 @@ impl Collector {
         self.note_limited(&sample);
         sample.limits = self.read_limits(&mut sample.cgroups);
         self.source.add_pressure(&mut sample, self.tree.as_ref());
+        self.source.keep_demand(&sample.limits)?;
         sample.cgroups.extend(rest_name(&sample));
         if let Some(name) = &mut self.name_containers {
             sample.containers = name(&sample.cgroups);

@@ -18,6 +18,7 @@ use aya::{
 use cgscope_layout::{
     Loss, Offsets,
     culprits::Pairs,
+    demand::Slots,
     feature::KERNEL_CALLS,
     pressure::Pressures,
     wire::{
@@ -59,6 +60,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) nodes: &'a [(u32, u32)],
     pub(crate) selection: &'a Selection,
     pub(crate) room: Option<i64>,
+    /// Entries of the table of demand.
+    pub(crate) demand_places: u32,
 }
 
 impl KernelSide {
@@ -82,6 +85,7 @@ impl KernelSide {
             .map_max_entries(names::PAIRS, *cpus)
             .map_max_entries(names::PRESSURES, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
+            .map_max_entries(names::DEMAND, plan.demand_places)
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
             .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
@@ -248,6 +252,36 @@ impl KernelSide {
 
     pub(crate) fn pressures(&self, each: impl FnMut(u32, &Pressures)) -> Result<(), Failure> {
         step("read the pressure", || self.each_entry(names::PRESSURES, each))
+    }
+
+    pub(crate) fn demand(&self, place: u32) -> Result<Slots, Failure> {
+        step("read the demand", || {
+            let places: Array<_, Raw<Slots>> = Array::try_from(map(&self.bpf, names::DEMAND)?)?;
+            Ok(places.get(&place, 0)?.0)
+        })
+    }
+
+    pub(crate) fn reset_demand(&mut self, place: u32, slots: &Slots) -> Result<(), Failure> {
+        step("reset the demand", || {
+            let mut places: Array<_, Raw<Slots>> = Array::try_from(map_mut(&mut self.bpf, names::DEMAND)?)?;
+            Ok(places.set(place, Raw(*slots), 0)?)
+        })
+    }
+
+    /// Sets or removes the place of a cgroup in the table of demand. Takes effect with the next [turn](Self::set_demand_turn).
+    pub(crate) fn set_demand_place(&mut self, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
+        step("set the places of demand", || {
+            let mut places: HashMap<_, u64, u32> = hash_table(&mut self.bpf, names::DEMAND_PLACES)?;
+            match place {
+                Some(place) => places.insert(cgroup_id, place, 0)?,
+                None => _ = if_there(places.remove(&cgroup_id))?,
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn set_demand_turn(&mut self, turn: u32) -> Result<(), Failure> {
+        step("set the places of demand", || self.set_first(names::DEMAND_TURN, turn))
     }
 
     pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ pub mod cgroups;
 pub mod clock;
 mod cmdline;
 mod collector;
+mod demand;
 pub mod facts;
 mod failure;
 mod kernel_side;

@@ -4,6 +4,7 @@ use aya::Pod;
 use cgscope_layout::{
     Offsets, Stack,
     culprits::Pairs,
+    demand::Slots,
     pressure::Pressures,
     threads::ThreadsConfig,
     wire::{
@@ -41,6 +42,7 @@ plain!(
     StackCount,
     Pairs,
     Pressures,
+    Slots,
     CpuCounters,
     Marks,
     Offsets,

@@ -5,7 +5,7 @@ pub(crate) mod coarse;
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use cgscope_model::{Losses, Mode, Sample, TaskReading, access::Access};
+use cgscope_model::{CgroupReading, Losses, Mode, Sample, TaskReading, access::Access};
 
 use crate::{
     Failure,
@@ -36,6 +36,11 @@ pub(crate) trait Source: Send {
 
     /// Adds the pressure of cgroups and CPUs to a sample that has its limits and CPUs.
     fn add_pressure(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) {}
+
+    /// Keeps the demand of the cgroups that have a quota in the following readings.
+    fn keep_demand(&mut self, _limits: &[CgroupReading]) -> Result<(), Failure> {
+        Ok(())
+    }
 
     fn learn_nodes(&mut self, _nodes: &NodesOfCpus) -> Result<(), Failure> {
         Ok(())

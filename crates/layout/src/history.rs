@@ -2,7 +2,7 @@
 //!
 //! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
-use crate::{look_back::Budget, pressure::Batch, verifier::set};
+use crate::{demand::Running, look_back::Budget, pressure::Batch, verifier::set};
 
 /// In [`Slice::who`]: nobody ran.
 pub const IDLE: u64 = 0;
@@ -158,6 +158,8 @@ pub struct Ring {
     pub budget: Budget,
     /// The waits that ended last, as far as they are not counted in the [`Pressures`](crate::pressure::Pressures) of this CPU.
     pub batch: Batch,
+    /// The current task, if a quota applies to it.
+    pub running: Running,
     /// The slices.
     pub slices: [Slice; SLICES],
     /// Slice `n` is in block `n /` [`BLOCK`], which is at that index modulo [`BLOCKS`].

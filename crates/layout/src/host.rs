@@ -3,6 +3,7 @@
 use crate::{
     Loss,
     culprits::Pairs,
+    demand::Slots,
     history::Ring,
     pressure::{Ended, Pressures},
     split::Work,
@@ -94,6 +95,10 @@ pub trait Host {
     fn press_split();
     /// Calls [`pressure::count_batch`](crate::pressure::count_batch), as above.
     fn count_batch(cpu: u32);
+    /// The slots of demand at this place.
+    fn slots(place: u64) -> Option<&'static mut Slots>;
+    /// Calls [`demand::spread_all`](crate::demand::spread_all), as above.
+    fn spread(cpu: u32);
     /// Whether no other task waits on the run queue of the task with this handle.
     fn is_alone(task: u64) -> bool;
     /// The handle of the cgroup of the task with this handle.
@@ -125,4 +130,6 @@ pub enum Step {
     AddLevels,
     /// [`pressure::count_level`](crate::pressure::count_level)
     CountLevels,
+    /// [`demand::spread_step`](crate::demand::spread_step)
+    Spread,
 }

@@ -246,4 +246,4 @@ pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByC
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,6 +12,7 @@ pub mod bucket;
 pub mod cause;
 pub mod changes;
 pub mod culprits;
+pub mod demand;
 pub mod feature;
 pub mod fields;
 pub mod history;

@@ -58,6 +58,9 @@ crate::named! {
         /// The table of pressure of a CPU was full, so a cgroup was evicted before user space had read it; or waits of a cgroup below 16
         /// others do not count for the highest of these. Waits and causes are not affected.
         PressureForgotten = "pressure_forgotten",
+        /// A task of a cgroup with a quota ran or waited for so long, without a switch, that the beginning is in no slot of the
+        /// cgroup's demand; or more cgroups had a quota than have slots. `whatif` gives no advice for these.
+        DemandForgotten = "demand_forgotten",
         /// User space: a reading of the kernel's tasks ended early.
         ReadingCutShort = "reading_cut_short",
         /// User space: an interval ended late, by more than half of its length.
@@ -87,6 +90,7 @@ impl Loss {
             Self::SwitchOfHiddenTask
                 | Self::CulpritForgotten
                 | Self::PressureForgotten
+                | Self::DemandForgotten
                 | Self::LookBackCut
                 | Self::OutOfRuntime
                 | Self::MovedAsleep

@@ -34,6 +34,24 @@ pub fn opaque(number: usize) -> usize {
     number
 }
 
+/// Adds to a word atomically. In assembly: core has no `fetch_add` for targets without compare-and-swap, such as BPF before Linux
+/// 5.12.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn add_atomic(sum: &mut u64, value: u64) {
+    // SAFETY: an aligned word.
+    unsafe {
+        core::arch::asm!("lock *(u64 *)({sum} + 0) += {value}", sum = in(reg) sum, value = in(reg) value);
+    };
+}
+
+/// Adds to a word. Tests have one thread.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub fn add_atomic(sum: &mut u64, value: u64) {
+    *sum = sum.wrapping_add(value);
+}
+
 /// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap, such as BPF before Linux 5.12.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]

@@ -9,6 +9,7 @@ pub mod names;
 use crate::{
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
+    demand::Demand,
     segment::{Moved, Start},
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
@@ -204,6 +205,8 @@ pub struct TaskStorage {
     pub placement: Placement,
     /// How the task is blocked.
     pub blocked: Blocked,
+    /// Its part in the demand of a cgroup with a quota.
+    pub demand: Demand,
     /// See [`serial`]; changes with each move to another cgroup ([`next_serial`]).
     pub serial: u64,
     /// The serial that was last reported to user space.
@@ -481,6 +484,9 @@ pub struct ExitedRecord {
     /// 1: an [`Exited`] follows; 0: the entry has not changed since the last report, or no task has exited.
     pub follows: u64,
 }
+
+/// Maximum number of cgroups with a quota whose demand is kept.
+pub const DEMAND_PLACES: usize = 1024;
 
 /// Entries in the table of exited tasks: cgroups that have a followed task, or had one and are not released yet.
 pub const EXITED_CGROUPS: usize = 16_384;

@@ -6,8 +6,8 @@ use cgscope_layout::Loss;
 use serde::Serialize;
 
 use crate::{
-    Accounts, ByCause, CgroupReading, ContainerReading, CpuReading, Hist, NodeReading, PairReading,
-    Placement, ProcessMemory, SchedExt, StackReading, TaskState, Totals, accounts, sum,
+    Accounts, ByCause, CgroupReading, ContainerReading, CpuReading, DemandReading, Hist, NodeReading,
+    PairReading, Placement, ProcessMemory, SchedExt, StackReading, TaskState, Totals, accounts, sum,
 };
 
 /// Replaces characters that control a terminal or change the order of displayed text.
@@ -81,6 +81,11 @@ pub struct Sample {
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// What the container runtime calls these cgroups, ascending by id.
     pub containers: Vec<ContainerReading>,
+    /// The scheduler's clock up to which demand was read, ns; `None`: demand was not read, as in the coarse mode and in older
+    /// recordings.
+    pub demand_until_ns: Option<u64>,
+    /// The demand of cgroups with a quota since the previous Sample, ascending by cgroup id.
+    pub demand: Vec<DemandReading>,
     /// The CPUs that are online, ascending by number.
     pub cpus: Vec<CpuReading>,
     /// The NUMA nodes that are online, ascending by number; empty if they could not be read.

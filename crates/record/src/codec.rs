@@ -3,8 +3,8 @@
 use std::{any::Any, io, sync::Arc};
 
 use cgscope_model::{
-    CgroupReading, ContainerReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory,
-    Sample, printable,
+    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
+    ProcessMemory, Sample, printable,
 };
 
 use crate::{

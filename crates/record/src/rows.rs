@@ -6,8 +6,8 @@ use std::{borrow::Borrow, sync::Arc};
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
-    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
-    SchedExt, Scheduling, TaskReading, TaskState, Totals,
+    DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
+    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
@@ -80,11 +80,12 @@ members! {
     CpuReading { cpu, node, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
     CpuWaits { max_ns, by_cause, hist, came_from }
     ContainerReading { cgroup_id, container, pod, namespace }
+    DemandReading { cgroup_id, slot_shift, first, ran, more_wanted, waited, presumed }
     NodeReading { node, memory_bytes, free_bytes }
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
     SchedExt { scheduler, takes_all }
-    Whole { mode, losses, cost, sched_ext }
+    Whole { mode, losses, cost, sched_ext, demand_until_ns }
 }
 
 macro_rules! totals {
@@ -101,6 +102,7 @@ pub(crate) struct Whole {
     pub(crate) losses: Losses,
     pub(crate) cost: Cost,
     pub(crate) sched_ext: Option<SchedExt>,
+    pub(crate) demand_until_ns: Option<u64>,
 }
 
 /// The id and the path of a cgroup.
@@ -173,6 +175,8 @@ keyed! {
     NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids" {}
     ContainerReading in containers by u64 { named => named.cgroup_id }
         or "its containers are not in the order of their cgroups" {}
+    DemandReading in demand by u64 { demand => demand.cgroup_id }
+        or "its demand is not in the order of its cgroups" {}
     CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers" {
         fn hists(&self) -> impl Iterator<Item = &Hist> {
             self.waits.iter().map(|waits| &*waits.hist)
@@ -196,12 +200,14 @@ impl Keyed for Whole {
             losses: sample.losses.clone(),
             cost: sample.cost,
             sched_ext: sample.sched_ext.clone(),
+            demand_until_ns: sample.demand_until_ns,
         })
     }
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
         if let Some(whole) = rows.last() {
             (sample.mode, sample.losses, sample.cost) = (whole.mode, whole.losses.clone(), whole.cost);
             sample.sched_ext = whole.sched_ext.clone();
+            sample.demand_until_ns = whole.demand_until_ns;
         }
     }
 }
@@ -348,6 +354,7 @@ macro_rules! tables {
             limits: CgroupReading,
             cgroups: NamedCgroup,
             containers: ContainerReading,
+            demand: DemandReading,
             cpus: CpuReading,
             nodes: NodeReading,
             memory: ProcessMemory,

@@ -124,6 +124,9 @@ impl Shower {
             cgroups,
             cpus,
             nodes: sample.nodes.clone(),
+            // The demand of a cgroup is also that of tasks of others.
+            demand: Vec::new(),
+            demand_until_ns: None,
             memory: Vec::new(),
             stacks: Vec::new(),
             losses: sample.losses.clone(),

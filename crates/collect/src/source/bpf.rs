@@ -13,8 +13,8 @@ use cgscope_layout::{
     wire::{Config, EXITED_CGROUPS, Exited},
 };
 use cgscope_model::{
-    CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading, access::Access,
-    skipped::ExitedSums,
+    CgroupReading, CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading,
+    access::Access, skipped::ExitedSums,
 };
 
 use super::Source;
@@ -23,6 +23,7 @@ use crate::{
     by_cpu::{CpuCounts, NodePlaces},
     cgroups::{self, CgroupTree, Remains, TreeEvent},
     clock::{monotonic_ns, refresh_run_queue},
+    demand::{self, Demands},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
     known::{Around, KnownTasks, Reading},
@@ -61,6 +62,7 @@ pub(crate) struct BpfSource {
     all_next: bool,
     ledger: Ledger,
     pressure: CgroupPressures,
+    demands: Demands,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
     remains: Remains,
@@ -121,9 +123,19 @@ impl Source for BpfSource {
         self.side.tables_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
+        let demand = self.demands.read(&self.side, self.clock_ns, &mut self.own_losses)?;
         let cpus = self.read_cpus()?;
         let stacks = stacks::merged(counted, under_way);
-        Ok(Sample { tasks, exited, pairs, cpus, stacks, ..Sample::default() })
+        Ok(Sample {
+            tasks,
+            exited,
+            pairs,
+            demand_until_ns: Some(self.clock_ns),
+            demand,
+            cpus,
+            stacks,
+            ..Sample::default()
+        })
     }
 
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
@@ -179,6 +191,10 @@ impl Source for BpfSource {
         let above = |id| tree.into_iter().flat_map(move |tree| tree.ancestors(id));
         let root_id = self.config.root_cgroup_id;
         self.pressure.add_to(sample, &self.known.active, self.clock_ns, root_id, above);
+    }
+
+    fn keep_demand(&mut self, limits: &[CgroupReading]) -> Result<(), Failure> {
+        self.demands.give_places(&mut self.side, limits, &mut self.own_losses)
     }
 
     fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
@@ -242,6 +258,7 @@ impl BpfSource {
             && options.accounts.is_none()
             && needed.iter().all(|feature| resolved.has(*feature));
         let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
+        let demand_places = demand::table_size(tree.map_or(0, CgroupTree::len));
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,
@@ -250,6 +267,7 @@ impl BpfSource {
             nodes: &cpu_places,
             selection: &options.selection,
             room: memory.room(),
+            demand_places,
         })?;
         let mut source = Self {
             side,
@@ -262,6 +280,7 @@ impl BpfSource {
             all_next: false,
             ledger: Ledger::default(),
             pressure: CgroupPressures::default(),
+            demands: Demands::new(demand_places),
             clock_ns: 0,
             remains: Remains::default(),
             places: HashMap::new(),

@@ -2,7 +2,7 @@
 
 extern crate std;
 
-mod host;
+pub(crate) mod host;
 mod kernel;
 mod reference;
 

@@ -18,6 +18,12 @@ pub const RINGS: &str = "RINGS";
 pub const PAIRS: &str = "PAIRS";
 /// Array, CPU: [`crate::pressure::Pressures`].
 pub const PRESSURES: &str = "PRESSURES";
+/// Array, place: [`crate::demand::Slots`].
+pub const DEMAND: &str = "DEMAND";
+/// Hash, cgroup id: its place in [`DEMAND`].
+pub const DEMAND_PLACES: &str = "DEMAND_PLACES";
+/// Array of one word: the number of the latest change of [`DEMAND_PLACES`]; 0: no cgroup has a place.
+pub const DEMAND_TURN: &str = "DEMAND_TURN";
 /// Array of one word: the time up to which [`PAIRS`] and [`PRESSURES`] have been read, ns of `rq->clock`.
 pub const PAIRS_READ: &str = "PAIRS_READ";
 /// Array of one word: when the first reading of tasks had ended, ns of CLOCK_MONOTONIC; 0: it has not.

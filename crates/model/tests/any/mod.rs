@@ -197,6 +197,8 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                     pod: None,
                     namespace: None,
                 }],
+                demand_until_ns: None,
+                demand: Vec::new(),
                 cpus: cpus.into_iter().map(|(cpu, one)| CpuReading { cpu, ..one }).collect(),
                 nodes: nodes
                     .into_iter()

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist,
-    Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, SchedExt, Scheduling,
-    Selection, TaskReading, TaskState, Totals, doctor::CgroupLayout,
+    Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset, DemandReading,
+    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
+    SchedExt, Scheduling, Selection, TaskReading, TaskState, Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -76,6 +76,13 @@ fn container(cgroup_id: u64, name: &str) -> ContainerReading {
     ContainerReading { cgroup_id, container: Some(name.into()), namespace: pod.clone(), pod }
 }
 
+/// What a cgroup needed: other slots in each sample.
+fn demand(cgroup_id: u64, n: u64) -> DemandReading {
+    let slots = (0..n % 70).map(|slot| [slot * (n % 64) % 64, slot * (cgroup_id % 64) % 64, n % 3, slot % 2]);
+    let reading = DemandReading::new(cgroup_id, 22 + (n % 3) as u32, n, &slots.collect::<Vec<_>>());
+    reading.unwrap_or(DemandReading { cgroup_id, ..DemandReading::default() })
+}
+
 fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
     PairReading { victim, culprit, blame: Blame::Ran, tid: 5, comm: "hog".into(), ns }
 }
@@ -115,6 +122,8 @@ pub(crate) fn sample(n: u64) -> Sample {
             ..Default::default()
         }],
         containers: Vec::new(),
+        demand_until_ns: None,
+        demand: Vec::new(),
         cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
         cpus: vec![cpu(0, n), cpu(3, n)],
         nodes: vec![NodeReading { node: 0, memory_bytes: Some(1 << 30), free_bytes: None }],
@@ -318,6 +327,8 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                     .map(|(serial, task)| Arc::new(TaskReading { serial, ..task }))
                     .collect(),
                 exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
+                demand_until_ns: (unix_ns % 5 != 0).then_some(mono_ns),
+                demand: cgroups.keys().map(|id| demand(*id, unix_ns)).collect(),
                 containers: cgroups.iter().map(|(id, path)| container(*id, path)).collect(),
                 cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
                 losses,

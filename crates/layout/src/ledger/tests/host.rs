@@ -7,6 +7,7 @@ use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
 use crate::{
     Loss,
     culprits::{self, Pairs},
+    demand::{self, Slots},
     history::{Ring, tests::empty},
     host::{FarQueue, Host, Step, Task},
     look_back,
@@ -25,6 +26,7 @@ struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
     pressures: Vec<*mut Pressures>,
+    slots: *mut Slots,
     work: [*mut Work; 2],
     throttles_tasks: bool,
     losses: BTreeMap<&'static str, u64>,
@@ -36,6 +38,7 @@ std::thread_local! {
             rings: Vec::new(),
             pairs: Vec::new(),
             pressures: Vec::new(),
+            slots: core::ptr::null_mut(),
             work: [core::ptr::null_mut(); 2],
             throttles_tasks: false,
             losses: BTreeMap::new(),
@@ -44,27 +47,30 @@ std::thread_local! {
 }
 
 /// The maps of one host.
-pub(super) struct Maps {
+pub(crate) struct Maps {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
     pressures: Vec<*mut Pressures>,
+    slots: *mut Slots,
     work: [*mut Work; 2],
 }
 
 impl Maps {
-    pub(super) fn new(throttles_tasks: bool) -> Self {
+    pub(crate) fn new(throttles_tasks: bool) -> Self {
         // SAFETY: it holds only integers.
         let pairs = || Box::into_raw(unsafe { Box::<Pairs>::new_zeroed().assume_init() });
         let maps = Self {
             rings: (0..CPUS).map(|_| Box::into_raw(empty())).collect(),
             pairs: (0..CPUS).map(|_| pairs()).collect(),
             pressures: (0..CPUS).map(|_| Box::into_raw(Box::new(Pressures::NONE))).collect(),
+            slots: Box::into_raw(Box::new(Slots::new(0))),
             work: [(); 2].map(|()| Box::into_raw(Box::default())),
         };
         MAPS.replace(Pointers {
             rings: maps.rings.clone(),
             pairs: maps.pairs.clone(),
             pressures: maps.pressures.clone(),
+            slots: maps.slots,
             work: maps.work,
             throttles_tasks,
             losses: BTreeMap::new(),
@@ -84,7 +90,7 @@ impl Maps {
         sums
     }
 
-    pub(super) fn losses() -> BTreeMap<&'static str, u64> {
+    pub(crate) fn losses() -> BTreeMap<&'static str, u64> {
         MAPS.with_borrow(|maps| maps.losses.clone())
     }
 }
@@ -96,13 +102,14 @@ impl Drop for Maps {
             self.rings.drain(..).for_each(|ring| drop(Box::from_raw(ring)));
             self.pairs.drain(..).for_each(|pairs| drop(Box::from_raw(pairs)));
             self.pressures.drain(..).for_each(|pressures| drop(Box::from_raw(pressures)));
+            drop(Box::from_raw(self.slots));
             self.work.iter().for_each(|work| drop(Box::from_raw(*work)));
         }
     }
 }
 
 /// The host of the schedule that runs on this thread.
-pub(super) enum Simulated {}
+pub(crate) enum Simulated {}
 
 impl Host for Simulated {
     type Task = Facts;
@@ -160,6 +167,16 @@ impl Host for Simulated {
         pressure::count_batch::<Self>(cpu);
     }
 
+    /// There is one place, 1.
+    fn slots(place: u64) -> Option<&'static mut Slots> {
+        // SAFETY: see `Pointers`.
+        (place == 1).then(|| MAPS.with_borrow(|maps| unsafe { &mut *maps.slots }))
+    }
+
+    fn spread(cpu: u32) {
+        demand::spread_all::<Self>(cpu);
+    }
+
     fn is_alone(task: u64) -> bool {
         task & 1 != 0
     }
@@ -196,6 +213,7 @@ impl Host for Simulated {
                 Step::FindLevels => pressure::find_level::<Self>(which),
                 Step::AddLevels => pressure::add_level::<Self>(which),
                 Step::CountLevels => pressure::count_level::<Self>(which),
+                Step::Spread => demand::spread_step::<Self>(which),
             };
             if is_last {
                 return;
@@ -205,8 +223,8 @@ impl Host for Simulated {
 }
 
 /// What the kernel's memory says of a task at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
     pub(super) switches: u64,
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,
@@ -227,6 +245,13 @@ pub(super) struct Facts {
     pub(super) stopped: [bool; CPUS],
     /// How long its group has run on each CPU.
     pub(super) group_ran_ns: [u64; CPUS],
+}
+
+impl Facts {
+    /// A task that waits since `last_queued_ns`.
+    pub(crate) fn waiting(run_delay_ns: u64, last_queued_ns: u64) -> Self {
+        Self { run_delay_ns, last_queued_ns, ..Self::default() }
+    }
 }
 
 /// Returns the address of a group's queue on a CPU.

@@ -1,0 +1,171 @@
+//! Gives cgroups with a quota their places in the table of demand, and reads the slots that changed.
+
+use std::{collections::BTreeMap, mem};
+
+use cgscope_layout::{
+    Loss,
+    demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
+};
+use cgscope_model::{CgroupReading, DemandReading, Losses, demand::parts};
+
+use crate::{Failure, kernel_side::KernelSide};
+
+/// Minimum and maximum number of places. Each takes 16 KiB of kernel memory.
+const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
+
+/// The number of entries of the table for a host with so many cgroups, with the one that is nobody's.
+pub(crate) fn table_size(cgroups: usize) -> u32 {
+    cgroups.clamp(*PLACES.start(), *PLACES.end()) as u32 + 1
+}
+
+/// The cgroups with a place.
+#[derive(Debug, Default)]
+pub(crate) struct Demands {
+    places: BTreeMap<u64, Place>,
+    free: Vec<u32>,
+    /// The number of the latest change of places.
+    turn: u32,
+    read_ns: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    at: u32,
+    /// The slots as last read.
+    seen: Box<Slots>,
+}
+
+impl Demands {
+    pub(crate) fn new(table_size: u32) -> Self {
+        Self { free: (1..table_size).rev().collect(), ..Self::default() }
+    }
+
+    /// Reads what has changed until `clock_ns` of the scheduler's clock.
+    pub(crate) fn read(
+        &mut self,
+        side: &KernelSide,
+        clock_ns: u64,
+        losses: &mut Losses,
+    ) -> Result<Vec<DemandReading>, Failure> {
+        let before_ns = mem::replace(&mut self.read_ns, clock_ns);
+        let mut readings = Vec::new();
+        for (id, place) in &mut self.places {
+            let now = side.demand(place.at)?;
+            let before = mem::replace(&mut *place.seen, now);
+            let shift = before.shift as u32;
+            if clock_ns.saturating_sub(before_ns) >> shift >= KEPT {
+                // Slots may have been used twice since then.
+                losses.add(Loss::DemandForgotten, 1);
+                continue;
+            }
+            readings.extend(changed(*id, &before, &place.seen, clock_ns));
+        }
+        Ok(readings)
+    }
+
+    /// Gives places to the cgroups that have a quota now, and takes those of others.
+    pub(crate) fn give_places(
+        &mut self,
+        side: &mut KernelSide,
+        limits: &[CgroupReading],
+        losses: &mut Losses,
+    ) -> Result<(), Failure> {
+        let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
+        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
+        let wanted: BTreeMap<u64, u32> = with_quota.map(|limits| (limits.id, shift(limits))).collect();
+        let is_kept = |id: &u64, place: &Place| {
+            wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
+        };
+        let gone: Vec<u64> =
+            self.places.iter().filter(|(id, place)| !is_kept(id, place)).map(|(id, _)| *id).collect();
+        let mut has_changed = !gone.is_empty();
+        for id in gone {
+            side.set_demand_place(id, None)?;
+            self.free.extend(self.places.remove(&id).map(|place| place.at));
+        }
+        for (id, shift) in wanted {
+            if self.places.contains_key(&id) {
+                continue;
+            }
+            let Some(at) = self.free.pop() else {
+                losses.add(Loss::DemandForgotten, 1);
+                continue;
+            };
+            let seen = Box::new(Slots::new(shift));
+            side.reset_demand(at, &seen)?;
+            side.set_demand_place(id, Some(at))?;
+            self.places.insert(id, Place { at, seen });
+            has_changed = true;
+        }
+        if has_changed {
+            self.turn = self.turn.wrapping_add(1).max(1);
+            side.set_demand_turn(self.turn)?;
+        }
+        Ok(())
+    }
+}
+
+/// The slots of a cgroup that changed. A CPU may be ahead of `clock_ns` by less than a slot.
+fn changed(id: u64, before: &Slots, now: &Slots, clock_ns: u64) -> Option<DemandReading> {
+    let shift = now.shift as u32;
+    let end = (clock_ns >> shift) + 2;
+    let first = end.saturating_sub(SLOTS as u64);
+    let slots: Vec<[u64; AMOUNTS]> = (first..end)
+        .map(|number| {
+            let at = number as usize % SLOTS;
+            let (now, before) = (&now.slots[at], &before.slots[at]);
+            std::array::from_fn(|amount| parts(now[amount], shift).wrapping_sub(parts(before[amount], shift)))
+        })
+        .collect();
+    DemandReading::new(id, shift, first, &slots)
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_model::DemandSlot;
+
+    use super::*;
+
+    const SHIFT: u32 = 24;
+    const SLOT: u64 = 1 << SHIFT;
+
+    /// Adds time to a slot in the middle of its length.
+    fn add(slots: &mut Slots, number: u64, amounts: [u64; AMOUNTS]) {
+        let slot = &mut slots.slots[number as usize % SLOTS];
+        slot.iter_mut().zip(amounts).for_each(|(sum, more)| *sum += more);
+    }
+
+    #[test]
+    fn slots_are_counted_once_and_rounding_loses_nothing() {
+        let mut before = Slots::new(SHIFT);
+        let (mut sum, mut numbers) = (DemandSlot::default(), Vec::new());
+        // Three laps around the ring, three quarters of a slot's part at a time.
+        let part = SLOT / 64;
+        for turn in 1..=1_600u64 {
+            let mut now = before;
+            add(&mut now, turn, [part * 3 / 4, part / 4, 0, SLOT]);
+            let reading = changed(5, &before, &now, turn * SLOT).expect("a change");
+            reading.each_slot(|number, slot| {
+                numbers.push(number);
+                sum.ran_ns += slot.ran_ns;
+                sum.wanted_ns += slot.wanted_ns;
+                sum.presumed_ns += slot.presumed_ns;
+            });
+            before = now;
+        }
+        assert_eq!(numbers, (1..=1_600).collect::<Vec<_>>());
+        assert_eq!(sum.presumed_ns, 1_600 * SLOT);
+        assert!(sum.ran_ns.abs_diff(1_200 * part) <= SLOTS as u64 * part, "{sum:?}");
+        assert_eq!(changed(5, &before, &before, 1_600 * SLOT), None);
+    }
+
+    #[test]
+    fn a_run_that_ends_late_counts_in_the_slots_where_it_was() {
+        let before = Slots::new(SHIFT);
+        let mut now = before;
+        (100..160).for_each(|number| add(&mut now, number, [SLOT, SLOT, 0, 0]));
+        let reading = changed(5, &before, &now, 160 * SLOT).expect("a change");
+        assert_eq!((reading.first, reading.ran.len()), (100, 60));
+        assert!(reading.more_wanted.is_empty());
+    }
+}

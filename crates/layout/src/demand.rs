@@ -1,0 +1,200 @@
+//! The demand for CPU time of cgroups with a quota, by slots of time. With it, other quotas can be simulated.
+//!
+//! Each run of a task counts twice: when it happened, and when it would have happened if the task had never waited since its last
+//! wakeup. The second is the position of the run: a task that was woken at `t` and needs 3 ms has a demand from `t` to `t` + 3 ms,
+//! whenever it gets the CPU.
+
+use crate::{
+    Loss,
+    host::{Host, Step, Task},
+    verifier::{add_atomic, get, set},
+    wire::Waits,
+};
+
+/// Slots that are kept for a cgroup. A power of two.
+pub const SLOTS: usize = 512;
+const SLOT_MASK: u64 = SLOTS as u64 - 1;
+/// How many slots a position may be behind the clock. Then the task has not slept for so long that it is taken for a busy loop:
+/// what it could have run on in the meantime is [`Amount::Presumed`], and its position moves on.
+pub const LONGEST_LAG: u64 = 32;
+/// Maximum number of slots over which one run or wait is spread.
+pub const LONGEST: u64 = SLOTS as u64 / 2;
+/// Number of slots after which a reading has lost some: a run or wait that ends later may count in a slot of before.
+pub const KEPT: u64 = SLOTS as u64 - LONGEST;
+
+/// Shifts of the shortest and the longest slot: 4 and 17 ms.
+const SHIFTS: core::ops::RangeInclusive<u32> = 22..=24;
+
+crate::named! {
+    /// What is summed up in a slot, ns. The discriminant is its index.
+    Amount {
+        /// Time on a CPU.
+        Ran = "ran",
+        /// Time on a CPU, at the positions of the runs.
+        Wanted = "wanted",
+        /// Time that tasks waited, for the quota or for a CPU.
+        Waited = "waited",
+        /// Time for which busy loops would have had a use.
+        Presumed = "presumed",
+    }
+}
+
+/// Number of amounts.
+pub const AMOUNTS: usize = Amount::ALL.len();
+
+/// The slots of a cgroup: its own tasks, and those of cgroups below it that have no quota. All sums only rise.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// A slot is 2^`shift` ns of `rq->clock` long.
+    pub shift: u64,
+    /// Slot `n` is at index `n` modulo [`SLOTS`], with an entry for each [`Amount`].
+    pub slots: [[u64; AMOUNTS]; SLOTS],
+}
+
+impl Slots {
+    /// No demand yet, in slots of 2^`shift` ns.
+    pub const fn new(shift: u32) -> Self {
+        Self { shift: shift as u64, slots: [[0; AMOUNTS]; SLOTS] }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, slot: u64, amount: u64, ns: u64) {
+        let at = (slot & SLOT_MASK) as usize * AMOUNTS + (amount as usize & (AMOUNTS - 1));
+        // SAFETY: the masks keep it within the array.
+        add_atomic(unsafe { &mut *self.slots.as_mut_ptr().cast::<u64>().add(at) }, ns);
+    }
+}
+
+const _: () = assert!(AMOUNTS.is_power_of_two());
+
+/// The shift of the slots for a quota's period: at least four slots in a period, if possible.
+pub fn shift_for(period_ns: u64) -> u32 {
+    (period_ns / 4).checked_ilog2().unwrap_or(0).clamp(*SHIFTS.start(), *SHIFTS.end())
+}
+
+/// What is kept of a task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// The turn in which `place` was found. User space begins another one when the places of cgroups change.
+    pub turn: u32,
+    /// The place of the task's cgroup; 0: no quota applies to the task.
+    pub place: u32,
+    /// When its next run would have begun if it had not waited since its wakeup, ns of `rq->clock`; 0: it sleeps.
+    pub position_ns: u64,
+}
+
+/// What is kept of a CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Running {
+    /// The place of the cgroup of the task on this CPU; 0: no quota applies to it.
+    pub place: u64,
+    /// When the task switched in, ns of `rq->clock`.
+    pub since_ns: u64,
+    spread: Spread,
+}
+
+/// Time that is spread over slots.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    place: u64,
+    amount: u64,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// Counts the wait of `next`, which switches in. Call it before the ledger records the wait.
+#[inline(always)]
+pub fn arrived<H: Host>(next: H::Task, waits: &Waits, demand: &mut Demand, cpu: u32, clock_ns: u64) {
+    let queued_ns = next.last_queued_ns();
+    let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
+    let elsewhere_ns = next.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
+    let ready_ns = clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns);
+    let place = u64::from(demand.place);
+    let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else { return };
+    if get(&mut demand.position_ns) == 0 {
+        set(&mut demand.position_ns, ready_ns);
+    }
+    spread::<H>(cpu, place, Amount::Waited, ready_ns, clock_ns);
+    let position_ns = get(&mut demand.position_ns);
+    let latest_ns = clock_ns.saturating_sub(LONGEST_LAG << (shift & 63));
+    if position_ns < latest_ns {
+        spread::<H>(cpu, place, Amount::Presumed, position_ns, latest_ns);
+        set(&mut demand.position_ns, latest_ns);
+    }
+    let Some(ring) = H::ring(cpu) else { return };
+    set(&mut ring.running.since_ns, clock_ns);
+    set(&mut ring.running.place, place);
+}
+
+/// Counts the run of the task that switches out.
+#[inline(always)]
+pub fn left<H: Host>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let (place, since_ns) = (get(&mut ring.running.place), get(&mut ring.running.since_ns));
+    let position_ns = get(&mut demand.position_ns);
+    let end_ns = position_ns + clock_ns.saturating_sub(since_ns);
+    spread::<H>(cpu, place, Amount::Ran, since_ns, clock_ns);
+    spread::<H>(cpu, place, Amount::Wanted, position_ns, end_ns);
+    set(&mut demand.position_ns, if is_blocked { 0 } else { end_ns });
+}
+
+/// Adds the time from `from_ns` to `to_ns` to the slots of that time.
+#[inline(always)]
+fn spread<H: Host>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
+    let Some(slots) = H::slots(place) else { return };
+    let shift = get(&mut slots.shift) & 63;
+    if from_ns >= to_ns {
+        return;
+    }
+    if from_ns >> shift == to_ns >> shift {
+        slots.add(to_ns >> shift, amount as u64, to_ns - from_ns);
+        return;
+    }
+    let Some(ring) = H::ring(cpu) else { return };
+    let spread = &mut ring.running.spread;
+    set(&mut spread.place, place);
+    set(&mut spread.amount, amount as u64);
+    set(&mut spread.from_ns, from_ns);
+    set(&mut spread.to_ns, to_ns);
+    H::spread(cpu);
+}
+
+/// Adds time that lies in several slots.
+#[inline(always)]
+pub fn spread_all<H: Host>(cpu: u32) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let spread = &mut ring.running.spread;
+    let Some(slots) = H::slots(get(&mut spread.place)) else { return };
+    let shift = get(&mut slots.shift) & 63;
+    let first_ns = get(&mut spread.to_ns).saturating_sub((LONGEST - 1) << shift);
+    if get(&mut spread.from_ns) < first_ns {
+        set(&mut spread.from_ns, first_ns);
+        H::lost(Loss::DemandForgotten);
+    }
+    H::repeat(LONGEST as u32, Step::Spread, cpu);
+}
+
+/// Adds the time in the next slot. Returns true if there is no more.
+#[inline(always)]
+pub fn spread_step<H: Host>(cpu: u32) -> bool {
+    let Some(ring) = H::ring(cpu) else { return true };
+    let spread = &mut ring.running.spread;
+    let Some(slots) = H::slots(get(&mut spread.place)) else { return true };
+    let shift = get(&mut slots.shift) & 63;
+    let (from_ns, to_ns) = (get(&mut spread.from_ns), get(&mut spread.to_ns));
+    if from_ns >= to_ns {
+        return true;
+    }
+    let slot = from_ns >> shift;
+    let end_ns = ((slot + 1) << shift).min(to_ns);
+    slots.add(slot, get(&mut spread.amount), end_ns - from_ns);
+    set(&mut spread.from_ns, end_ns);
+    false
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! The slots of random schedules, against plain sums over everything that happened.
+
+extern crate std;
+
+use std::{println, vec::Vec};
+
+use super::*;
+use crate::ledger::tests::host::{Facts, Maps, Simulated};
+
+const CPUS: u32 = 2;
+const TASKS: usize = 4;
+const PLACE: u32 = 1;
+/// Slots of 1 us.
+const SHIFT: u32 = 10;
+const LAG_NS: u64 = LONGEST_LAG << SHIFT;
+
+/// A number below `end` (splitmix64).
+fn below(random: &mut u64, end: u64) -> u64 {
+    *random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *random;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (mixed ^ (mixed >> 31)) % end
+}
+
+/// A run: when the task could have begun it, and when it began and ended.
+#[derive(Clone, Copy)]
+struct Run {
+    ready_ns: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    /// The task had slept before.
+    is_first: bool,
+}
+
+#[derive(Default)]
+struct Sim {
+    demand: Demand,
+    waits: Waits,
+    run_delay_ns: u64,
+    /// When it became ready on its CPU; 0: it sleeps.
+    queued_ns: u64,
+    ready_ns: u64,
+    on_cpu: Option<u32>,
+    begin_ns: u64,
+    is_first: bool,
+    runs: Vec<Run>,
+}
+
+impl Sim {
+    fn switch_in(&mut self, cpu: u32, now: u64) {
+        let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
+        arrived::<Simulated>(facts, &self.waits, &mut self.demand, cpu, now);
+        self.run_delay_ns += now - self.queued_ns;
+        self.waits.expected_run_delay_ns = self.run_delay_ns;
+        (self.on_cpu, self.begin_ns, self.queued_ns) = (Some(cpu), now, 0);
+    }
+
+    fn switch_out(&mut self, now: u64, is_blocked: bool) {
+        let Some(cpu) = self.on_cpu.take() else { return };
+        left::<Simulated>(&mut self.demand, cpu, now, is_blocked);
+        let (ready_ns, begin_ns, is_first) = (self.ready_ns, self.begin_ns, self.is_first);
+        self.runs.push(Run { ready_ns, begin_ns, end_ns: now, is_first });
+        self.is_first = is_blocked;
+        self.queued_ns = if is_blocked { 0 } else { now };
+        self.ready_ns = self.queued_ns;
+    }
+
+    /// The kernel adds the wait on the old CPU to its sum, and stamps anew.
+    fn change_cpu(&mut self, now: u64) {
+        self.run_delay_ns += now - self.queued_ns;
+        self.queued_ns = now;
+    }
+}
+
+/// Runs a schedule. Returns the runs of each task.
+fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
+    let mut tasks: Vec<Sim> = (0..TASKS).map(|_| Sim { is_first: true, ..Sim::default() }).collect();
+    tasks.iter_mut().for_each(|task| task.demand.place = PLACE);
+    let mut now = 1_000_000;
+    for _ in 0..steps {
+        now += 1 + below(random, longest_ns);
+        let task = &mut tasks[below(random, TASKS as u64) as usize];
+        if task.on_cpu.is_some() {
+            task.switch_out(now, below(random, 3) == 0);
+        } else if task.queued_ns == 0 {
+            (task.queued_ns, task.ready_ns) = (now, now);
+        } else if below(random, 4) == 0 {
+            task.change_cpu(now);
+        } else {
+            let cpu = below(random, u64::from(CPUS)) as u32;
+            if tasks.iter().all(|other| other.on_cpu != Some(cpu)) {
+                let waiting = tasks.iter_mut().filter(|task| task.queued_ns != 0);
+                waiting.min_by_key(|task| task.ready_ns).expect("this task").switch_in(cpu, now);
+            }
+        }
+    }
+    tasks.iter_mut().for_each(|task| task.switch_out(now, true));
+    tasks.into_iter().map(|task| task.runs).collect()
+}
+
+/// The spans of each amount, by the definition of positions.
+fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
+    let (mut spans, mut position_ns) = (Vec::new(), 0);
+    for run in runs {
+        spans.push((Amount::Waited, run.ready_ns, run.begin_ns));
+        spans.push((Amount::Ran, run.begin_ns, run.end_ns));
+        if run.is_first {
+            position_ns = run.ready_ns;
+        }
+        let latest_ns = position_ns.max(run.begin_ns - LAG_NS);
+        spans.push((Amount::Presumed, position_ns, latest_ns));
+        position_ns = latest_ns + run.end_ns - run.begin_ns;
+        spans.push((Amount::Wanted, latest_ns, position_ns));
+    }
+    spans
+}
+
+/// The sums of a ring of slots: each nanosecond counts in the slot of its time.
+fn plain(spans: &[(Amount, u64, u64)]) -> [[u64; AMOUNTS]; SLOTS] {
+    let mut slots = [[0; AMOUNTS]; SLOTS];
+    for (amount, from_ns, to_ns) in spans {
+        for ns in *from_ns..*to_ns {
+            slots[(ns >> SHIFT) as usize % SLOTS][*amount as usize] += 1;
+        }
+    }
+    slots
+}
+
+#[test]
+fn the_slots_equal_plain_sums_on_random_schedules() {
+    let mut sums = [0; AMOUNTS];
+    for seed in 0..300u64 {
+        let mut random = seed;
+        let _maps = Maps::new(true);
+        *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
+        let longest_ns = [300, 3_000, 8_000][seed as usize % 3];
+        let runs = run(&mut random, 200, longest_ns);
+        let spans: Vec<_> = runs.iter().flat_map(|runs| spans(runs)).collect();
+        let slots = Simulated::slots(PLACE.into()).expect("a place");
+        assert!(slots.slots == plain(&spans), "{seed}");
+        assert_eq!(Maps::losses().get(Loss::DemandForgotten.name()), None);
+        let of = |amount: usize| slots.slots.iter().map(|slot| slot[amount]).sum::<u64>();
+        assert_eq!(of(Amount::Ran as usize), of(Amount::Wanted as usize));
+        sums = core::array::from_fn(|amount| sums[amount] + of(amount));
+    }
+    println!("{sums:?}");
+    assert!(sums.iter().all(|sum| *sum > 1_000_000), "{sums:?}");
+}
+
+#[test]
+fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
+    let _maps = Maps::new(true);
+    *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
+    let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
+    task.demand.place = PLACE;
+    task.switch_in(0, 1 << SHIFT);
+    task.switch_out((1 + 3 * LONGEST) << SHIFT, true);
+    let slots = Simulated::slots(PLACE.into()).expect("a place");
+    let ran: u64 = slots.slots.iter().map(|slot| slot[Amount::Ran as usize]).sum();
+    assert_eq!(ran, (LONGEST - 1) << SHIFT);
+    assert_eq!(Maps::losses()[Loss::DemandForgotten.name()], 2, "when it ran, and its position");
+}
+
+#[test]
+fn a_period_has_at_least_four_slots_if_they_need_not_be_shorter_than_four_milliseconds() {
+    let shifts = [1_000_000, 10_000_000, 20_000_000, 50_000_000, 100_000_000, 1_000_000_000].map(shift_for);
+    assert_eq!(shifts, [22, 22, 22, 23, 24, 24]);
+    assert_eq!(shift_for(0), 22);
+}

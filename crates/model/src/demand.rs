@@ -1,0 +1,135 @@
+//! The demand for CPU time of cgroups with a quota, by slots of time. [`cgscope_layout::demand`] says what is counted.
+
+use cgscope_layout::demand::AMOUNTS;
+
+/// Parts of a slot, in which amounts are recorded.
+const PARTS_SHIFT: u32 = 6;
+
+/// The demand of a cgroup since the previous Sample: of its own tasks, and of the cgroups below it that have no quota.
+///
+/// Unlike other readings it is not cumulative: all slots together would be most of a Sample. Slots that two Samples share are summed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DemandReading {
+    /// The cgroup's id.
+    pub cgroup_id: u64,
+    /// A slot is 2^`slot_shift` ns long, and amounts are 64ths of that.
+    pub slot_shift: u32,
+    /// The number of the slot with index 0: its time on the scheduler's clock, in slots.
+    pub first: u64,
+    /// Time on a CPU, by index, as the other amounts: ascending, without zeroes.
+    pub ran: Vec<(u32, u64)>,
+    /// By how much `wanted_ns` of the slot is larger; a zigzag number.
+    pub more_wanted: Vec<(u32, u64)>,
+    /// As in [`DemandSlot::waited_ns`].
+    pub waited: Vec<(u32, u64)>,
+    /// As in [`DemandSlot::presumed_ns`].
+    pub presumed: Vec<(u32, u64)>,
+}
+
+/// What the tasks of a cgroup did and needed in a slot of time. All are sums over tasks, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DemandSlot {
+    /// Time on a CPU.
+    pub ran_ns: u64,
+    /// Time on a CPU, in the slots where the tasks would have run if they had never waited since their last wakeup.
+    pub wanted_ns: u64,
+    /// Time waited, for the quota or for a CPU.
+    pub waited_ns: u64,
+    /// Time for which tasks that never sleep would have had a use, besides `wanted_ns`.
+    pub presumed_ns: u64,
+}
+
+/// The number of parts of a slot in `ns`, rounded down. The differences of cumulative amounts then lose nothing in the long run.
+pub fn parts(ns: u64, slot_shift: u32) -> u64 {
+    ns >> slot_shift.saturating_sub(PARTS_SHIFT)
+}
+
+impl DemandReading {
+    /// Creates the reading of slots from the number `first` on, with the amounts of each in [parts](parts), in the order of
+    /// [`Amount`](cgscope_layout::demand::Amount). `None`: all are 0.
+    pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
+        let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
+        let mut reading =
+            Self { cgroup_id, slot_shift, first: first.wrapping_add(skipped as u64), ..Self::default() };
+        for (index, [ran, wanted, waited, presumed]) in (0..).zip(&slots[skipped..]) {
+            let more_wanted = zigzag(wanted.wrapping_sub(*ran) as i64);
+            let into = &mut reading;
+            let lists = [&mut into.ran, &mut into.more_wanted, &mut into.waited, &mut into.presumed];
+            for (list, amount) in lists.into_iter().zip([*ran, more_wanted, *waited, *presumed]) {
+                if amount != 0 {
+                    list.push((index, amount));
+                }
+            }
+        }
+        Some(reading)
+    }
+
+    /// Calls `each` with the number and the amounts of each slot that is not empty, ascending. Amounts that no slot can have are
+    /// limited.
+    pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
+        let mut lists =
+            [&self.ran, &self.more_wanted, &self.waited, &self.presumed].map(|list| list.iter().peekable());
+        let ns = |parts: u64| parts.min(1 << 32) << self.slot_shift.min(32).saturating_sub(PARTS_SHIFT);
+        while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
+        {
+            let [ran, more_wanted, waited, presumed] = lists
+                .each_mut()
+                .map(|list| list.next_if(|(at, _)| *at == index).map_or(0, |(_, amount)| *amount));
+            let wanted = ran.wrapping_add(unzigzag(more_wanted) as u64);
+            let slot = DemandSlot {
+                ran_ns: ns(ran),
+                wanted_ns: ns(wanted),
+                waited_ns: ns(waited),
+                presumed_ns: ns(presumed),
+            };
+            each(self.first.wrapping_add(index.into()), slot);
+        }
+    }
+}
+
+fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_that_were_given() {
+        let slots = [[0; AMOUNTS], [1, 3, 0, 0], [0; AMOUNTS], [5, 2, 64, 0], [0, 0, 0, 7]];
+        let reading = DemandReading::new(9, 24, 100, &slots).expect("slots");
+        assert_eq!((reading.first, reading.ran.len(), reading.waited.len()), (101, 2, 1));
+        let mut found = Vec::new();
+        reading.each_slot(|number, slot| {
+            let DemandSlot { ran_ns, wanted_ns, waited_ns, presumed_ns } = slot;
+            found.push((number, [ran_ns, wanted_ns, waited_ns, presumed_ns].map(|ns| parts(ns, 24))));
+        });
+        assert_eq!(found, [(101, slots[1]), (103, slots[3]), (104, slots[4])]);
+        assert_eq!(DemandReading::new(9, 24, 100, &[[0; AMOUNTS]; 3]), None);
+    }
+
+    #[test]
+    fn amounts_of_a_hostile_recording_do_not_overflow() {
+        let reading = DemandReading {
+            slot_shift: u32::MAX,
+            first: u64::MAX,
+            ran: vec![(7, u64::MAX - 1)],
+            ..Default::default()
+        };
+        let mut slots = 0;
+        reading.each_slot(|_, slot| slots += usize::from(slot.ran_ns > 0));
+        assert_eq!(slots, 1);
+    }
+
+    #[test]
+    fn every_number_has_a_zigzag() {
+        for number in [0, 1, -1, 77, -77, i64::MAX, i64::MIN] {
+            assert_eq!(unzigzag(zigzag(number)), number);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Counts the demand of cgroups with a quota. [`cgscope_layout::demand`] says what that is.
+
+use cgscope_layout::{
+    demand,
+    history::Ring,
+    verifier::{get, set},
+    wire::TaskStorage,
+};
+
+use crate::{
+    host::Kernel,
+    kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of},
+    maps::{demand_place, demand_turn, storage},
+};
+
+/// Maximum number of cgroups, up from a task's own, that are looked at for a quota.
+const LEVELS: usize = 16;
+
+/// Counts the run of `prev`, which switches out, if a quota applies to it. Not inlined, because it is rare.
+#[inline(never)]
+pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
+    // Otherwise the hook has not seen who switched in last.
+    if prev.tid() == get(&mut ring.tid)
+        && let Some(storage) = storage(prev)
+    {
+        demand::left::<Kernel>(&mut storage.demand, cpu, clock_ns, is_blocked != 0);
+    }
+    set(&mut ring.running.place, 0);
+}
+
+/// Counts the wait of `next`, which switches in, if a quota applies to it. Call it before the ledger records the wait.
+#[inline(always)]
+pub fn arrived(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+    let turn = demand_turn();
+    if turn == 0 {
+        return;
+    }
+    if get(&mut storage.demand.turn) != turn {
+        find_place(next, storage, turn);
+    }
+    if get(&mut storage.demand.place) != 0 {
+        count(next, storage, cpu, clock_ns);
+    }
+}
+
+#[inline(never)]
+fn count(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+    demand::arrived::<Kernel>(next, &storage.waits, &mut storage.demand, cpu, clock_ns);
+}
+
+/// Finds the place of the nearest cgroup with a quota.
+#[inline(never)]
+fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
+    let mut cgroup = cgroup_of(next.pointer() as u64);
+    let mut place = 0;
+    for _ in 0..LEVELS {
+        place = demand_place(cgroup_id_at(cgroup));
+        if place != 0 {
+            break;
+        }
+        cgroup = cgroup_above(cgroup);
+        if cgroup == 0 {
+            break;
+        }
+    }
+    if place != get(&mut storage.demand.place) {
+        // What it did before is not demand of this cgroup.
+        set(&mut storage.demand.position_ns, 0);
+    }
+    set(&mut storage.demand.place, place);
+    set(&mut storage.demand.turn, turn);
+}
+
+/// The quota of another cgroup may apply to the task: it has moved.
+#[inline(always)]
+pub fn moved(storage: &mut TaskStorage) {
+    set(&mut storage.demand.turn, 0);
+}
