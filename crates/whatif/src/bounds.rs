@@ -1,0 +1,225 @@
+//! Figures as bounds over loops and phases, and the questions that callers ask: which quota is enough, and is a replay right.
+
+use crate::{Error, Limit, Loop, Outcome, Replay, Setting};
+
+/// The lowest and the highest value of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Bounds<T> {
+    /// The lowest value.
+    pub low: T,
+    /// The highest value.
+    pub high: T,
+}
+
+impl<T: Copy + PartialOrd> Bounds<T> {
+    /// The bounds of some values; `None` without any.
+    pub fn of(values: impl IntoIterator<Item = T>) -> Option<Self> {
+        values.into_iter().fold(None, |bounds: Option<Self>, value| {
+            let Self { low, high } = bounds.unwrap_or(Self { low: value, high: value });
+            Some(Self { low: if value < low { value } else { low }, high: if value > high { value } else { high } })
+        })
+    }
+}
+
+/// Which settings are replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cells {
+    /// The loops.
+    pub loops: Vec<Loop>,
+    /// Number of phases, evenly spaced over a period; at least 1.
+    pub phases: u32,
+    /// See [`Setting::tick_ns`].
+    pub tick_ns: u64,
+    /// See [`Setting::longest`].
+    pub longest: u32,
+}
+
+impl Default for Cells {
+    /// Both loops, four phases.
+    fn default() -> Self {
+        Self { loops: vec![Loop::Open, Loop::Closed], phases: 4, tick_ns: 0, longest: 8 }
+    }
+}
+
+impl Cells {
+    /// The settings for a limit with this period, ns. Phases are in the middle of equal parts of a period, so that no refill falls
+    /// together with the start.
+    pub fn settings(&self, period_ns: u64) -> impl Iterator<Item = Setting> {
+        let parts = u64::from(self.phases.max(1));
+        let phases_ns = move |phase: u64| (period_ns as u128 * u128::from(2 * phase + 1) / u128::from(2 * parts)) as u64;
+        let cell = move |replay: &Loop, phase| Setting {
+            tick_ns: self.tick_ns,
+            longest: self.longest,
+            ..Setting::new(*replay, phases_ns(phase))
+        };
+        self.loops.iter().flat_map(move |replay| (0..parts).map(move |phase| cell(replay, phase)))
+    }
+}
+
+/// The figures of one cgroup under a limit, as bounds over all cells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Throttled periods as a share of all periods, 0 to 1.
+    pub throttled_share: Bounds<f64>,
+    /// Throttled time per second, ns, summed over CPUs.
+    pub throttled_ns_per_s: Bounds<f64>,
+    /// The length that half of the stalls do not exceed, ns; 0 without stalls.
+    pub stall_p50_ns: Bounds<u64>,
+    /// The length that 99 % of the stalls do not exceed, ns; 0 without stalls.
+    pub stall_p99_ns: Bounds<u64>,
+    /// Time at which all recorded work was done, ns; `None` if work was left in some cell.
+    pub done_ns: Option<Bounds<u64>>,
+    /// The unused part of what the quota would have allowed, 0 to 1; `None` without a limit.
+    pub unused_share: Option<Bounds<f64>>,
+}
+
+impl Figures {
+    /// The bounds of these outcomes; `None` without any.
+    pub fn of(outcomes: &[Outcome]) -> Option<Self> {
+        let quantile = |share| Bounds::of(outcomes.iter().map(move |one| one.stalls.quantile_ns(share).unwrap_or(0)));
+        let done_ns: Option<Vec<u64>> = outcomes.iter().map(|one| one.done_ns).collect();
+        let unused: Option<Vec<f64>> = outcomes.iter().map(Outcome::unused_share).collect();
+        Some(Self {
+            throttled_share: Bounds::of(outcomes.iter().map(Outcome::throttled_share))?,
+            throttled_ns_per_s: Bounds::of(outcomes.iter().map(Outcome::throttled_ns_per_s))?,
+            stall_p50_ns: quantile(0.5)?,
+            stall_p99_ns: quantile(0.99)?,
+            done_ns: done_ns.and_then(Bounds::of),
+            unused_share: unused.and_then(Bounds::of),
+        })
+    }
+}
+
+/// What the kernel counted over the recorded time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Increase of `nr_periods`.
+    pub periods: u64,
+    /// Increase of `nr_throttled`.
+    pub throttled_periods: u64,
+    /// Increase of the throttled time, ns.
+    pub throttled_ns: u64,
+}
+
+/// How a replay of the limit in force compares with what the kernel counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Check {
+    /// Replayed throttled periods as a share of all periods, 0 to 1.
+    pub share: Bounds<f64>,
+    /// The share that was recorded.
+    pub recorded_share: f64,
+    /// Replayed throttled time per second, ns.
+    pub throttled_ns_per_s: Bounds<f64>,
+    /// The time that was recorded, per second of the profile, ns.
+    pub recorded_ns_per_s: f64,
+}
+
+/// Tolerance of a check, as a share of the bounds.
+const TOLERANCE: f64 = 0.1;
+/// Tolerance of a check, as a share of periods or of the time of one CPU.
+const POINTS: f64 = 0.02;
+
+/// True if a value is within bounds, or off by no more than the tolerance. `scale`: what [`POINTS`] refers to.
+fn is_near(bounds: Bounds<f64>, value: f64, scale: f64) -> bool {
+    let below = (bounds.low * TOLERANCE).max(POINTS * scale);
+    let above = (bounds.high * TOLERANCE).max(POINTS * scale);
+    value >= bounds.low - below && value <= bounds.high + above
+}
+
+impl Check {
+    /// True if the throttled periods are within 10 % of the bounds, or off by at most 2 points.
+    pub fn periods_agree(&self) -> bool {
+        is_near(self.share, self.recorded_share, 1.0)
+    }
+
+    /// True if the throttled time is within 10 % of the bounds, or off by at most 2 % of one CPU's time.
+    pub fn times_agree(&self) -> bool {
+        is_near(self.throttled_ns_per_s, self.recorded_ns_per_s, 1e9)
+    }
+}
+
+impl Replay {
+    /// Replays all cells. `limits`: one for each cgroup; `node`: the cgroup whose outcomes are returned, one for each cell. Phases are
+    /// parts of the period of its limit, or of 100 ms without one.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    ///
+    /// # Panics
+    /// If there is no such cgroup.
+    pub fn cells(&self, limits: &[Option<Limit>], node: usize, cells: &Cells) -> Result<Vec<Outcome>, Error> {
+        let period_ns = limits.get(node).copied().flatten().map_or(100_000_000, |limit| limit.period_ns);
+        cells.settings(period_ns).map(|setting| Ok(self.run(limits, &setting)?.swap_remove(node))).collect()
+    }
+
+    /// The figures of a cgroup under these limits; `None` if there are no cells.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn figures(&self, limits: &[Option<Limit>], node: usize, cells: &Cells) -> Result<Option<Figures>, Error> {
+        Ok(Figures::of(&self.cells(limits, node, cells)?))
+    }
+
+    /// The lowest quota of a grid with which at most `target` (0 to 1) of the periods are throttled in every cell; `None` if even the
+    /// highest one is too low. `limits`: the limits of all cgroups; that of `node` gives the period and the burst, and must exist.
+    /// `grid`: quotas in ns, in rising order.
+    ///
+    /// Searches by halving: the quota below the returned one on the grid throttles too much.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if the cgroup has no limit; else as [`Replay::run`].
+    pub fn least_quota(
+        &self,
+        limits: &[Option<Limit>],
+        node: usize,
+        target: f64,
+        grid: &[u64],
+        cells: &Cells,
+    ) -> Result<Option<u64>, Error> {
+        let limit = limits.get(node).copied().flatten().ok_or(Error::Limit(node))?;
+        let (mut low, mut high) = (0, grid.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let mut limits = limits.to_vec();
+            limits[node] = Some(Limit { quota_ns: grid[middle], ..limit });
+            if self.is_enough(&limits, node, target, cells)? {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(grid.get(low).copied())
+    }
+
+    /// True if at most `target` of the periods are throttled in every cell. Ends at the first cell with more.
+    fn is_enough(&self, limits: &[Option<Limit>], node: usize, target: f64, cells: &Cells) -> Result<bool, Error> {
+        let period_ns = limits[node].map_or(100_000_000, |limit| limit.period_ns);
+        for setting in cells.settings(period_ns) {
+            if self.run(limits, &setting)?[node].throttled_share() > target {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Replays the limits in force and compares the outcome of a cgroup with what the kernel counted for it; `None` if there are no
+    /// cells.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn check(
+        &self,
+        limits: &[Option<Limit>],
+        node: usize,
+        recorded: &Recorded,
+        cells: &Cells,
+    ) -> Result<Option<Check>, Error> {
+        let length_s = self.length_ns() as f64 / 1e9;
+        Ok(self.figures(limits, node, cells)?.map(|figures| Check {
+            share: figures.throttled_share,
+            recorded_share: recorded.throttled_periods as f64 / recorded.periods.max(1) as f64,
+            throttled_ns_per_s: figures.throttled_ns_per_s,
+            recorded_ns_per_s: recorded.throttled_ns as f64 / length_s.max(1e-9),
+        }))
+    }
+}

@@ -1,0 +1,324 @@
+//! The quota of one cgroup: its pool, its CPUs, and the kernel's rules for both.
+//!
+//! The rules are those of `kernel/sched/fair.c`, read in Linux 6.12; they are the same in 6.1 and 6.18 unless a comment says otherwise.
+//! Demand is a rate. A rate of 2.5 CPUs uses CPU 0 and CPU 1 all the time and CPU 2 half of the time, as tasks do that stay where they
+//! are. Each CPU has its own runtime, which it takes from the pool slice by slice.
+
+use crate::{Limit, Setting, outcome::Stalls};
+
+/// Runtime or work up to this counts as none, ns. It is above the rounding of times, which is 0.004 ns after a day, times the number of
+/// CPUs; else a replay could stand still.
+pub(crate) const NONE_NS: f64 = 0.5;
+/// What a CPU keeps when it falls idle: `min_cfs_rq_runtime`.
+const KEPT_NS: f64 = 1e6;
+/// Nothing is distributed if the next refill is nearer than this: `min_bandwidth_expiration`.
+const NEAR_NS: f64 = 2e6;
+/// Returned runtime is distributed this much later: `cfs_bandwidth_slack_period`.
+const SLACK_NS: f64 = 5e6;
+/// A part of a CPU that does not count as one more CPU: slots are never exact.
+const SMALL_PART: f64 = 0.01;
+
+/// CPUs that a rate uses. The last one may run at up to 1.01, so that the inexact length of slots does not add a CPU.
+#[inline(always)]
+pub(crate) fn cpus_of(rate: f64) -> usize {
+    if rate <= 0.0 { 0 } else { ((rate - SMALL_PART).ceil() as usize).max(1) }
+}
+
+/// One CPU of the cgroup: a `cfs_rq`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    /// Runtime left, ns: `runtime_remaining`. Negative: to be paid back.
+    left_ns: f64,
+    /// Demanded rate, 0 to 1.01.
+    demand: f64,
+    /// Start of the throttle, if `is_throttled`.
+    since_ns: f64,
+    is_throttled: bool,
+}
+
+/// The counters of a pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    pub periods: u64,
+    pub throttled_periods: u64,
+    /// Without the stalls that have not ended.
+    pub stalls: Stalls,
+    pub throttled_ns: f64,
+    pub limited_ns: f64,
+}
+
+/// A pool of quota: `struct cfs_bandwidth`.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    quota_ns: f64,
+    most_ns: f64,
+    period_ns: f64,
+    phase_ns: f64,
+    slice_ns: f64,
+    tick_ns: f64,
+    /// Runtime left in the pool, ns: `runtime`.
+    left_ns: f64,
+    /// The timer runs: `period_active`.
+    is_active: bool,
+    /// Nothing was taken since the last refill: `idle`.
+    is_idle: bool,
+    /// Time of the next refill; infinite while the timer is stopped.
+    pub refill_ns: f64,
+    /// Time of the next distribution of returned runtime, or infinite.
+    pub slack_ns: f64,
+    cpus: Vec<Cpu>,
+    /// CPUs with demand.
+    used: usize,
+    /// Throttled CPUs, in the order in which they were throttled: `throttled_cfs_rq`.
+    queue: Vec<usize>,
+    pub counters: Counters,
+}
+
+impl Pool {
+    /// A full pool whose timer is stopped, as after a quiet time.
+    pub fn new(limit: &Limit, setting: &Setting) -> Self {
+        Self {
+            quota_ns: limit.quota_ns as f64,
+            most_ns: (limit.quota_ns + limit.burst_ns) as f64,
+            period_ns: limit.period_ns as f64,
+            phase_ns: (setting.phase_ns % limit.period_ns) as f64,
+            slice_ns: setting.slice_ns.max(1) as f64,
+            tick_ns: setting.tick_ns as f64,
+            left_ns: limit.quota_ns as f64,
+            is_active: false,
+            is_idle: false,
+            refill_ns: f64::INFINITY,
+            slack_ns: f64::INFINITY,
+            cpus: Vec::new(),
+            used: 0,
+            queue: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
+    /// timer starts and fires within this time.
+    #[inline(always)]
+    pub fn suffices(&self, work_ns: f64, cpus: usize, now_ns: f64, length_ns: f64) -> bool {
+        self.queue.is_empty()
+            && self.tick_ns == 0.0
+            && self.left_ns >= work_ns + cpus as f64 * self.slice_ns
+            && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
+    }
+
+    /// The next time on the grid of periods.
+    #[inline(never)]
+    fn grid_ns(&self, now_ns: f64) -> f64 {
+        let passed = ((now_ns - self.phase_ns) / self.period_ns).floor() + 1.0;
+        let next_ns = self.phase_ns + passed * self.period_ns;
+        if next_ns > now_ns { next_ns } else { next_ns + self.period_ns }
+    }
+
+    /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
+    #[inline(always)]
+    pub fn run_calm(&mut self, rate: f64, cpus: usize, now_ns: f64, length_ns: f64) {
+        self.use_cpus(cpus, now_ns);
+        let mut taken_ns = 0.0;
+        for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
+            cpu.demand = if at + 1 < cpus { 1.0 } else { rate - at as f64 };
+            let mut slices = if cpu.left_ns <= NONE_NS { 1.0 } else { 0.0 };
+            // Exactly a slice more than what was left, as in `assign`.
+            taken_ns -= slices * cpu.left_ns;
+            cpu.left_ns += slices * (self.slice_ns - cpu.left_ns) - cpu.demand * length_ns;
+            while cpu.left_ns < -NONE_NS {
+                cpu.left_ns += self.slice_ns;
+                slices += 1.0;
+            }
+            taken_ns += slices * self.slice_ns;
+        }
+        if taken_ns > 0.0 {
+            self.left_ns -= taken_ns;
+            self.is_idle = false;
+            self.start_timer(now_ns);
+        }
+    }
+
+    /// `start_cfs_bandwidth`: the timer keeps its grid of periods.
+    #[inline(always)]
+    fn start_timer(&mut self, now_ns: f64) {
+        if !self.is_active {
+            self.is_active = true;
+            self.refill_ns = self.grid_ns(now_ns);
+        }
+    }
+
+    /// Sets the number of CPUs with demand. CPUs that fall idle return their runtime.
+    #[inline(always)]
+    fn use_cpus(&mut self, cpus: usize, now_ns: f64) {
+        if cpus == self.used {
+            return;
+        }
+        if cpus > self.cpus.len() {
+            self.cpus.resize(cpus, Cpu::default());
+        }
+        for at in cpus..self.used {
+            self.cpus[at].demand = 0.0;
+            self.give_back(at, now_ns);
+        }
+        self.used = cpus;
+    }
+
+    /// `__return_cfs_rq_runtime`: a CPU that falls idle returns all but 1 ms.
+    fn give_back(&mut self, at: usize, now_ns: f64) {
+        let returned_ns = self.cpus[at].left_ns - KEPT_NS;
+        if returned_ns <= 0.0 {
+            return;
+        }
+        self.cpus[at].left_ns = KEPT_NS;
+        self.left_ns += returned_ns;
+        // `start_cfs_slack_bandwidth`.
+        let is_near = self.refill_ns < now_ns + SLACK_NS + NEAR_NS;
+        if self.left_ns > self.slice_ns && !self.queue.is_empty() && self.slack_ns.is_infinite() && !is_near {
+            self.slack_ns = now_ns + SLACK_NS;
+        }
+    }
+
+    /// Spreads a demanded rate over CPUs, and throttles CPUs that get no runtime. Returns the rate on CPUs that are not throttled.
+    pub fn demand(&mut self, rate: f64, now_ns: f64) -> f64 {
+        let (cpus, before) = (cpus_of(rate), self.used);
+        self.use_cpus(cpus, now_ns);
+        let is_tick = self.tick_ns == 0.0 || now_ns % self.tick_ns == 0.0;
+        let mut passed = 0.0;
+        for at in 0..cpus {
+            self.cpus[at].demand = if at + 1 < cpus { 1.0 } else { rate - at as f64 };
+            if self.cpus[at].is_throttled {
+                continue;
+            }
+            if self.cpus[at].left_ns <= NONE_NS && (is_tick || at >= before) && !self.assign(at, now_ns) {
+                self.throttle(at, now_ns);
+                continue;
+            }
+            passed += self.cpus[at].demand;
+        }
+        passed
+    }
+
+    /// `__assign_cfs_rq_runtime`: takes a slice from the pool, and pays back what was used too much. Starts the timer. Returns false
+    /// if the CPU still has no runtime.
+    fn assign(&mut self, at: usize, now_ns: f64) -> bool {
+        self.start_timer(now_ns);
+        let cpu = &mut self.cpus[at];
+        if self.left_ns > NONE_NS {
+            let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
+            self.left_ns -= amount_ns;
+            cpu.left_ns += amount_ns;
+            self.is_idle = false;
+        }
+        cpu.left_ns > NONE_NS
+    }
+
+    /// `throttle_cfs_rq`.
+    fn throttle(&mut self, at: usize, now_ns: f64) {
+        self.cpus[at].is_throttled = true;
+        self.cpus[at].since_ns = now_ns;
+        self.queue.push(at);
+    }
+
+    /// `unthrottle_cfs_rq`.
+    fn unthrottle(&mut self, at: usize, now_ns: f64) {
+        self.cpus[at].is_throttled = false;
+        let length_ns = now_ns - self.cpus[at].since_ns;
+        self.counters.throttled_ns += length_ns;
+        self.counters.stalls.add(length_ns);
+    }
+
+    /// The earliest time at which a CPU notices that its runtime is used up. `above`: the part of the rate that limits above let pass.
+    pub fn empty_ns(&self, now_ns: f64, above: f64) -> f64 {
+        let mut first_ns = f64::INFINITY;
+        for cpu in &self.cpus[..self.used] {
+            let rate = cpu.demand * above;
+            if !cpu.is_throttled && rate > 0.0 {
+                first_ns = first_ns.min(now_ns + cpu.left_ns.max(0.0) / rate);
+            }
+        }
+        if self.tick_ns == 0.0 || first_ns.is_infinite() {
+            return first_ns;
+        }
+        let tick_ns = (first_ns / self.tick_ns).ceil() * self.tick_ns;
+        if tick_ns > now_ns { tick_ns } else { tick_ns + self.tick_ns }
+    }
+
+    /// Uses runtime for a time in which no rate changes.
+    pub fn consume(&mut self, length_ns: f64, above: f64) {
+        for cpu in self.cpus[..self.used].iter_mut().filter(|cpu| !cpu.is_throttled) {
+            cpu.left_ns -= cpu.demand * above * length_ns;
+        }
+        if !self.queue.is_empty() {
+            self.counters.limited_ns += length_ns;
+        }
+    }
+
+    /// Fires the timers that are due.
+    #[inline(always)]
+    pub fn fire(&mut self, now_ns: f64) {
+        if self.refill_ns <= now_ns {
+            self.refill(now_ns);
+        }
+        if self.slack_ns <= now_ns {
+            self.distribute_slack(now_ns);
+        }
+    }
+
+    /// `do_sched_cfs_period_timer` with `__refill_cfs_bandwidth_runtime`: the timer stops after a period in which nothing was taken. It
+    /// refills even then (since 5.15, with the burst).
+    fn refill(&mut self, now_ns: f64) {
+        self.counters.periods += 1;
+        self.left_ns = (self.left_ns + self.quota_ns).min(self.most_ns);
+        self.refill_ns += self.period_ns;
+        if !self.queue.is_empty() {
+            self.counters.throttled_periods += 1;
+            self.distribute(now_ns);
+            self.is_idle = false;
+        } else if self.is_idle {
+            self.is_active = false;
+            self.refill_ns = f64::INFINITY;
+        } else {
+            self.is_idle = true;
+        }
+    }
+
+    /// `do_sched_cfs_slack_timer`.
+    fn distribute_slack(&mut self, now_ns: f64) {
+        self.slack_ns = f64::INFINITY;
+        if self.refill_ns >= now_ns + NEAR_NS && self.left_ns > self.slice_ns {
+            self.distribute(now_ns);
+        }
+    }
+
+    /// `distribute_cfs_runtime`: in order, CPUs pay back what they used too much and run again. The kernel gives each one 1 ns more
+    /// than that. A CPU that runs takes a slice next, and gets it here at once.
+    fn distribute(&mut self, now_ns: f64) {
+        let mut queue = std::mem::take(&mut self.queue);
+        let mut ended = Vec::new();
+        queue.retain(|at| {
+            let cpu = &mut self.cpus[*at];
+            let target_ns = if cpu.demand > 0.0 { self.slice_ns } else { 1.0 };
+            let amount_ns = (target_ns - cpu.left_ns).min(self.left_ns).max(0.0);
+            self.left_ns -= amount_ns;
+            cpu.left_ns += amount_ns;
+            let is_throttled = cpu.left_ns <= NONE_NS;
+            if !is_throttled {
+                ended.push(*at);
+            }
+            is_throttled
+        });
+        self.queue = queue;
+        ended.into_iter().for_each(|at| self.unthrottle(at, now_ns));
+    }
+
+    /// The counters at this time. Stalls that have not ended count up to here.
+    pub fn counters(&self, now_ns: f64) -> Counters {
+        let mut counters = self.counters.clone();
+        for at in &self.queue {
+            let length_ns = now_ns - self.cpus[*at].since_ns;
+            counters.throttled_ns += length_ns;
+            counters.stalls.add(length_ns);
+        }
+        counters
+    }
+}

@@ -1,0 +1,110 @@
+//! A tree of cgroups, prepared to be replayed under many limits.
+
+use crate::{
+    Error, Limit, Loop, Outcome, Setting, Tree,
+    demand::Demand,
+    engine::Engine,
+    pool::{Counters, NONE_NS},
+};
+
+/// A tree of cgroups whose demand is prepared. One is enough for any number of limits, loops and phases.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    pub(crate) parents: Vec<Option<usize>>,
+    pub(crate) threads: Vec<Option<f64>>,
+    pub(crate) demands: Vec<Demand>,
+    pub(crate) capacity: Vec<f64>,
+    pub(crate) slot_ns: f64,
+    /// Length of the longest profile, ns.
+    length_ns: u64,
+}
+
+impl Replay {
+    /// Prepares a tree.
+    ///
+    /// # Errors
+    /// If [`Tree`] is not as it describes itself.
+    pub fn new(tree: &Tree) -> Result<Self, Error> {
+        tree.check()?;
+        let cpus = tree.capacity.iter().copied().fold(0.0, f64::max);
+        let nodes = &tree.nodes;
+        Ok(Self {
+            parents: nodes.iter().map(|node| node.parent).collect(),
+            threads: nodes.iter().map(|node| node.threads.map(f64::from)).collect(),
+            demands: nodes.iter().map(|node| Demand::new(&node.profile, node.threads, cpus)).collect(),
+            capacity: tree.capacity.clone(),
+            slot_ns: nodes[0].profile.slot_ns as f64,
+            length_ns: nodes.iter().map(|node| node.profile.length_ns()).max().unwrap_or(0),
+        })
+    }
+
+    /// Length of the longest profile, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
+    /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup.
+    ///
+    /// # Errors
+    /// If the number of limits is wrong, or a quota or period is 0.
+    pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Result<Vec<Outcome>, Error> {
+        if limits.len() != self.parents.len() {
+            return Err(Error::Limits);
+        }
+        let is_wrong = |limit: &Option<Limit>| limit.is_some_and(|limit| limit.quota_ns == 0 || limit.period_ns == 0);
+        if let Some(node) = limits.iter().position(is_wrong) {
+            return Err(Error::Limit(node));
+        }
+        let mut engine = Engine::new(self, limits, setting);
+        let longest_ns = self.length_ns as f64 * f64::from(setting.longest.max(1));
+        if setting.replay == Loop::Closed {
+            engine.run(longest_ns, true);
+            return Ok(self.outcomes(&engine, &engine, limits));
+        }
+        engine.run(self.length_ns as f64, false);
+        let counted = engine.clone();
+        engine.run(longest_ns, true);
+        Ok(self.outcomes(&counted, &engine, limits))
+    }
+
+    /// The figures of all cgroups. `counted`: the simulation at the end of the duration; `ended`: when all work was done.
+    fn outcomes(&self, counted: &Engine, ended: &Engine, limits: &[Option<Limit>]) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = (0..limits.len()).map(|at| self.own(counted, ended, at)).collect();
+        for at in (0..limits.len()).rev() {
+            if let Some(limit) = &limits[at] {
+                let allowed_ns = limit.cpus() * outcomes[at].duration_ns as f64;
+                outcomes[at].unused_quota_ns = Some((allowed_ns - outcomes[at].ran_ns as f64).max(0.0) as u64);
+            }
+            if let Some(parent) = self.parents[at] {
+                let (above, below) = outcomes.split_at_mut(at);
+                let (parent, child) = (&mut above[parent], &below[0]);
+                parent.duration_ns = parent.duration_ns.max(child.duration_ns);
+                parent.backlog_ns += child.backlog_ns;
+                parent.done_ns = parent.done_ns.zip(child.done_ns).map(|(a, b)| a.max(b));
+            }
+        }
+        outcomes
+    }
+
+    /// The figures of a cgroup; backlog, duration and end of work without the cgroups below it.
+    fn own(&self, counted: &Engine, ended: &Engine, at: usize) -> Outcome {
+        let no_pool = Counters::default();
+        let counters = counted.pools[at].as_ref().map_or(no_pool, |pool| pool.counters(counted.now_ns));
+        let (flow, last) = (&counted.flows[at], &ended.flows[at]);
+        let is_done = if counted.is_open { last.backlog_ns <= NONE_NS } else { last.finished_ns.is_some() };
+        let state = &counted.states[at];
+        Outcome {
+            duration_ns: flow.finished_ns.unwrap_or(counted.now_ns).round() as u64,
+            periods: counters.periods,
+            throttled_periods: counters.throttled_periods,
+            throttled_ns: counters.throttled_ns.round() as u64,
+            limited_ns: counters.limited_ns.round() as u64,
+            stalled_ns: state.stalled_ns.round() as u64,
+            ran_ns: state.ran_ns.round() as u64,
+            unused_quota_ns: None,
+            done_ns: is_done.then_some(last.done_ns.round() as u64),
+            backlog_ns: flow.backlog_ns.round() as u64,
+            stalls: counters.stalls,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! How a profile is replayed.
+
+/// When work arrives if earlier work is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loop {
+    /// Work arrives when it did: requests from outside. Late work waits in a backlog.
+    Open,
+    /// A cgroup does its work in order, and everything after a hindrance moves later by its length: a batch job.
+    Closed,
+}
+
+/// The conditions of one replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// When work arrives.
+    pub replay: Loop,
+    /// Time of the first refill after the start, ns, modulo the period. The kernel's grid of periods begins at a random time, so any
+    /// value is as likely.
+    pub phase_ns: u64,
+    /// A CPU notices at multiples of this time that its runtime is used up, ns: the tick of the kernel, 4 ms at `HZ=250`. 0: at once.
+    pub tick_ns: u64,
+    /// Runtime that a CPU takes from the pool at a time, ns: the sysctl `kernel.sched_cfs_bandwidth_slice_us`.
+    pub slice_ns: u64,
+    /// The replay ends after this multiple of the profile's length, even if work is left.
+    pub longest: u32,
+}
+
+impl Setting {
+    /// The kernel's default slice, 5 ms (`sysctl_sched_cfs_bandwidth_slice`, Linux 6.1 to 7.2).
+    pub const SLICE_NS: u64 = 5_000_000;
+
+    /// The kernel's defaults, without the delay of the tick.
+    pub fn new(replay: Loop, phase_ns: u64) -> Self {
+        Self { replay, phase_ns, tick_ns: 0, slice_ns: Self::SLICE_NS, longest: 16 }
+    }
+}

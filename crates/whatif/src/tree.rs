@@ -1,0 +1,142 @@
+//! What is replayed: the recorded demand of cgroups, their limits, and the CPUs that they had.
+
+use std::fmt;
+
+/// The demand of one cgroup's own tasks in one slot of time. All four are ns of CPU or task time, summed over tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// CPU time that the tasks got in this slot.
+    pub ran_ns: u64,
+    /// Time in which tasks were runnable but did not run: throttled, or waiting for a CPU.
+    pub waited_ns: u64,
+    /// CPU work at the time at which it would have run without any hindrance: a burst that was woken at `w` and used `c` ns of CPU
+    /// demands one CPU over `[w, w + c)`. Over all slots it is the same sum as `ran_ns`.
+    pub firm_ns: u64,
+    /// Extra demand of tasks that never sleep. They would have used this time, but it need not be made up for later.
+    pub presumed_ns: u64,
+}
+
+/// The demand of one cgroup's own tasks over time, without cgroups below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Length of a slot, ns of wall time; typically 2^24.
+    pub slot_ns: u64,
+    /// The slots, in order and without gaps.
+    pub slots: Vec<Slot>,
+}
+
+impl Profile {
+    /// Length of the profile, ns of wall time.
+    pub fn length_ns(&self) -> u64 {
+        self.slot_ns * self.slots.len() as u64
+    }
+}
+
+/// A limit as `cpu.max` and `cpu.max.burst` set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// CPU time per period, ns; not 0.
+    pub quota_ns: u64,
+    /// Length of a period, ns of wall time; not 0.
+    pub period_ns: u64,
+    /// Unused quota that may be saved for later periods, ns.
+    pub burst_ns: u64,
+}
+
+impl Limit {
+    /// A limit without burst.
+    pub fn new(quota_ns: u64, period_ns: u64) -> Self {
+        Self { quota_ns, period_ns, burst_ns: 0 }
+    }
+
+    /// The limit in CPUs.
+    pub fn cpus(&self) -> f64 {
+        self.quota_ns as f64 / self.period_ns as f64
+    }
+}
+
+/// A cgroup.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// The index of the cgroup above it in [`Tree::nodes`], which is lower than its own; `None`: no recorded cgroup is above it.
+    pub parent: Option<usize>,
+    /// The limit in force when the profile was recorded.
+    pub limit: Option<Limit>,
+    /// How many of its own tasks can run at the same time at most.
+    pub threads: Option<u32>,
+    /// The demand of its own tasks.
+    pub profile: Profile,
+}
+
+/// The cgroups that share limits and CPUs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tree {
+    /// The cgroups; parents come before their children. Their profiles have the same length of slots.
+    pub nodes: Vec<Node>,
+    /// CPUs that the whole tree can use in each slot of wall time: those of the host or the cpuset, less what others used. The last
+    /// number also holds for later slots.
+    pub capacity: Vec<f64>,
+}
+
+/// Why a tree cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The tree has no cgroup.
+    Empty,
+    /// The parent of this cgroup does not come before it.
+    Order(usize),
+    /// The slots of this cgroup have no length, or not the same length as those of the first one.
+    Slots(usize),
+    /// The quota or the period of this cgroup is 0.
+    Limit(usize),
+    /// The list of limits has another length than the list of cgroups.
+    Limits,
+    /// The capacity is unknown, or not above 0.
+    Capacity,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(out, "no cgroup to replay"),
+            Self::Order(node) => write!(out, "the parent of cgroup {node} does not come before it"),
+            Self::Slots(node) => write!(out, "the slots of cgroup {node} differ in length from the first cgroup's"),
+            Self::Limit(node) => write!(out, "the quota or the period of cgroup {node} is 0"),
+            Self::Limits => write!(out, "one limit is needed for each cgroup"),
+            Self::Capacity => write!(out, "the number of available CPUs is unknown or not above 0"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Tree {
+    /// A single cgroup with this demand, on so many CPUs.
+    pub fn single(profile: Profile, limit: Option<Limit>, cpus: f64) -> Self {
+        let node = Node { limit, profile, ..Node::default() };
+        Self { nodes: vec![node], capacity: vec![cpus] }
+    }
+
+    /// The limits in force when the profiles were recorded, one for each cgroup.
+    pub fn limits(&self) -> Vec<Option<Limit>> {
+        self.nodes.iter().map(|node| node.limit).collect()
+    }
+
+    /// Checks what a replay relies on.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let slot_ns = self.nodes.first().ok_or(Error::Empty)?.profile.slot_ns;
+        for (at, node) in self.nodes.iter().enumerate() {
+            if node.parent.is_some_and(|parent| parent >= at) {
+                return Err(Error::Order(at));
+            }
+            if slot_ns == 0 || node.profile.slot_ns != slot_ns {
+                return Err(Error::Slots(at));
+            }
+        }
+        let is_known = self.capacity.iter().all(|cpus| cpus.is_finite() && *cpus > 0.0);
+        if self.capacity.is_empty() || !is_known {
+            return Err(Error::Capacity);
+        }
+        Ok(())
+    }
+}

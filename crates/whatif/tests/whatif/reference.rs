@@ -1,0 +1,422 @@
+//! A plain simulation in small steps, as a reference. It keeps every CPU of every cgroup, and takes no short cut.
+
+use cgscope_whatif::{Limit, Loop, Setting, Slot, Tree};
+
+/// Below this amount of work, ns, late work does not raise the demand.
+const UNNOTICED_NS: f64 = 250_000.0;
+/// Runtime or work up to this counts as none.
+const NONE_NS: f64 = 0.5;
+/// A CPU keeps this much when it falls idle.
+const KEPT_NS: f64 = 1e6;
+
+/// The figures that are compared.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub periods: u64,
+    pub throttled_periods: u64,
+    pub throttled_ns: f64,
+    pub limited_ns: f64,
+    pub stalled_ns: f64,
+    pub ran_ns: f64,
+    pub done_ns: Option<f64>,
+    pub backlog_ns: f64,
+    pub duration_ns: f64,
+}
+
+/// One CPU of a cgroup with a limit.
+#[derive(Clone, Default)]
+struct Cpu {
+    left_ns: f64,
+    demand: f64,
+    is_throttled: bool,
+}
+
+/// A pool of quota.
+struct Pool {
+    limit: Limit,
+    left_ns: f64,
+    is_active: bool,
+    is_idle: bool,
+    refill_ns: u64,
+    slack_ns: Option<u64>,
+    cpus: Vec<Cpu>,
+    /// Throttled CPUs, in the order in which they were throttled.
+    queue: Vec<usize>,
+}
+
+/// The own demand of a cgroup.
+#[derive(Clone, Default)]
+struct Flow {
+    step: usize,
+    left_ns: f64,
+    backlog_ns: f64,
+    is_behind: bool,
+    /// CPUs that late work may use.
+    parallel: f64,
+    wanted: f64,
+    done_ns: f64,
+}
+
+pub struct Reference<'a> {
+    tree: &'a Tree,
+    setting: Setting,
+    pools: Vec<Option<Pool>>,
+    flows: Vec<Flow>,
+    figures: Vec<Figures>,
+    now_ns: u64,
+    step_ns: u64,
+}
+
+fn cpus_of(rate: f64) -> usize {
+    if rate <= 0.0 { 0 } else { ((rate - 0.01).ceil() as usize).max(1) }
+}
+
+impl Pool {
+    fn new(limit: Limit) -> Self {
+        Self {
+            limit,
+            left_ns: limit.quota_ns as f64,
+            is_active: false,
+            is_idle: false,
+            refill_ns: 0,
+            slack_ns: None,
+            cpus: Vec::new(),
+            queue: Vec::new(),
+        }
+    }
+
+    /// `__assign_cfs_rq_runtime`.
+    fn assign(&mut self, cpu: usize, now_ns: u64, setting: &Setting) {
+        if !self.is_active {
+            self.is_active = true;
+            self.refill_ns = setting.phase_ns % self.limit.period_ns;
+            while self.refill_ns <= now_ns {
+                self.refill_ns += self.limit.period_ns;
+            }
+        }
+        let wanted_ns = setting.slice_ns as f64 - self.cpus[cpu].left_ns;
+        if self.left_ns > NONE_NS {
+            let amount_ns = wanted_ns.min(self.left_ns);
+            self.left_ns -= amount_ns;
+            self.cpus[cpu].left_ns += amount_ns;
+            self.is_idle = false;
+        }
+    }
+
+    /// Gives CPUs their demand, and returns how much of it is not throttled.
+    fn demand(&mut self, rate: f64, now_ns: u64, setting: &Setting) -> f64 {
+        let used = cpus_of(rate);
+        if self.cpus.len() < used {
+            self.cpus.resize(used, Cpu::default());
+        }
+        let is_tick = setting.tick_ns == 0 || now_ns % setting.tick_ns == 0;
+        let mut passed = 0.0;
+        for at in 0..self.cpus.len() {
+            let last = used.wrapping_sub(1);
+            let demand = if at < last && at < used { 1.0 } else if at == last { rate - last as f64 } else { 0.0 };
+            let was_idle = self.cpus[at].demand == 0.0;
+            self.cpus[at].demand = demand;
+            if demand == 0.0 {
+                if !was_idle {
+                    self.give_back(at, now_ns, setting);
+                }
+                continue;
+            }
+            if !self.cpus[at].is_throttled && self.cpus[at].left_ns <= NONE_NS && (is_tick || was_idle) {
+                self.assign(at, now_ns, setting);
+                if self.cpus[at].left_ns <= NONE_NS {
+                    self.cpus[at].is_throttled = true;
+                    self.queue.push(at);
+                }
+            }
+            if !self.cpus[at].is_throttled {
+                passed += demand;
+            }
+        }
+        passed
+    }
+
+    /// `__return_cfs_rq_runtime`.
+    fn give_back(&mut self, cpu: usize, now_ns: u64, setting: &Setting) {
+        if self.cpus[cpu].left_ns <= KEPT_NS {
+            return;
+        }
+        self.left_ns += self.cpus[cpu].left_ns - KEPT_NS;
+        self.cpus[cpu].left_ns = KEPT_NS;
+        let is_near = self.refill_ns < now_ns + 7_000_000;
+        if self.left_ns > setting.slice_ns as f64
+            && !self.queue.is_empty()
+            && self.slack_ns.is_none()
+            && !is_near
+        {
+            self.slack_ns = Some(now_ns + 5_000_000);
+        }
+    }
+
+    /// `distribute_cfs_runtime`; a CPU with demand takes its next slice at once.
+    fn distribute(&mut self, setting: &Setting) {
+        let mut rest = Vec::new();
+        for at in std::mem::take(&mut self.queue) {
+            let cpu = &mut self.cpus[at];
+            let target_ns = if cpu.demand > 0.0 { setting.slice_ns as f64 } else { 1.0 };
+            let amount_ns = (target_ns - cpu.left_ns).min(self.left_ns).max(0.0);
+            self.left_ns -= amount_ns;
+            cpu.left_ns += amount_ns;
+            if cpu.left_ns > NONE_NS {
+                cpu.is_throttled = false;
+            } else {
+                rest.push(at);
+            }
+        }
+        self.queue = rest;
+    }
+
+    /// The timers that are due.
+    fn timers(&mut self, now_ns: u64, setting: &Setting, figures: &mut Figures) {
+        if self.is_active && self.refill_ns <= now_ns {
+            let most_ns = (self.limit.quota_ns + self.limit.burst_ns) as f64;
+            figures.periods += 1;
+            self.left_ns = (self.left_ns + self.limit.quota_ns as f64).min(most_ns);
+            self.refill_ns += self.limit.period_ns;
+            if self.queue.is_empty() {
+                self.is_active = !self.is_idle;
+                self.is_idle = true;
+            } else {
+                figures.throttled_periods += 1;
+                self.distribute(setting);
+                self.is_idle = false;
+            }
+        }
+        if self.slack_ns.is_some_and(|at| at <= now_ns) {
+            self.slack_ns = None;
+            if self.refill_ns >= now_ns + 2_000_000 && self.left_ns > setting.slice_ns as f64 {
+                self.distribute(setting);
+            }
+        }
+    }
+}
+
+impl<'a> Reference<'a> {
+    /// Replays the tree under these limits to the end, in steps of this length.
+    pub fn run(tree: &'a Tree, limits: &[Option<Limit>], setting: Setting, step_ns: u64) -> Vec<Figures> {
+        let count = tree.nodes.len();
+        let mut flows = vec![Flow::default(); count];
+        for (flow, node) in flows.iter_mut().zip(&tree.nodes) {
+            flow.step = next_step(&node.profile.slots, 0);
+            flow.left_ns = closed_left(node.profile.slots.get(flow.step), node.profile.slot_ns);
+        }
+        let mut this = Self {
+            tree,
+            setting,
+            pools: limits.iter().map(|limit| limit.map(Pool::new)).collect(),
+            flows,
+            figures: vec![Figures::default(); count],
+            now_ns: 0,
+            step_ns,
+        };
+        let slots = tree.nodes.iter().map(|node| node.profile.slots.len()).max().unwrap_or(0);
+        let length_ns = tree.nodes[0].profile.slot_ns * slots as u64;
+        let end_ns = length_ns * u64::from(setting.longest);
+        match setting.replay {
+            Loop::Open => {
+                while this.now_ns < length_ns {
+                    this.step();
+                }
+                let counted = this.figures.clone();
+                while this.flows.iter().any(|flow| flow.backlog_ns > 1.0) && this.now_ns < end_ns {
+                    this.step();
+                }
+                this.figures = counted;
+                this.figures.iter_mut().for_each(|figures| figures.duration_ns = length_ns as f64);
+            }
+            Loop::Closed => {
+                while this.now_ns < end_ns && (0..count).any(|at| !this.is_finished(at)) {
+                    this.step();
+                }
+            }
+        }
+        this.finish();
+        this.figures
+    }
+
+    fn is_finished(&self, node: usize) -> bool {
+        self.flows[node].step >= self.tree.nodes[node].profile.slots.len()
+    }
+
+    fn finish(&mut self) {
+        for at in (0..self.flows.len()).rev() {
+            let is_done = match self.setting.replay {
+                Loop::Open => self.flows[at].backlog_ns <= 1.0,
+                Loop::Closed => self.is_finished(at),
+            };
+            let own = is_done.then_some(self.flows[at].done_ns);
+            let below: Vec<Option<f64>> = (at + 1..self.flows.len())
+                .filter(|node| self.tree.nodes[*node].parent == Some(at))
+                .map(|node| self.figures[node].done_ns)
+                .collect();
+            let all = below.into_iter().chain([own]);
+            self.figures[at].done_ns = all.fold(Some(0.0), |a, b| Some(a?.max(b?)));
+            if let Some(parent) = self.tree.nodes[at].parent {
+                self.figures[parent].backlog_ns += self.figures[at].backlog_ns;
+                let duration_ns = self.figures[at].duration_ns;
+                self.figures[parent].duration_ns = self.figures[parent].duration_ns.max(duration_ns);
+            }
+        }
+    }
+
+    fn capacity(&self) -> f64 {
+        let slot = (self.now_ns / self.tree.nodes[0].profile.slot_ns) as usize;
+        self.tree.capacity[slot.min(self.tree.capacity.len() - 1)]
+    }
+
+    /// Reads the slot of each cgroup's own demand, and returns what it wants: firm, presumed.
+    fn wanted(&mut self, at: usize) -> (f64, f64) {
+        let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
+        let most = node.threads.map_or(f64::INFINITY, f64::from);
+        let capacity = self.tree.capacity.iter().copied().fold(0.0, f64::max);
+        let slot_ns = node.profile.slot_ns as f64;
+        if self.setting.replay == Loop::Closed {
+            let Some(slot) = node.profile.slots.get(flow.step) else {
+                flow.wanted = 0.0;
+                return (0.0, 0.0);
+            };
+            let rate = (slot.ran_ns + slot.waited_ns) as f64 / slot_ns;
+            flow.wanted = rate.min(most);
+            return (0.0, 0.0);
+        }
+        let slot_at = (self.now_ns / node.profile.slot_ns) as usize;
+        if self.now_ns % node.profile.slot_ns == 0 {
+            flow.is_behind = flow.backlog_ns > NONE_NS;
+        }
+        let slot = node.profile.slots.get(slot_at).copied().unwrap_or_default();
+        let (firm, presumed) = (slot.firm_ns as f64 / slot_ns, slot.presumed_ns as f64 / slot_ns);
+        if self.now_ns % node.profile.slot_ns == 0 {
+            let recent = 1_000_000_000u64.div_ceil(node.profile.slot_ns) as usize;
+            let slots = node.profile.slots.iter().take(slot_at + 1).skip((slot_at + 1).saturating_sub(recent));
+            let cpus = slots.map(|slot| cpus_of(slot.firm_ns as f64 / slot_ns)).max().unwrap_or(0).max(1);
+            let cpus = (cpus as f64).min(most).min(capacity);
+            flow.parallel = if flow.is_behind { cpus.max(flow.parallel) } else { cpus };
+        }
+        let raised = if flow.is_behind { flow.parallel.max(firm) } else { firm };
+        flow.wanted = (raised + presumed).min(most);
+        (firm, raised)
+    }
+
+    fn step(&mut self) {
+        for (pool, figures) in self.pools.iter_mut().zip(&mut self.figures) {
+            if let Some(pool) = pool {
+                pool.timers(self.now_ns, &self.setting, figures);
+            }
+        }
+        let (count, capacity) = (self.flows.len(), self.capacity());
+        let firm: Vec<(f64, f64)> = (0..count).map(|at| self.wanted(at)).collect();
+        let mut rates: Vec<f64> = self.flows.iter().map(|flow| flow.wanted.min(capacity)).collect();
+        let mut wants: Vec<bool> = rates.iter().map(|rate| *rate > 0.0).collect();
+        let (mut passes, mut roots) = (vec![1.0; count], 0.0);
+        for at in (0..count).rev() {
+            let rate = rates[at].min(capacity);
+            let offered = match &mut self.pools[at] {
+                Some(pool) => pool.demand(rate, self.now_ns, &self.setting),
+                None => rate,
+            };
+            passes[at] = if rates[at] > 0.0 { offered / rates[at] } else { 1.0 };
+            match self.tree.nodes[at].parent {
+                Some(parent) => {
+                    rates[parent] += offered;
+                    wants[parent] |= wants[at];
+                }
+                None => roots += offered,
+            }
+        }
+        let top = if roots > capacity { capacity / roots } else { 1.0 };
+        let mut above = vec![top; count];
+        for at in 0..count {
+            if let Some(parent) = self.tree.nodes[at].parent {
+                above[at] = above[parent] * passes[parent];
+            }
+        }
+        self.consume(&firm, &wants, &passes, &above, capacity);
+        self.now_ns += self.step_ns;
+    }
+
+    fn consume(&mut self, firm: &[(f64, f64)], wants: &[bool], passes: &[f64], above: &[f64], capacity: f64) {
+        let step_ns = self.step_ns as f64;
+        let mut served = vec![0.0; self.flows.len()];
+        for at in (0..self.flows.len()).rev() {
+            let own = self.flows[at].wanted.min(capacity) * passes[at] * above[at];
+            served[at] += own;
+            if let Some(parent) = self.tree.nodes[at].parent {
+                served[parent] += served[at];
+            }
+            let is_running = self.setting.replay == Loop::Open || !self.is_finished(at);
+            self.advance(at, firm[at], own);
+            let figures = &mut self.figures[at];
+            figures.ran_ns += served[at] * step_ns;
+            if wants[at] && served[at] == 0.0 {
+                figures.stalled_ns += step_ns;
+            }
+            if is_running {
+                figures.duration_ns = self.now_ns as f64 + step_ns;
+            }
+            if let Some(pool) = &mut self.pools[at] {
+                for cpu in pool.cpus.iter_mut().filter(|cpu| !cpu.is_throttled) {
+                    cpu.left_ns -= cpu.demand * above[at] * step_ns;
+                }
+                figures.throttled_ns += pool.queue.len() as f64 * step_ns;
+                figures.limited_ns += if pool.queue.is_empty() { 0.0 } else { step_ns };
+            }
+        }
+    }
+
+    /// Moves one cgroup's own demand on by a step in which it was served at this rate.
+    fn advance(&mut self, at: usize, (firm, raised): (f64, f64), rate: f64) {
+        let (node, flow) = (&self.tree.nodes[at], &mut self.flows[at]);
+        let step_ns = self.step_ns as f64;
+        if self.setting.replay == Loop::Open {
+            let served_ns = (rate.min(raised) * step_ns).min(flow.backlog_ns + firm * step_ns);
+            flow.backlog_ns += firm * step_ns - served_ns;
+            if flow.backlog_ns <= NONE_NS {
+                flow.is_behind = false;
+            } else if flow.backlog_ns > UNNOTICED_NS {
+                flow.is_behind = true;
+            }
+            if served_ns > 0.0 {
+                flow.done_ns = self.now_ns as f64 + step_ns;
+            }
+            self.figures[at].backlog_ns = flow.backlog_ns;
+            return;
+        }
+        // Several short steps of the profile may end in one step of time.
+        let mut time_ns = step_ns;
+        while time_ns > 0.0 {
+            let Some(slot) = node.profile.slots.get(flow.step) else { return };
+            let is_idle = slot.ran_ns + slot.waited_ns == 0;
+            let speed = if is_idle { 1.0 } else { rate };
+            let used_ns = if speed > 0.0 { flow.left_ns / speed } else { f64::INFINITY };
+            if used_ns > time_ns {
+                flow.left_ns -= time_ns * speed;
+                return;
+            }
+            time_ns -= used_ns;
+            if slot.ran_ns > 0 {
+                flow.done_ns = self.now_ns as f64 + step_ns - time_ns;
+            }
+            flow.step = next_step(&node.profile.slots, flow.step + 1);
+            flow.left_ns = closed_left(node.profile.slots.get(flow.step), node.profile.slot_ns);
+        }
+    }
+}
+
+/// The first slot from here on in which something ran or nothing wanted to run.
+fn next_step(slots: &[Slot], mut at: usize) -> usize {
+    while slots.get(at).is_some_and(|slot| slot.ran_ns == 0 && slot.waited_ns > 0) {
+        at += 1;
+    }
+    at
+}
+
+/// What a slot takes in the closed loop: work, or time if nobody wants to run.
+fn closed_left(slot: Option<&Slot>, slot_ns: u64) -> f64 {
+    let slot = slot.copied().unwrap_or_default();
+    if slot.ran_ns + slot.waited_ns == 0 { slot_ns as f64 } else { slot.ran_ns as f64 }
+}
