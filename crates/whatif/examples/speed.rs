@@ -76,7 +76,10 @@ fn measure(name: &str, tree: &Tree, cgroups: u64, plain_ms: f64) {
                 share = (last.throttled_periods, last.periods);
             });
             let ratio = ms / plain_ms / cgroups as f64;
-            println!("{name}, {replay_loop:?}, {cpus} CPUs: {ms:.2} ms, {ratio:.0} plain passes; {} of {} throttled", share.0, share.1);
+            println!(
+                "{name}, {replay_loop:?}, {cpus} CPUs: {ms:.2} ms, {ratio:.0} plain passes; {} of {} throttled",
+                share.0, share.1
+            );
         }
     }
 }

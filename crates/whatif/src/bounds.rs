@@ -16,7 +16,10 @@ impl<T: Copy + PartialOrd> Bounds<T> {
     pub fn of(values: impl IntoIterator<Item = T>) -> Option<Self> {
         values.into_iter().fold(None, |bounds: Option<Self>, value| {
             let Self { low, high } = bounds.unwrap_or(Self { low: value, high: value });
-            Some(Self { low: if value < low { value } else { low }, high: if value > high { value } else { high } })
+            Some(Self {
+                low: if value < low { value } else { low },
+                high: if value > high { value } else { high },
+            })
         })
     }
 }
@@ -46,7 +49,8 @@ impl Cells {
     /// together with the start.
     pub fn settings(&self, period_ns: u64) -> impl Iterator<Item = Setting> {
         let parts = u64::from(self.phases.max(1));
-        let phases_ns = move |phase: u64| (period_ns as u128 * u128::from(2 * phase + 1) / u128::from(2 * parts)) as u64;
+        let phases_ns =
+            move |phase: u64| (period_ns as u128 * u128::from(2 * phase + 1) / u128::from(2 * parts)) as u64;
         let cell = move |replay: &Loop, phase| Setting {
             tick_ns: self.tick_ns,
             longest: self.longest,
@@ -76,7 +80,8 @@ pub struct Figures {
 impl Figures {
     /// The bounds of these outcomes; `None` without any.
     pub fn of(outcomes: &[Outcome]) -> Option<Self> {
-        let quantile = |share| Bounds::of(outcomes.iter().map(move |one| one.stalls.quantile_ns(share).unwrap_or(0)));
+        let quantile =
+            |share| Bounds::of(outcomes.iter().map(move |one| one.stalls.quantile_ns(share).unwrap_or(0)));
         let done_ns: Option<Vec<u64>> = outcomes.iter().map(|one| one.done_ns).collect();
         let unused: Option<Vec<f64>> = outcomes.iter().map(Outcome::unused_share).collect();
         Some(Self {
@@ -156,7 +161,12 @@ impl Replay {
     ///
     /// # Errors
     /// As [`Replay::run`].
-    pub fn figures(&self, limits: &[Option<Limit>], node: usize, cells: &Cells) -> Result<Option<Figures>, Error> {
+    pub fn figures(
+        &self,
+        limits: &[Option<Limit>],
+        node: usize,
+        cells: &Cells,
+    ) -> Result<Option<Figures>, Error> {
         Ok(Figures::of(&self.cells(limits, node, cells)?))
     }
 
@@ -192,7 +202,13 @@ impl Replay {
     }
 
     /// True if at most `target` of the periods are throttled in every cell. Ends at the first cell with more.
-    fn is_enough(&self, limits: &[Option<Limit>], node: usize, target: f64, cells: &Cells) -> Result<bool, Error> {
+    fn is_enough(
+        &self,
+        limits: &[Option<Limit>],
+        node: usize,
+        target: f64,
+        cells: &Cells,
+    ) -> Result<bool, Error> {
         let period_ns = limits[node].map_or(100_000_000, |limit| limit.period_ns);
         for setting in cells.settings(period_ns) {
             if self.run(limits, &setting)?[node].throttled_share() > target {

@@ -111,7 +111,11 @@ impl<'a> Engine<'a> {
     }
 
     fn is_done(&self) -> bool {
-        if self.is_open { self.flows.iter().all(|flow| flow.backlog_ns <= NONE_NS) } else { self.unfinished == 0 }
+        if self.is_open {
+            self.flows.iter().all(|flow| flow.backlog_ns <= NONE_NS)
+        } else {
+            self.unfinished == 0
+        }
     }
 
     /// Reads the slot of this time: the capacity, and in the open loop the demand.
@@ -158,7 +162,8 @@ impl<'a> Engine<'a> {
         }
         for (at, flow) in self.flows.iter_mut().enumerate() {
             if self.is_open {
-                flow.raised = if flow.is_behind { flow.open.parallel.max(flow.open.firm) } else { flow.open.firm };
+                flow.raised =
+                    if flow.is_behind { flow.open.parallel.max(flow.open.firm) } else { flow.open.firm };
                 let wanted = flow.raised + flow.open.presumed;
                 flow.wanted = self.replay.threads[at].map_or(wanted, |most| wanted.min(most));
             } else {
@@ -268,7 +273,8 @@ impl<'a> Engine<'a> {
     /// Computes what runs, from the highest cgroups down. `top`: the part of the demanded rate for which there are CPUs.
     fn serve(&mut self, top: f64) {
         for at in 0..self.states.len() {
-            let above = self.replay.parents[at].map(|parent| self.states[parent].above * self.states[parent].passed);
+            let above =
+                self.replay.parents[at].map(|parent| self.states[parent].above * self.states[parent].passed);
             let wanted = self.flows[at].wanted.min(self.capacity);
             let state = &mut self.states[at];
             state.above = above.unwrap_or(top);

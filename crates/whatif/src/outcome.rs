@@ -118,7 +118,10 @@ mod tests {
             let found_ms = stalls.quantile_ns(share).unwrap() as f64 / 1e6;
             assert!((found_ms / ms - 1.0).abs() < 0.01, "{share}: {found_ms} ms");
         }
-        assert_eq!((stalls.count, stalls.total_ns, stalls.longest_ns), (1_000, 500_500_000_000, 1_000_000_000));
+        assert_eq!(
+            (stalls.count, stalls.total_ns, stalls.longest_ns),
+            (1_000, 500_500_000_000, 1_000_000_000)
+        );
     }
 
     #[test]
@@ -127,7 +130,11 @@ mod tests {
         for length_ns in 0..1u64 << 16 {
             let bucket = bucket(length_ns);
             assert!(bucket == last || bucket == last + 1, "{length_ns}");
-            assert!(middle_ns(bucket).abs_diff(length_ns) * 64 <= length_ns.max(63), "{length_ns} {}", middle_ns(bucket));
+            assert!(
+                middle_ns(bucket).abs_diff(length_ns) * 64 <= length_ns.max(63),
+                "{length_ns} {}",
+                middle_ns(bucket)
+            );
             last = bucket;
         }
         assert!(bucket(u64::MAX) < 64 * 64);

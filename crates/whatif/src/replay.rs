@@ -51,7 +51,8 @@ impl Replay {
         if limits.len() != self.parents.len() {
             return Err(Error::Limits);
         }
-        let is_wrong = |limit: &Option<Limit>| limit.is_some_and(|limit| limit.quota_ns == 0 || limit.period_ns == 0);
+        let is_wrong =
+            |limit: &Option<Limit>| limit.is_some_and(|limit| limit.quota_ns == 0 || limit.period_ns == 0);
         if let Some(node) = limits.iter().position(is_wrong) {
             return Err(Error::Limit(node));
         }
@@ -73,7 +74,8 @@ impl Replay {
         for at in (0..limits.len()).rev() {
             if let Some(limit) = &limits[at] {
                 let allowed_ns = limit.cpus() * outcomes[at].duration_ns as f64;
-                outcomes[at].unused_quota_ns = Some((allowed_ns - outcomes[at].ran_ns as f64).max(0.0) as u64);
+                outcomes[at].unused_quota_ns =
+                    Some((allowed_ns - outcomes[at].ran_ns as f64).max(0.0) as u64);
             }
             if let Some(parent) = self.parents[at] {
                 let (above, below) = outcomes.split_at_mut(at);

@@ -100,7 +100,9 @@ impl fmt::Display for Error {
         match self {
             Self::Empty => write!(out, "no cgroup to replay"),
             Self::Order(node) => write!(out, "the parent of cgroup {node} does not come before it"),
-            Self::Slots(node) => write!(out, "the slots of cgroup {node} differ in length from the first cgroup's"),
+            Self::Slots(node) => {
+                write!(out, "the slots of cgroup {node} differ in length from the first cgroup's")
+            }
             Self::Limit(node) => write!(out, "the quota or the period of cgroup {node} is 0"),
             Self::Limits => write!(out, "one limit is needed for each cgroup"),
             Self::Capacity => write!(out, "the number of available CPUs is unknown or not above 0"),

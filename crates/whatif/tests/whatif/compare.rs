@@ -11,28 +11,32 @@ use crate::{
 /// refill may fall on its other side in steps, and then a whole period differs.
 const STEPS_NS: [u64; 3] = [100_000, 20_000, 4_000];
 
+const LOOPS: [Loop; 2] = [Loop::Open, Loop::Closed];
+
 /// A difference that is accepted at any step: a share of the duration, and of the CPUs for sums over CPUs.
 const TOLERANCE: f64 = 0.004;
 
 /// The first figure that differs by more than the tolerance.
-fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures], times: f64) -> Option<String> {
+fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures]) -> Option<String> {
     let cpus = tree.capacity.iter().copied().fold(1.0, f64::max);
     for (at, (found, plain)) in found.iter().zip(plain).enumerate() {
         let one = plain.duration_ns.max(1e8);
-        let (done, plain_done) = (found.done_ns.map(|ns| ns as f64), plain.done_ns);
+        let done = (found.done_ns.unwrap_or(0) as f64, plain.done_ns.unwrap_or(0.0));
+        let done_scale = if found.done_ns.is_some() == plain.done_ns.is_some() { one } else { 0.0 };
+        let counted = 1.0 / TOLERANCE;
         let figures = [
-            ("periods", found.periods as f64, plain.periods as f64, 1.0 / TOLERANCE),
-            ("throttled periods", found.throttled_periods as f64, plain.throttled_periods as f64, 1.0 / TOLERANCE),
+            ("periods", found.periods as f64, plain.periods as f64, counted),
+            ("throttled periods", found.throttled_periods as f64, plain.throttled_periods as f64, counted),
             ("throttled", found.throttled_ns as f64, plain.throttled_ns, one * cpus),
             ("limited", found.limited_ns as f64, plain.limited_ns, one),
             ("stalled", found.stalled_ns as f64, plain.stalled_ns, one),
             ("ran", found.ran_ns as f64, plain.ran_ns, one * cpus),
             ("duration", found.duration_ns as f64, plain.duration_ns, one),
             ("backlog", found.backlog_ns as f64, plain.backlog_ns, one * cpus),
-            ("done", done.unwrap_or(0.0), plain_done.unwrap_or(0.0), if done.is_some() == plain_done.is_some() { one } else { 0.0 }),
+            ("done", done.0, done.1, done_scale),
         ];
         for (name, a, b, scale) in figures {
-            if (a - b).abs() > scale * TOLERANCE * times {
+            if (a - b).abs() > scale * TOLERANCE {
                 return Some(format!("{name} of cgroup {at}: {a:.0}, in steps {b:.0}"));
             }
         }
@@ -41,34 +45,52 @@ fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures], times: f64) -> 
 }
 
 /// Compares random trees of up to `most` cgroups. Returns the number of those that differ at each step.
-fn compare(cases: u64, most: u64, replay: Loop) -> [usize; STEPS_NS.len()] {
+fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
     let mut differing = [0; STEPS_NS.len()];
     for seed in 0..cases {
         let mut random = seed * 4 + most;
         let tree = tree(&mut random, most, 30);
-        let tick_ns = [0, 0, 1_000_000, 4_000_000][below(&mut random, 4) as usize];
+        let tick_ns = [0, 0, 1_300_000, 3_700_000][below(&mut random, 4) as usize];
         let phase_ns = below(&mut random, 1_000) * 100_000;
         let setting = Setting { tick_ns, longest: 3, ..Setting::new(replay, phase_ns) };
         let limits = tree.limits();
         let found = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
         for (step_ns, differing) in STEPS_NS.into_iter().zip(&mut differing) {
             let plain = Reference::run(&tree, &limits, setting, step_ns);
-            let Some(difference) = difference(&tree, &found, &plain, 1.0) else { break };
+            let Some(difference) = difference(&tree, &found, &plain) else { break };
             *differing += 1;
-            if step_ns == STEPS_NS[2] { println!("{seed} {difference} {tick_ns}"); }
+            println!("{seed}, steps of {step_ns} ns: {difference}");
         }
     }
-    println!("{cases} {most} {replay:?}: {differing:?} differ");
+    println!("{replay:?}, up to {most} cgroups: {differing:?} of {cases} differ");
     differing
 }
 
-#[test]
-fn single() {
-    compare(1_000, 1, Loop::Open);
-    compare(1_000, 1, Loop::Closed);
+/// Cases in 1,000 that may differ at the finest step. There, two events fall together, and their order decides: with a tick, all CPUs
+/// notice at the same time that their runtime is used up.
+const TIES: [u64; 2] = [5, 40];
+
+fn compare(cases: u64, replay: Loop) {
+    for (most, ties) in [1, 5].into_iter().zip(TIES) {
+        let [coarse, _, fine] = differing(cases, most, replay);
+        assert!(fine * 1_000 <= cases * ties, "{fine} of {cases} differ");
+        // Most cases agree at once, so the tolerance is not what makes them agree.
+        assert!(coarse * 3 <= cases, "{coarse} of {cases} differ in coarse steps");
+    }
 }
+
 #[test]
-fn trees() {
-    compare(1_000, 5, Loop::Open);
-    compare(1_000, 5, Loop::Closed);
+fn events_and_small_steps_agree_in_the_open_loop() {
+    compare(150, Loop::Open);
+}
+
+#[test]
+fn events_and_small_steps_agree_in_the_closed_loop() {
+    compare(150, Loop::Closed);
+}
+
+#[test]
+#[ignore = "takes minutes; run it with --release"]
+fn events_and_small_steps_agree_in_many_cases() {
+    LOOPS.into_iter().for_each(|replay| compare(10_000, replay));
 }

@@ -12,7 +12,7 @@ pub fn below(random: &mut u64, end: u64) -> u64 {
 }
 
 /// Length of a slot in tests, ns: a multiple of the reference's step.
-pub const SLOT_NS: u64 = 16_000_000;
+pub const SLOT_NS: u64 = 16_300_000;
 
 /// A demand that changes from quiet to busy and back, with up to `cpus` CPUs.
 pub fn profile(random: &mut u64, slots: usize, cpus: u64) -> Profile {
@@ -26,7 +26,7 @@ pub fn profile(random: &mut u64, slots: usize, cpus: u64) -> Profile {
                 1 => below(random, SLOT_NS / 8),
                 2 => below(random, SLOT_NS),
                 3 => below(random, most_ns),
-                _ => SLOT_NS * (1 + below(random, cpus)),
+                _ => SLOT_NS * (1 + below(random, cpus)) - below(random, SLOT_NS / 10),
             };
             let waited_ns = [0, 0, below(random, SLOT_NS), busy_ns][below(random, 4) as usize];
             let ran_ns = if below(random, 20) == 0 { 0 } else { busy_ns };

@@ -109,11 +109,17 @@ impl Pool {
         if self.cpus.len() < used {
             self.cpus.resize(used, Cpu::default());
         }
-        let is_tick = setting.tick_ns == 0 || now_ns % setting.tick_ns == 0;
+        let is_tick = setting.tick_ns == 0 || now_ns.is_multiple_of(setting.tick_ns);
         let mut passed = 0.0;
         for at in 0..self.cpus.len() {
             let last = used.wrapping_sub(1);
-            let demand = if at < last && at < used { 1.0 } else if at == last { rate - last as f64 } else { 0.0 };
+            let demand = if at < last && at < used {
+                1.0
+            } else if at == last {
+                rate - last as f64
+            } else {
+                0.0
+            };
             let was_idle = self.cpus[at].demand == 0.0;
             self.cpus[at].demand = demand;
             if demand == 0.0 {
@@ -254,8 +260,8 @@ impl<'a> Reference<'a> {
                 .filter(|node| self.tree.nodes[*node].parent == Some(at))
                 .map(|node| self.figures[node].done_ns)
                 .collect();
-            let all = below.into_iter().chain([own]);
-            self.figures[at].done_ns = all.fold(Some(0.0), |a, b| Some(a?.max(b?)));
+            let mut all = below.into_iter().chain([own]);
+            self.figures[at].done_ns = all.try_fold(0.0, |a: f64, b| Some(a.max(b?)));
             if let Some(parent) = self.tree.nodes[at].parent {
                 self.figures[parent].backlog_ns += self.figures[at].backlog_ns;
                 let duration_ns = self.figures[at].duration_ns;
@@ -285,14 +291,15 @@ impl<'a> Reference<'a> {
             return (0.0, 0.0);
         }
         let slot_at = (self.now_ns / node.profile.slot_ns) as usize;
-        if self.now_ns % node.profile.slot_ns == 0 {
+        if self.now_ns.is_multiple_of(node.profile.slot_ns) {
             flow.is_behind = flow.backlog_ns > NONE_NS;
         }
         let slot = node.profile.slots.get(slot_at).copied().unwrap_or_default();
         let (firm, presumed) = (slot.firm_ns as f64 / slot_ns, slot.presumed_ns as f64 / slot_ns);
-        if self.now_ns % node.profile.slot_ns == 0 {
+        if self.now_ns.is_multiple_of(node.profile.slot_ns) {
             let recent = 1_000_000_000u64.div_ceil(node.profile.slot_ns) as usize;
-            let slots = node.profile.slots.iter().take(slot_at + 1).skip((slot_at + 1).saturating_sub(recent));
+            let slots =
+                node.profile.slots.iter().take(slot_at + 1).skip((slot_at + 1).saturating_sub(recent));
             let cpus = slots.map(|slot| cpus_of(slot.firm_ns as f64 / slot_ns)).max().unwrap_or(0).max(1);
             let cpus = (cpus as f64).min(most).min(capacity);
             flow.parallel = if flow.is_behind { cpus.max(flow.parallel) } else { cpus };
@@ -386,12 +393,15 @@ impl<'a> Reference<'a> {
             self.figures[at].backlog_ns = flow.backlog_ns;
             return;
         }
-        // Several short steps of the profile may end in one step of time.
+        // Several slots may end in one step of time. The served part of what is wanted stays the same.
+        let most = node.threads.map_or(f64::INFINITY, f64::from);
+        let part = if flow.wanted > 0.0 { rate / flow.wanted } else { 1.0 };
         let mut time_ns = step_ns;
         while time_ns > 0.0 {
             let Some(slot) = node.profile.slots.get(flow.step) else { return };
             let is_idle = slot.ran_ns + slot.waited_ns == 0;
-            let speed = if is_idle { 1.0 } else { rate };
+            let wanted = ((slot.ran_ns + slot.waited_ns) as f64 / node.profile.slot_ns as f64).min(most);
+            let speed = if is_idle { 1.0 } else { part * wanted };
             let used_ns = if speed > 0.0 { flow.left_ns / speed } else { f64::INFINITY };
             if used_ns > time_ns {
                 flow.left_ns -= time_ns * speed;

@@ -1,0 +1,96 @@
+//! Bounds, the least quota, and the check against what was recorded.
+
+use cgscope_whatif::{
+    Bounds, Cells, Error, Limit, Loop, Node, Profile, Recorded, Replay, Setting, Slot, Tree,
+};
+
+use crate::random::{SLOT_NS, profile};
+
+const MS: u64 = 1_000_000;
+const PERIOD_NS: u64 = 100 * MS;
+
+fn replay(limit: Limit) -> Replay {
+    let profile = profile(&mut 7, 2_000, 3);
+    Replay::new(&Tree::single(profile, Some(limit), 8.0)).unwrap()
+}
+
+#[test]
+fn bounds_contain_the_figures_of_every_cell() {
+    let limit = Limit::new(110 * MS, PERIOD_NS);
+    let (replay, cells) = (replay(limit), Cells::default());
+    let outcomes = replay.cells(&[Some(limit)], 0, &cells).unwrap();
+    assert_eq!(outcomes.len(), 8);
+    let figures = replay.figures(&[Some(limit)], 0, &cells).unwrap().unwrap();
+    for outcome in &outcomes {
+        let share = outcome.throttled_share();
+        assert!(share >= figures.throttled_share.low && share <= figures.throttled_share.high);
+        let (done, time) = (figures.done_ns.unwrap(), outcome.done_ns.unwrap());
+        assert!(time >= done.low && time <= done.high);
+    }
+    assert!(figures.throttled_share.low < figures.throttled_share.high);
+    assert!(figures.stall_p50_ns.high <= figures.stall_p99_ns.high && figures.stall_p99_ns.high <= PERIOD_NS);
+    assert_eq!(Bounds::<u64>::of([]), None);
+    assert_eq!(Bounds::of([3, 1, 2]), Some(Bounds { low: 1, high: 3 }));
+}
+
+#[test]
+fn phases_are_spread_over_a_period_in_both_loops() {
+    let settings: Vec<Setting> = Cells::default().settings(PERIOD_NS).collect();
+    let phases: Vec<u64> = settings.iter().map(|setting| setting.phase_ns).collect();
+    assert_eq!(phases, [12_500_000, 37_500_000, 62_500_000, 87_500_000].repeat(2));
+    assert_eq!(settings.iter().filter(|setting| setting.replay == Loop::Open).count(), 4);
+}
+
+#[test]
+fn the_least_quota_is_the_first_that_is_enough() {
+    let limit = Limit::new(100 * MS, PERIOD_NS);
+    let (replay, cells) = (replay(limit), Cells::default());
+    let grid: Vec<u64> = (1..=64).map(|step| step * 5 * MS).collect();
+    for target in [0.0, 0.01, 0.2] {
+        let quota_ns = replay.least_quota(&[Some(limit)], 0, target, &grid, &cells).unwrap().unwrap();
+        let share = |quota_ns| {
+            let limits = [Some(Limit { quota_ns, ..limit })];
+            replay.figures(&limits, 0, &cells).unwrap().unwrap().throttled_share.high
+        };
+        assert!(share(quota_ns) <= target && share(quota_ns - 5 * MS) > target, "{target}: {quota_ns}");
+    }
+    assert_eq!(replay.least_quota(&[Some(limit)], 0, 0.0, &grid[..4], &cells), Ok(None));
+    assert_eq!(replay.least_quota(&[None], 0, 0.0, &grid, &cells), Err(Error::Limit(0)));
+}
+
+#[test]
+fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
+    let limit = Limit::new(90 * MS, PERIOD_NS);
+    let (replay, cells) = (replay(limit), Cells::default());
+    let outcome = &replay.cells(&[Some(limit)], 0, &Cells { phases: 1, ..cells.clone() }).unwrap()[0];
+    let recorded = Recorded {
+        periods: outcome.periods,
+        throttled_periods: outcome.throttled_periods,
+        throttled_ns: outcome.throttled_ns,
+    };
+    let check = |recorded: Recorded| replay.check(&[Some(limit)], 0, &recorded, &cells).unwrap().unwrap();
+    let same = check(recorded);
+    assert!(same.periods_agree() && same.times_agree(), "{same:?}");
+    let none = check(Recorded { throttled_periods: 0, throttled_ns: 0, ..recorded });
+    assert!(!none.periods_agree() && !none.times_agree(), "{none:?}");
+    let twice = check(Recorded { throttled_ns: recorded.throttled_ns * 3, ..recorded });
+    assert!(twice.periods_agree() && !twice.times_agree(), "{twice:?}");
+}
+
+#[test]
+fn wrong_trees_and_limits_are_errors() {
+    let profile = Profile { slot_ns: SLOT_NS, slots: vec![Slot::default()] };
+    let node = |parent| Node { parent, profile: profile.clone(), ..Node::default() };
+    let new = |nodes: Vec<Node>, capacity: Vec<f64>| Replay::new(&Tree { nodes, capacity }).map(|_| ());
+    assert_eq!(new(vec![], vec![1.0]), Err(Error::Empty));
+    assert_eq!(new(vec![node(Some(0))], vec![1.0]), Err(Error::Order(0)));
+    assert_eq!(new(vec![node(None)], vec![]), Err(Error::Capacity));
+    assert_eq!(new(vec![node(None)], vec![0.0]), Err(Error::Capacity));
+    let short = Node { profile: Profile { slot_ns: 1, slots: Vec::new() }, ..Node::default() };
+    assert_eq!(new(vec![node(None), short], vec![1.0]), Err(Error::Slots(1)));
+    let replay = Replay::new(&Tree::single(profile.clone(), None, 1.0)).unwrap();
+    let setting = Setting::new(Loop::Open, 0);
+    assert_eq!(replay.run(&[], &setting), Err(Error::Limits));
+    assert_eq!(replay.run(&[Some(Limit::new(0, 1))], &setting), Err(Error::Limit(0)));
+    assert!(Error::Order(3).to_string().contains("cgroup 3"));
+}

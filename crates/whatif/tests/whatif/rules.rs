@@ -1,0 +1,133 @@
+//! The kernel's rules, one by one, on demands that are small enough to follow by hand.
+
+use cgscope_whatif::{Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree};
+
+const MS: u64 = 1_000_000;
+
+/// Slots of 10 ms with these milliseconds of work.
+fn work(work_ms: &[u64]) -> Profile {
+    let slot = |ms: &u64| Slot { ran_ns: ms * MS, firm_ns: ms * MS, ..Slot::default() };
+    Profile { slot_ns: 10 * MS, slots: work_ms.iter().map(slot).collect() }
+}
+
+fn open(profile: Profile, limit: Limit, phase_ms: u64) -> Outcome {
+    let tree = Tree::single(profile, Some(limit), 8.0);
+    Replay::new(&tree)
+        .unwrap()
+        .run(&tree.limits(), &Setting::new(Loop::Open, phase_ms * MS))
+        .unwrap()
+        .remove(0)
+}
+
+/// Busy for 30 ms at the start of each of three periods of 100 ms.
+fn three_bursts() -> Profile {
+    let mut slots = [0; 30];
+    (0..30).filter(|slot| slot % 10 < 3).for_each(|slot| slots[slot] = 10);
+    work(&slots)
+}
+
+#[test]
+fn a_burst_above_the_quota_waits_for_the_next_period() {
+    let outcome = open(three_bursts(), Limit::new(20 * MS, 100 * MS), 0);
+    // Ran 0-20 ms, throttled until 100 ms; then 10 ms are late, and the next 30 ms arrive.
+    assert_eq!((outcome.periods, outcome.throttled_periods), (3, 3));
+    assert_eq!((outcome.throttled_ns, outcome.stalled_ns), (240 * MS, 240 * MS));
+    assert_eq!((outcome.ran_ns, outcome.backlog_ns), (60 * MS, 30 * MS));
+    assert_eq!(outcome.done_ns, Some(410 * MS));
+    assert_eq!(outcome.stalls.count, 3);
+}
+
+#[test]
+fn the_grid_of_periods_may_split_a_burst() {
+    let mut slots = [0; 20];
+    slots[0..3].fill(10);
+    let of = |phase_ms| open(work(&slots), Limit::new(20 * MS, 100 * MS), phase_ms);
+    assert_eq!((of(0).throttled_periods, of(0).done_ns), (1, Some(110 * MS)));
+    // 0-15 ms from the first quota, 15-30 ms from the second.
+    assert_eq!((of(15).throttled_periods, of(15).done_ns), (0, Some(30 * MS)));
+    // 0-20 ms from the first quota, and the rest after the refill at 25 ms.
+    assert_eq!((of(25).throttled_periods, of(25).done_ns), (1, Some(35 * MS)));
+}
+
+#[test]
+fn saved_quota_serves_a_burst() {
+    let limit = Limit { burst_ns: 10 * MS, ..Limit::new(20 * MS, 100 * MS) };
+    let mut slots = [0; 50];
+    slots[0] = 1;
+    slots[40..43].fill(10);
+    assert_eq!(open(work(&slots), Limit { burst_ns: 0, ..limit }, 0).throttled_periods, 1);
+    assert_eq!(open(work(&slots), limit, 0).throttled_periods, 0);
+}
+
+#[test]
+fn the_timer_stops_after_a_period_without_use() {
+    let mut slots = [0; 100];
+    slots[0] = 3;
+    slots[70] = 3;
+    let outcome = open(work(&slots), Limit::new(50 * MS, 100 * MS), 0);
+    // It fires at 100 and 200 ms, then at 800 and 900 ms.
+    assert_eq!((outcome.periods, outcome.throttled_periods), (4, 0));
+}
+
+#[test]
+fn the_tick_lets_a_cpu_run_on_and_pay_back() {
+    let tree = Tree::single(work(&[10; 30]), Some(Limit::new(21 * MS, 100 * MS)), 8.0);
+    let setting = Setting { tick_ns: 4 * MS, ..Setting::new(Loop::Open, 0) };
+    let outcome = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap().remove(0);
+    // Runs out at 21 ms and notices at 24 ms. 18 ms of the next quota are left: from 100 to 118 ms, noticed at 120 ms; then 19 ms.
+    assert_eq!(outcome.ran_ns, (24 + 20 + 20) * MS);
+    assert_eq!(outcome.throttled_ns, (76 + 80 + 80) * MS);
+}
+
+#[test]
+fn an_idle_cpu_returns_all_but_a_millisecond() {
+    // Two CPUs take 5 ms each of 14 ms. CPU 1 uses 1 ms and returns 3 ms, so CPU 0 runs for 12 ms, not for 9 ms.
+    let mut slots = vec![Slot { ran_ns: MS, firm_ns: MS, ..Slot::default() }; 20];
+    slots[0] = Slot { ran_ns: 2 * MS, firm_ns: 2 * MS, ..Slot::default() };
+    let tree = Tree::single(Profile { slot_ns: MS, slots }, Some(Limit::new(14 * MS, 100 * MS)), 8.0);
+    let outcome =
+        Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
+    assert_eq!((outcome.throttled_ns, outcome.done_ns), (88 * MS, Some(108 * MS)));
+}
+
+#[test]
+fn only_the_level_that_ran_out_counts_but_all_below_stall() {
+    let child = |parent| Node { parent, profile: work(&[10; 20]), ..Node::default() };
+    let top = Node { profile: work(&[0; 20]), ..Node::default() };
+    let limits = [Some(Limit::new(50 * MS, 100 * MS)), Some(Limit::new(90 * MS, 100 * MS)), None];
+    let tree = Tree { nodes: vec![top, child(Some(0)), child(Some(0))], capacity: vec![8.0] };
+    let setting = Setting::new(Loop::Open, 0);
+    let outcomes = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
+    // Both share the 50 ms of their parent, which are used up after 25 ms.
+    let own: Vec<u64> = outcomes.iter().map(|outcome| outcome.throttled_periods).collect();
+    assert_eq!(own, [2, 0, 0]);
+    assert!(outcomes.iter().all(|outcome| outcome.stalled_ns.abs_diff(150 * MS) <= 10_000), "{outcomes:#?}");
+    assert_eq!(outcomes[0].ran_ns, 100 * MS);
+    assert!(outcomes[1..].iter().all(|outcome| outcome.ran_ns.abs_diff(50 * MS) <= 10_000), "{outcomes:#?}");
+}
+
+#[test]
+fn few_cpus_make_work_late_without_throttling() {
+    let tree = Tree::single(work(&[40; 10]), Some(Limit::new(400 * MS, 100 * MS)), 2.0);
+    let outcome =
+        Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
+    assert_eq!((outcome.throttled_periods, outcome.stalled_ns), (0, 0));
+    assert_eq!((outcome.backlog_ns, outcome.done_ns), (200 * MS, Some(200 * MS)));
+    // One thread does the same one after another.
+    let mut tree = tree;
+    tree.nodes[0].threads = Some(1);
+    let outcome =
+        Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Open, 0)).unwrap().remove(0);
+    assert_eq!((outcome.backlog_ns, outcome.done_ns), (300 * MS, Some(400 * MS)));
+}
+
+#[test]
+fn work_of_busy_loops_is_dropped_if_it_is_not_served() {
+    let mut profile = work(&[5; 20]);
+    profile.slots.iter_mut().for_each(|slot| slot.presumed_ns = 10 * MS);
+    let outcome = open(profile.clone(), Limit::new(20 * MS, 100 * MS), 0);
+    assert_eq!((outcome.ran_ns, outcome.throttled_periods), (40 * MS, 2));
+    assert!(outcome.backlog_ns > 60 * MS, "{outcome:?}");
+    let outcome = open(profile, Limit::new(1_600 * MS, 100 * MS), 0);
+    assert_eq!((outcome.ran_ns, outcome.backlog_ns), (300 * MS, 0));
+}
