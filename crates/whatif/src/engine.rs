@@ -3,6 +3,8 @@
 //! Times are `f64` ns: rates are fractions of a CPU, and at an hour a time is still exact to less than a thousandth of a ns. Slots
 //! and refills are whole numbers, which an `f64` holds exactly.
 
+mod alone;
+
 use crate::{
     Limit, Loop, Setting,
     demand::{ClosedStep, OpenStep},
@@ -62,6 +64,7 @@ pub(crate) struct Engine<'a> {
     replay: &'a Replay,
     pub is_open: bool,
     pub now_ns: f64,
+    /// Index of the next slot.
     slot: usize,
     slot_end_ns: f64,
     capacity: f64,
@@ -69,6 +72,8 @@ pub(crate) struct Engine<'a> {
     pub states: Vec<State>,
     pub flows: Vec<Flow>,
     unfinished: usize,
+    /// A cgroup alone, open loop: all its CPUs are throttled until this time.
+    stalled_until_ns: f64,
 }
 
 impl<'a> Engine<'a> {
@@ -85,6 +90,7 @@ impl<'a> Engine<'a> {
             states: vec![State::default(); count],
             flows: vec![Flow::default(); count],
             unfinished: count,
+            stalled_until_ns: 0.0,
         };
         if !this.is_open {
             (0..count).for_each(|at| this.begin_step(at));
@@ -95,6 +101,10 @@ impl<'a> Engine<'a> {
     /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
         while self.now_ns < end_ns && !(until_done && self.is_done()) {
+            self.run_alone(end_ns);
+            if self.now_ns >= end_ns || (until_done && self.is_done()) {
+                return;
+            }
             if self.now_ns >= self.slot_end_ns {
                 self.begin_slot();
             }
@@ -121,18 +131,18 @@ impl<'a> Engine<'a> {
     /// Reads the slot of this time: the capacity, and in the open loop the demand.
     fn begin_slot(&mut self) {
         let (replay, slot_ns) = (self.replay, self.replay.slot_ns);
-        self.slot = (self.now_ns / slot_ns) as usize;
         self.capacity = replay.capacity[self.slot.min(replay.capacity.len() - 1)];
-        self.slot_end_ns = (self.slot + 1) as f64 * slot_ns;
+        self.slot_end_ns += slot_ns;
+        self.slot += 1;
         if !self.is_open {
-            if self.slot + 1 >= replay.capacity.len() {
+            if self.slot >= replay.capacity.len() {
                 self.slot_end_ns = f64::INFINITY;
             }
             return;
         }
         for (flow, demand) in self.flows.iter_mut().zip(&replay.demands) {
             let before = flow.open.parallel;
-            flow.open = demand.open.get(self.slot).copied().unwrap_or_default();
+            flow.open = demand.open.get(self.slot - 1).copied().unwrap_or_default();
             flow.is_behind = flow.backlog_ns > NONE_NS;
             if flow.is_behind {
                 flow.open.parallel = flow.open.parallel.max(before);
@@ -162,10 +172,7 @@ impl<'a> Engine<'a> {
         }
         for (at, flow) in self.flows.iter_mut().enumerate() {
             if self.is_open {
-                flow.raised =
-                    if flow.is_behind { flow.open.parallel.max(flow.open.firm) } else { flow.open.firm };
-                let wanted = flow.raised + flow.open.presumed;
-                flow.wanted = self.replay.threads[at].map_or(wanted, |most| wanted.min(most));
+                flow.wanted = flow.wanted_rate(self.replay.threads[at]);
             } else {
                 flow.wanted = flow.left.rate;
                 next_ns = next_ns.min(flow.end_ns(self.now_ns, flow.wanted));
@@ -307,6 +314,10 @@ impl<'a> Engine<'a> {
             next_ns = next_ns.min(event_ns);
         }
         self.pass(next_ns);
+        if let (true, [state], [Some(pool)]) = (self.is_open, &self.states[..], &self.pools[..]) {
+            let is_stalled = state.wants && state.served == 0.0;
+            self.stalled_until_ns = if is_stalled { pool.refill_ns.min(pool.slack_ns) } else { 0.0 };
+        }
     }
 
     /// Lets time pass until `next_ns`, in which no rate changes.
@@ -329,6 +340,14 @@ impl<'a> Engine<'a> {
 }
 
 impl Flow {
+    /// Open loop: the wanted rate, CPUs. `most`: tasks that can run at the same time.
+    #[inline(always)]
+    fn wanted_rate(&mut self, most: Option<f64>) -> f64 {
+        self.raised = if self.is_behind { self.open.parallel.max(self.open.firm) } else { self.open.firm };
+        let wanted = self.raised + self.open.presumed;
+        most.map_or(wanted, |most| wanted.min(most))
+    }
+
     /// Closed loop: the end of the step if it is served at this rate.
     #[inline(always)]
     fn end_ns(&self, now_ns: f64, rate: f64) -> f64 {

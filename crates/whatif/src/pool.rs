@@ -21,7 +21,10 @@ const SMALL_PART: f64 = 0.01;
 /// CPUs that a rate uses. The last one may run at up to 1.01, so that the inexact length of slots does not add a CPU.
 #[inline(always)]
 pub(crate) fn cpus_of(rate: f64) -> usize {
-    if rate <= 0.0 { 0 } else { ((rate - SMALL_PART).ceil() as usize).max(1) }
+    // Rounds up without `ceil`, which is a call on x86-64 before SSE 4.1.
+    let least = rate - SMALL_PART;
+    let whole = least.max(0.0) as usize;
+    whole + usize::from(rate > 0.0 && (least > whole as f64 || whole == 0))
 }
 
 /// One CPU of the cgroup: a `cfs_rq`.
@@ -34,6 +37,27 @@ struct Cpu {
     /// Start of the throttle, if `is_throttled`.
     since_ns: f64,
     is_throttled: bool,
+}
+
+impl Cpu {
+    /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool, or less than 0 if more
+    /// was returned, ns. Without branches: neither demand nor slices can be predicted.
+    #[inline(always)]
+    fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> f64 {
+        let is_idle = demand == 0.0;
+        // `Pool::give_back`. A CPU that was idle before has no more than that.
+        let kept_ns = if is_idle { self.left_ns.min(KEPT_NS) } else { self.left_ns };
+        // Exactly a slice more than nothing, as in `Pool::assign`.
+        let first_ns = if !is_idle & (kept_ns <= NONE_NS) { slice_ns } else { kept_ns };
+        let left_ns = first_ns - demand * length_ns;
+        let missing_ns = if is_idle { 0.0 } else { (-left_ns).max(0.0) };
+        let whole = (missing_ns * per_slice) as i64 as f64;
+        let slices = whole + f64::from(u8::from(whole * slice_ns < missing_ns - NONE_NS));
+        let taken_ns = first_ns - self.left_ns + slices * slice_ns;
+        self.demand = demand;
+        self.left_ns = left_ns + slices * slice_ns;
+        taken_ns
+    }
 }
 
 /// The counters of a pool.
@@ -117,22 +141,25 @@ impl Pool {
     /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
     #[inline(always)]
     pub fn run_calm(&mut self, rate: f64, cpus: usize, now_ns: f64, length_ns: f64) {
-        self.use_cpus(cpus, now_ns);
-        let mut taken_ns = 0.0;
-        for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
-            cpu.demand = if at + 1 < cpus { 1.0 } else { rate - at as f64 };
-            let mut slices = if cpu.left_ns <= NONE_NS { 1.0 } else { 0.0 };
-            // Exactly a slice more than what was left, as in `assign`.
-            taken_ns -= slices * cpu.left_ns;
-            cpu.left_ns += slices * (self.slice_ns - cpu.left_ns) - cpu.demand * length_ns;
-            while cpu.left_ns < -NONE_NS {
-                cpu.left_ns += self.slice_ns;
-                slices += 1.0;
-            }
-            taken_ns += slices * self.slice_ns;
+        if cpus > self.cpus.len() {
+            self.cpus.resize(cpus, Cpu::default());
         }
+        let (mut taken_ns, last, per_slice) = (0.0, cpus as f64 - 1.0, 1.0 / self.slice_ns);
+        let all = cpus.max(self.used);
+        for (at, cpu) in self.cpus[..all].iter_mut().enumerate() {
+            let at = at as f64;
+            let demand = if at < last {
+                1.0
+            } else if at == last {
+                rate - last
+            } else {
+                0.0
+            };
+            taken_ns += cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
+        }
+        self.used = cpus;
+        self.left_ns -= taken_ns;
         if taken_ns > 0.0 {
-            self.left_ns -= taken_ns;
             self.is_idle = false;
             self.start_timer(now_ns);
         }

@@ -64,7 +64,11 @@ impl Replay {
         }
         engine.run(self.length_ns as f64, false);
         let counted = engine.clone();
-        engine.run(longest_ns, true);
+        let skipped_ns = limits[0].as_ref().map_or(0.0, |limit| engine.skip_periods(limit, longest_ns));
+        engine.run(longest_ns - skipped_ns, true);
+        for flow in engine.flows.iter_mut().filter(|_| skipped_ns > 0.0) {
+            flow.done_ns += skipped_ns;
+        }
         Ok(self.outcomes(&counted, &engine, limits))
     }
 

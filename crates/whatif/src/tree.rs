@@ -113,7 +113,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Tree {
-    /// A single cgroup with this demand, on so many CPUs.
+    /// A single cgroup with this demand, on this number of CPUs.
     pub fn single(profile: Profile, limit: Option<Limit>, cpus: f64) -> Self {
         let node = Node { limit, profile, ..Node::default() };
         Self { nodes: vec![node], capacity: vec![cpus] }

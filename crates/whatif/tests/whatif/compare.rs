@@ -73,7 +73,7 @@ const TIES: [u64; 2] = [5, 40];
 fn compare(cases: u64, replay: Loop) {
     for (most, ties) in [1, 5].into_iter().zip(TIES) {
         let [coarse, _, fine] = differing(cases, most, replay);
-        assert!(fine * 1_000 <= cases * ties, "{fine} of {cases} differ");
+        assert!(fine <= 1 + cases * ties / 1_000, "{fine} of {cases} differ");
         // Most cases agree at once, so the tolerance is not what makes them agree.
         assert!(coarse * 3 <= cases, "{coarse} of {cases} differ in coarse steps");
     }
@@ -92,5 +92,5 @@ fn events_and_small_steps_agree_in_the_closed_loop() {
 #[test]
 #[ignore = "takes minutes; run it with --release"]
 fn events_and_small_steps_agree_in_many_cases() {
-    LOOPS.into_iter().for_each(|replay| compare(10_000, replay));
+    LOOPS.into_iter().for_each(|replay| compare(3_000, replay));
 }
