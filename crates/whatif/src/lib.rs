@@ -1,8 +1,20 @@
 //! What a CPU quota would have done: replays recorded demand under any `cpu.max`. Pure: no I/O, no clock.
 //!
 //! A [`Profile`] says how much CPU time the tasks of a cgroup got, waited for and would have used, slot by slot. A [`Replay`] runs the
-//! profiles of a [`Tree`] of cgroups under other limits, by the kernel's rules of CFS bandwidth control, and gives an [`Outcome`] for each
-//! cgroup.
+//! profiles of a [`Tree`] of cgroups under other limits, by the kernel's rules of CFS bandwidth control, and gives an [`Outcome`] for
+//! each cgroup. Nobody knows when work would have arrived under another limit, nor where the kernel's grid of periods begins. So
+//! [`Replay::figures`] replays both loops and several phases, and gives [`Bounds`].
+//!
+//! # The model
+//!
+//! * Demand is a rate in CPUs, constant within a slot. A rate of 2.5 CPUs uses two CPUs all the time and a third one half of the time.
+//! * Each CPU of a cgroup with a limit takes runtime from the cgroup's pool in slices. A CPU without runtime is throttled until the pool
+//!   is refilled. Its tasks do not move to other CPUs.
+//! * Use counts for the cgroup and for all cgroups above it. If a limit above lets only a part of the demand pass, or there are too few
+//!   CPUs, all cgroups below run at this part of their rates. Weights (`cpu.weight`) do not matter.
+//! * All limits have the same phase.
+//!
+//! Where tasks run on more CPUs than their rate needs, the kernel leaves up to 1 ms of runtime on each one. The model does not.
 
 mod bounds;
 mod demand;

@@ -1,6 +1,9 @@
 //! The quota of one cgroup: its pool, its CPUs, and the kernel's rules for both.
 //!
-//! The rules are those of `kernel/sched/fair.c`, read in Linux 6.12; they are the same in 6.1 and 6.18 unless a comment says otherwise.
+//! The rules are those of `kernel/sched/fair.c`. They were read in a version between Linux 6.6 and 6.11 and in the changes of 6.18, which
+//! throttle each task on its way to user space instead of the whole run queue: the same rules for the pool, but a CPU may run on a
+//! little longer. Comments name the kernel's functions.
+//!
 //! Demand is a rate. A rate of 2.5 CPUs uses CPU 0 and CPU 1 all the time and CPU 2 half of the time, as tasks do that stay where they
 //! are. Each CPU has its own runtime, which it takes from the pool slice by slice.
 
@@ -291,8 +294,8 @@ impl Pool {
         }
     }
 
-    /// `do_sched_cfs_period_timer` with `__refill_cfs_bandwidth_runtime`: the timer stops after a period in which nothing was taken. It
-    /// refills even then (since 5.15, with the burst).
+    /// `do_sched_cfs_period_timer` with `__refill_cfs_bandwidth_runtime`: the timer stops after a period in which nothing was taken,
+    /// but refills even then.
     fn refill(&mut self, now_ns: f64) {
         self.counters.periods += 1;
         self.left_ns = (self.left_ns + self.quota_ns).min(self.most_ns);
