@@ -28,9 +28,9 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u6
     set(&mut ring.running.place, 0);
 }
 
-/// Counts the wait of `next`, which switches in, if a quota applies to it. Call it before the ledger records the wait.
+/// Call it when `next` switches in, before the ledger records the wait.
 #[inline(always)]
-pub fn arrived(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     let turn = demand_turn();
     if turn == 0 {
         return;
@@ -39,13 +39,21 @@ pub fn arrived(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
         find_place(next, storage, turn);
     }
     if get(&mut storage.demand.place) != 0 {
-        count(next, storage, cpu, clock_ns);
+        demand::ends_wait::<Kernel>(next, &storage.waits, &storage.by_cause, cpu, clock_ns);
+    }
+}
+
+/// Counts that wait, if a quota applies to the task.
+#[inline(always)]
+pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+    if get(&mut storage.demand.place) != 0 {
+        count(storage, cpu, clock_ns);
     }
 }
 
 #[inline(never)]
-fn count(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    demand::arrived::<Kernel>(next, &storage.waits, &mut storage.demand, cpu, clock_ns);
+fn count(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+    demand::arrived::<Kernel>(&storage.by_cause, &mut storage.demand, cpu, clock_ns);
 }
 
 /// Finds the place of the nearest cgroup with a quota.

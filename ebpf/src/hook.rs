@@ -65,8 +65,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             if keeps_accounts() {
                 accounts::woke(next, storage, clock_ns);
             }
-            demand::arrived(next, storage, queue.cpu(), clock_ns);
+            demand::ends_wait(next, storage, queue.cpu(), clock_ns);
             ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
+            demand::arrived(storage, queue.cpu(), clock_ns);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() {
                 placement::ran(next, storage, queue.cpu());

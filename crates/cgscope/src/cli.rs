@@ -19,7 +19,7 @@ use cgscope_view::{
 
 use crate::exit::Error;
 
-pub use recordings::{Diff, Export, Record, Replay, Report};
+pub use recordings::{Diff, Export, Record, Replay, Report, Whatif};
 pub use sample::Sample;
 pub use selectors::Selectors;
 pub use stat::{Stat, StatBy};
@@ -109,6 +109,17 @@ Examples:
   cgscope diff before.rec after.rec       the largest changes
   cgscope diff before.rec after.rec -a    every figure that was compared")]
     Diff(Diff),
+    /// Find out from a recording which CPU quota would have been enough
+    ///
+    /// Simulates other quotas with the recorded demand of a cgroup. Each figure has two bounds: work arrives when it did, or
+    /// everything moves later by the time that tasks were throttled. There is no advice if the simulation of the quota in force does
+    /// not fit what the kernel counted. See docs/whatif.md.
+    #[command(after_long_help = "\
+Examples:
+  cgscope whatif app.rec                  the cgroups that were throttled longest
+  cgscope whatif app.rec --unit web.service --quota 0.5..2
+  cgscope whatif app.rec --pod shop/cart --target 0.1%")]
+    Whatif(Whatif),
     /// Convert a recording to the format of another tool
     #[command(after_long_help = "\
 Examples:

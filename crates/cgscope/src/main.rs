@@ -37,6 +37,7 @@ mod terminal;
 mod top;
 mod trigger;
 mod users;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -97,6 +98,7 @@ fn dispatch(command: Command) -> Result {
             Command::Packaging(options) => packaging::run(&options),
             Command::Top(options) => top::run(&options).await,
             Command::Serve(options) => serve::run(&options).await,
+            Command::Whatif(options) => whatif::run(&options),
         }
     });
     // Do not wait for a thread that itself waits for a running command.

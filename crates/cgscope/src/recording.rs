@@ -83,6 +83,11 @@ impl Recording {
         Ok(Some(interval))
     }
 
+    /// The next sample, without its tasks. Not together with [`Self::next_interval`].
+    pub fn next_without_tasks(&mut self) -> Result<Option<Sample>> {
+        self.reader.next_without_tasks().map_err(|error| self.error(&error))
+    }
+
     fn next_sample(&mut self) -> Result<Option<Sample>> {
         let next = self.reader.next().transpose().map_err(|error| self.error(&error))?;
         self.samples += u64::from(next.is_some());

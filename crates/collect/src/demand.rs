@@ -10,7 +10,7 @@ use cgscope_model::{CgroupReading, DemandReading, Losses, demand::parts};
 
 use crate::{Failure, kernel_side::KernelSide};
 
-/// Minimum and maximum number of places. Each takes 16 KiB of kernel memory.
+/// Minimum and maximum number of places. Each takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
 /// The number of entries of the table for a host with so many cgroups, with the one that is nobody's.
@@ -143,7 +143,7 @@ mod tests {
         let part = SLOT / 64;
         for turn in 1..=1_600u64 {
             let mut now = before;
-            add(&mut now, turn, [part * 3 / 4, part / 4, 0, SLOT]);
+            add(&mut now, turn, [part * 3 / 4, part / 4, 0, 0, SLOT]);
             let reading = changed(5, &before, &now, turn * SLOT).expect("a change");
             reading.each_slot(|number, slot| {
                 numbers.push(number);
@@ -163,7 +163,7 @@ mod tests {
     fn a_run_that_ends_late_counts_in_the_slots_where_it_was() {
         let before = Slots::new(SHIFT);
         let mut now = before;
-        (100..160).for_each(|number| add(&mut now, number, [SLOT, SLOT, 0, 0]));
+        (100..160).for_each(|number| add(&mut now, number, [SLOT, SLOT, 0, 0, 0]));
         let reading = changed(5, &before, &now, 160 * SLOT).expect("a change");
         assert_eq!((reading.first, reading.ran.len()), (100, 60));
         assert!(reading.more_wanted.is_empty());

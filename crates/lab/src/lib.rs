@@ -2,6 +2,7 @@
 
 mod blocked;
 mod prefork;
+pub mod requests;
 
 pub use blocked::blocked;
 pub use prefork::{CALL, COMPUTE, PAUSE, prefork};

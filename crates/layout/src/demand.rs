@@ -5,7 +5,7 @@
 //! whenever it gets the CPU.
 
 use crate::{
-    Loss,
+    ByCause, Cause, Loss,
     host::{Host, Step, Task},
     verifier::{add_atomic, get, set},
     wire::Waits,
@@ -32,7 +32,9 @@ crate::named! {
         Ran = "ran",
         /// Time on a CPU, at the positions of the runs.
         Wanted = "wanted",
-        /// Time that tasks waited, for the quota or for a CPU.
+        /// Time that tasks waited because a quota was used up.
+        Throttled = "throttled",
+        /// Time that tasks waited for a CPU.
         Waited = "waited",
         /// Time for which busy loops would have had a use.
         Presumed = "presumed",
@@ -60,13 +62,14 @@ impl Slots {
 
     #[inline(always)]
     fn add(&mut self, slot: u64, amount: u64, ns: u64) {
-        let at = (slot & SLOT_MASK) as usize * AMOUNTS + (amount as usize & (AMOUNTS - 1));
-        // SAFETY: the masks keep it within the array.
-        add_atomic(unsafe { &mut *self.slots.as_mut_ptr().cast::<u64>().add(at) }, ns);
+        // Always in bounds, but the verifier requires the check.
+        if amount < AMOUNTS as u64 {
+            let at = (slot & SLOT_MASK) as usize * AMOUNTS + amount as usize;
+            // SAFETY: checked above.
+            add_atomic(unsafe { &mut *self.slots.as_mut_ptr().cast::<u64>().add(at) }, ns);
+        }
     }
 }
-
-const _: () = assert!(AMOUNTS.is_power_of_two());
 
 /// The shift of the slots for a quota's period: at least four slots in a period, if possible.
 pub fn shift_for(period_ns: u64) -> u32 {
@@ -93,6 +96,10 @@ pub struct Running {
     pub place: u64,
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
+    /// When the wait before that began.
+    ready_ns: u64,
+    /// How long the task had been throttled until that wait, ns.
+    limited_ns: u64,
     spread: Spread,
 }
 
@@ -106,26 +113,38 @@ struct Spread {
     to_ns: u64,
 }
 
-/// Counts the wait of `next`, which switches in. Call it before the ledger records the wait.
+/// Finds out when the wait of `next` began, which ends now. Call it before the ledger records the wait.
 #[inline(always)]
-pub fn arrived<H: Host>(next: H::Task, waits: &Waits, demand: &mut Demand, cpu: u32, clock_ns: u64) {
+pub fn ends_wait<H: Host>(next: H::Task, waits: &Waits, by_cause: &ByCause, cpu: u32, clock_ns: u64) {
     let queued_ns = next.last_queued_ns();
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    let ready_ns = clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns);
+    let Some(ring) = H::ring(cpu) else { return };
+    set(&mut ring.running.ready_ns, clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns));
+    set(&mut ring.running.limited_ns, by_cause[Cause::Throttled as usize]);
+}
+
+/// Counts the wait, whose causes are known now.
+#[inline(always)]
+pub fn arrived<H: Host>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let (ready_ns, before_ns) = (get(&mut ring.running.ready_ns), get(&mut ring.running.limited_ns));
     let place = u64::from(demand.place);
     let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else { return };
     if get(&mut demand.position_ns) == 0 {
         set(&mut demand.position_ns, ready_ns);
     }
-    spread::<H>(cpu, place, Amount::Waited, ready_ns, clock_ns);
+    // The quota comes first, see `split`.
+    let limited_ns = by_cause[Cause::Throttled as usize].wrapping_sub(before_ns);
+    let free_ns = ready_ns.wrapping_add(limited_ns).min(clock_ns);
+    spread::<H>(cpu, place, Amount::Throttled, ready_ns, free_ns);
+    spread::<H>(cpu, place, Amount::Waited, free_ns, clock_ns);
     let position_ns = get(&mut demand.position_ns);
     let latest_ns = clock_ns.saturating_sub(LONGEST_LAG << (shift & 63));
     if position_ns < latest_ns {
         spread::<H>(cpu, place, Amount::Presumed, position_ns, latest_ns);
         set(&mut demand.position_ns, latest_ns);
     }
-    let Some(ring) = H::ring(cpu) else { return };
     set(&mut ring.running.since_ns, clock_ns);
     set(&mut ring.running.place, place);
 }

@@ -20,6 +20,8 @@ pub struct DemandReading {
     pub ran: Vec<(u32, u64)>,
     /// By how much `wanted_ns` of the slot is larger; a zigzag number.
     pub more_wanted: Vec<(u32, u64)>,
+    /// As in [`DemandSlot::throttled_ns`].
+    pub throttled: Vec<(u32, u64)>,
     /// As in [`DemandSlot::waited_ns`].
     pub waited: Vec<(u32, u64)>,
     /// As in [`DemandSlot::presumed_ns`].
@@ -33,7 +35,9 @@ pub struct DemandSlot {
     pub ran_ns: u64,
     /// Time on a CPU, in the slots where the tasks would have run if they had never waited since their last wakeup.
     pub wanted_ns: u64,
-    /// Time waited, for the quota or for a CPU.
+    /// Time waited because a quota was used up.
+    pub throttled_ns: u64,
+    /// Time waited for a CPU.
     pub waited_ns: u64,
     /// Time for which tasks that never sleep would have had a use, besides `wanted_ns`.
     pub presumed_ns: u64,
@@ -51,11 +55,17 @@ impl DemandReading {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
         let mut reading =
             Self { cgroup_id, slot_shift, first: first.wrapping_add(skipped as u64), ..Self::default() };
-        for (index, [ran, wanted, waited, presumed]) in (0..).zip(&slots[skipped..]) {
+        for (index, [ran, wanted, throttled, waited, presumed]) in (0..).zip(&slots[skipped..]) {
             let more_wanted = zigzag(wanted.wrapping_sub(*ran) as i64);
             let into = &mut reading;
-            let lists = [&mut into.ran, &mut into.more_wanted, &mut into.waited, &mut into.presumed];
-            for (list, amount) in lists.into_iter().zip([*ran, more_wanted, *waited, *presumed]) {
+            let lists = [
+                &mut into.ran,
+                &mut into.more_wanted,
+                &mut into.throttled,
+                &mut into.waited,
+                &mut into.presumed,
+            ];
+            for (list, amount) in lists.into_iter().zip([*ran, more_wanted, *throttled, *waited, *presumed]) {
                 if amount != 0 {
                     list.push((index, amount));
                 }
@@ -67,18 +77,19 @@ impl DemandReading {
     /// Calls `each` with the number and the amounts of each slot that is not empty, ascending. Amounts that no slot can have are
     /// limited.
     pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
-        let mut lists =
-            [&self.ran, &self.more_wanted, &self.waited, &self.presumed].map(|list| list.iter().peekable());
+        let mut lists = [&self.ran, &self.more_wanted, &self.throttled, &self.waited, &self.presumed]
+            .map(|list| list.iter().peekable());
         let ns = |parts: u64| parts.min(1 << 32) << self.slot_shift.min(32).saturating_sub(PARTS_SHIFT);
         while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
         {
-            let [ran, more_wanted, waited, presumed] = lists
+            let [ran, more_wanted, throttled, waited, presumed] = lists
                 .each_mut()
                 .map(|list| list.next_if(|(at, _)| *at == index).map_or(0, |(_, amount)| *amount));
             let wanted = ran.wrapping_add(unzigzag(more_wanted) as u64);
             let slot = DemandSlot {
                 ran_ns: ns(ran),
                 wanted_ns: ns(wanted),
+                throttled_ns: ns(throttled),
                 waited_ns: ns(waited),
                 presumed_ns: ns(presumed),
             };
@@ -101,13 +112,16 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_were_given() {
-        let slots = [[0; AMOUNTS], [1, 3, 0, 0], [0; AMOUNTS], [5, 2, 64, 0], [0, 0, 0, 7]];
+        let slots = [[0; AMOUNTS], [1, 3, 0, 0, 0], [0; AMOUNTS], [5, 2, 9, 64, 0], [0, 0, 0, 0, 7]];
         let reading = DemandReading::new(9, 24, 100, &slots).expect("slots");
         assert_eq!((reading.first, reading.ran.len(), reading.waited.len()), (101, 2, 1));
         let mut found = Vec::new();
         reading.each_slot(|number, slot| {
-            let DemandSlot { ran_ns, wanted_ns, waited_ns, presumed_ns } = slot;
-            found.push((number, [ran_ns, wanted_ns, waited_ns, presumed_ns].map(|ns| parts(ns, 24))));
+            let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
+            found.push((
+                number,
+                [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns].map(|ns| parts(ns, 24)),
+            ));
         });
         assert_eq!(found, [(101, slots[1]), (103, slots[3]), (104, slots[4])]);
         assert_eq!(DemandReading::new(9, 24, 100, &[[0; AMOUNTS]; 3]), None);

@@ -344,7 +344,8 @@ impl Flow {
     #[inline(always)]
     fn wanted_rate(&mut self, most: Option<f64>) -> f64 {
         self.raised = if self.is_behind { self.open.parallel.max(self.open.firm) } else { self.open.firm };
-        let wanted = self.raised + self.open.presumed;
+        // Late work and busy loops are the same tasks.
+        let wanted = self.raised.max(self.open.firm + self.open.presumed);
         most.map_or(wanted, |most| wanted.min(most))
     }
 

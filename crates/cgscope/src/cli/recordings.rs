@@ -6,8 +6,11 @@ use cgscope_export::Format;
 use cgscope_view::replay::time::{When, speed};
 use clap::{ArgGroup, Args};
 
-use super::{Select, interval, long_time};
-use crate::trigger::{Trigger, trigger};
+use super::{Select, Selectors, interval, long_time};
+use crate::{
+    trigger::{Trigger, trigger},
+    whatif::Question,
+};
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("rotation").multiple(true)))]
@@ -198,6 +201,79 @@ pub struct Diff {
     /// Print one JSON object (cgscope.diff/1) per line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Whatif {
+    /// Recording to read
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub selectors: Selectors,
+
+    /// Quotas to simulate, in CPUs: 1.5, or 0.5..4
+    ///
+    /// A range has eight steps. Default: multiples of the quota in force.
+    #[arg(long, value_name = "CPUS", value_parser = quotas)]
+    pub quota: Option<Quotas>,
+
+    /// At most so many tasks run at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Option<u32>,
+
+    /// Unused quota that may be saved (cpu.max.burst)
+    #[arg(long, value_name = "US")]
+    pub burst: Option<u64>,
+
+    /// Length of a period
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
+    pub period: Option<u64>,
+
+    /// Share of periods that may be throttled
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = share)]
+    pub target: f64,
+
+    /// Print one JSON object (cgscope.whatif/1) per cgroup
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Whatif {
+    pub fn question(&self) -> Question {
+        Question {
+            quotas: self.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
+            threads: self.threads,
+            burst_ns: self.burst.map(|us| us.saturating_mul(1_000)),
+            period_ns: self.period.map(|us| us * 1_000),
+            target: self.target,
+        }
+    }
+}
+
+/// Quotas in CPUs, ascending.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quotas(Vec<f64>);
+
+/// Parses `1.5` or `0.5..4`.
+fn quotas(text: &str) -> Result<Quotas, String> {
+    const STEPS: u32 = 7;
+    let number = |text: &str| text.parse().ok().filter(|cpus: &f64| (0.001..=4096.0).contains(cpus));
+    let range = match text.split_once("..") {
+        None => number(text).map(|cpus| vec![cpus]),
+        Some((low, high)) => {
+            number(low).zip(number(high)).filter(|(low, high)| low < high).map(|(low, high)| {
+                (0..=STEPS).map(|step| low + (high - low) * f64::from(step) / f64::from(STEPS)).collect()
+            })
+        }
+    };
+    range.map(Quotas).ok_or_else(|| "quotas are CPUs, like 1.5 or 0.5..4".to_owned())
+}
+
+/// Parses a percentage into a share.
+fn share(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.trim_end_matches('%').parse().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "a share is between 0% and 100%".to_owned())
 }
 
 /// Parses a size in binary units, like `100M`; a plain number is bytes.

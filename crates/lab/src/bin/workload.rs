@@ -14,9 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgscope_lab::requests::Arrivals;
+
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
                      cost COMMAND...";
 
 /// Children or threads that run at the same time.
@@ -76,6 +78,12 @@ fn main() -> ExitCode {
         ["blend", file, seconds] => number(seconds).map(|seconds| blend::blend(file, seconds as u64)),
         ["vfork", seconds] => number(seconds).map(|seconds| ready().and_then(|()| vfork(seconds as u32))),
         ["blocked", seconds] => number(seconds).map(|seconds| cgscope_lab::blocked(seconds as u64, ready)),
+        ["requests", arrivals, cost, gap, seconds] => Arrivals::parse(arrivals)
+            .zip(number(cost))
+            .zip(number(gap).zip(number(seconds)))
+            .map(|((arrivals, cost), (gap, seconds))| {
+                requests(arrivals, cost as u64, gap as u64, seconds as u64)
+            }),
         ["prefork", workers, seconds] => number(workers)
             .zip(number(seconds))
             .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
@@ -269,6 +277,15 @@ fn packets(cpu: usize, seconds: u64) -> io::Result<()> {
             socket.send(&[0; 1024])?;
         }
     }
+    Ok(())
+}
+
+/// Serves requests of a fixed cost. Prints how many.
+fn requests(arrivals: Arrivals, cost_us: u64, gap_us: u64, seconds: u64) -> io::Result<()> {
+    ready()?;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (cost, gap) = (Duration::from_micros(cost_us), Duration::from_micros(gap_us));
+    println!("{}", cgscope_lab::requests::requests(arrivals, cost, gap, end)?);
     Ok(())
 }
 

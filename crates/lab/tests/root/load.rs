@@ -167,13 +167,20 @@ impl Cgroup {
 
     /// The kernel's throttled time so far, ns.
     pub(crate) fn throttled_ns(&self) -> u64 {
+        self.stat("throttled_usec")
+            .map_or_else(|| self.stat("throttled_time").expect("its throttled time"), |us| us * 1_000)
+    }
+
+    /// A figure of `cpu.stat`.
+    pub(crate) fn stat(&self, name: &str) -> Option<u64> {
         let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
-        let field =
-            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        match field("throttled_usec ") {
-            Some(us) => us * 1_000,
-            None => field("throttled_time ").expect("its throttled time"),
-        }
+        stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+
+    /// Lets it save this much unused quota. Returns false if the kernel cannot (before Linux 5.14).
+    pub(crate) fn save(&self, burst_us: u64) -> bool {
+        let file = self.path.join(if self.is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" });
+        file.exists() && fs::write(file, burst_us.to_string()).is_ok()
     }
 
     /// Sets the highest weight: its tasks take precedence over other programs.

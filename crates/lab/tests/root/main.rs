@@ -71,3 +71,4 @@ mod terminal;
 mod top_record;
 mod truth;
 mod views;
+mod whatif;

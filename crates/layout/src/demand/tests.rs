@@ -31,12 +31,16 @@ struct Run {
     end_ns: u64,
     /// The task had slept before.
     is_first: bool,
+    /// The quota was used up at first.
+    limited_ns: u64,
 }
 
 #[derive(Default)]
 struct Sim {
     demand: Demand,
     waits: Waits,
+    by_cause: ByCause,
+    limited_ns: u64,
     run_delay_ns: u64,
     /// When it became ready on its CPU; 0: it sleeps.
     queued_ns: u64,
@@ -48,11 +52,16 @@ struct Sim {
 }
 
 impl Sim {
-    fn switch_in(&mut self, cpu: u32, now: u64) {
+    /// `limited`: the sixteenths of the wait in which the quota was used up.
+    fn switch_in(&mut self, cpu: u32, now: u64, limited: u64) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
-        arrived::<Simulated>(facts, &self.waits, &mut self.demand, cpu, now);
+        ends_wait::<Simulated>(facts, &self.waits, &self.by_cause, cpu, now);
+        // The ledger.
+        self.limited_ns = (now - self.ready_ns) * limited / 16;
+        self.by_cause[Cause::Throttled as usize] += self.limited_ns;
         self.run_delay_ns += now - self.queued_ns;
         self.waits.expected_run_delay_ns = self.run_delay_ns;
+        arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, now);
         (self.on_cpu, self.begin_ns, self.queued_ns) = (Some(cpu), now, 0);
     }
 
@@ -60,7 +69,7 @@ impl Sim {
         let Some(cpu) = self.on_cpu.take() else { return };
         left::<Simulated>(&mut self.demand, cpu, now, is_blocked);
         let (ready_ns, begin_ns, is_first) = (self.ready_ns, self.begin_ns, self.is_first);
-        self.runs.push(Run { ready_ns, begin_ns, end_ns: now, is_first });
+        self.runs.push(Run { ready_ns, begin_ns, end_ns: now, is_first, limited_ns: self.limited_ns });
         self.is_first = is_blocked;
         self.queued_ns = if is_blocked { 0 } else { now };
         self.ready_ns = self.queued_ns;
@@ -89,9 +98,10 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
             task.change_cpu(now);
         } else {
             let cpu = below(random, u64::from(CPUS)) as u32;
+            let limited = below(random, 17);
             if tasks.iter().all(|other| other.on_cpu != Some(cpu)) {
                 let waiting = tasks.iter_mut().filter(|task| task.queued_ns != 0);
-                waiting.min_by_key(|task| task.ready_ns).expect("this task").switch_in(cpu, now);
+                waiting.min_by_key(|task| task.ready_ns).expect("this task").switch_in(cpu, now, limited);
             }
         }
     }
@@ -103,7 +113,8 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
 fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
     let (mut spans, mut position_ns) = (Vec::new(), 0);
     for run in runs {
-        spans.push((Amount::Waited, run.ready_ns, run.begin_ns));
+        let free_ns = run.ready_ns + run.limited_ns;
+        spans.extend([(Amount::Throttled, run.ready_ns, free_ns), (Amount::Waited, free_ns, run.begin_ns)]);
         spans.push((Amount::Ran, run.begin_ns, run.end_ns));
         if run.is_first {
             position_ns = run.ready_ns;
@@ -154,7 +165,7 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
     task.demand.place = PLACE;
-    task.switch_in(0, 1 << SHIFT);
+    task.switch_in(0, 1 << SHIFT, 0);
     task.switch_out((1 + 3 * LONGEST) << SHIFT, true);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let ran: u64 = slots.slots.iter().map(|slot| slot[Amount::Ran as usize]).sum();

@@ -149,7 +149,7 @@ impl<'a> Reference<'a> {
             flow.parallel = if flow.is_behind { cpus.max(flow.parallel) } else { cpus };
         }
         let raised = if flow.is_behind { flow.parallel.max(firm) } else { firm };
-        flow.wanted = (raised + presumed).min(most);
+        flow.wanted = raised.max(firm + presumed).min(most);
         (firm, raised)
     }
 

@@ -1,0 +1,222 @@
+//! The answer for one cgroup: what other limits would have done, or why that is not known.
+
+use cgscope_model::CgroupReading;
+use cgscope_whatif::{Cells, Check, Figures, Limit, Replay};
+
+use super::history::{History, Neighbours};
+
+/// A demand counts as known only from below if more than this share of the periods was throttled.
+const NEARLY_ALL: f64 = 0.95;
+/// A recording has all tasks of a cgroup if their run time differs by at most this share from what the kernel counted.
+const COMPLETE: f64 = 0.1;
+/// The least length of a recording, in periods.
+const LEAST_PERIODS: u64 = 20;
+/// Quotas of the table, as multiples of the one in force.
+const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
+/// Steps of the search for the least quota: parts of the quota in force, but no less than a hundredth of a CPU.
+const STEPS: f64 = 20.0;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// CPUs; empty: multiples of the quota in force.
+    pub quotas: Vec<f64>,
+    pub threads: Option<u32>,
+    pub burst_ns: Option<u64>,
+    pub period_ns: Option<u64>,
+    /// Share of periods that may be throttled, 0 to 1.
+    pub target: f64,
+}
+
+/// A cgroup with a quota, and the cgroups that share its limits.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub path: String,
+    /// The ids of the cgroups of the tree with the places of their parents; parents come first.
+    pub family: Vec<(u64, Option<usize>)>,
+    /// Its own place in `family`.
+    pub at: usize,
+}
+
+/// What another limit would have done.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub limit: Limit,
+    pub figures: Figures,
+}
+
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub path: String,
+    /// The limit in force, and the kernel's counters over the recording.
+    pub limit: Limit,
+    pub counted: CgroupReading,
+    pub span_ns: u64,
+    /// CPUs that the cgroup used on average.
+    pub used: f64,
+    /// The simulation of the limit in force beside the kernel's own figures.
+    pub check: Option<Check>,
+    pub rows: Vec<Row>,
+    /// The least quota that meets the target.
+    pub least: Option<Row>,
+    /// Nearly all periods were throttled: what the cgroup would use is known only from below.
+    pub is_least_demand: bool,
+    /// Why there is no advice.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why there is no advice.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// The recording is too short: it has so many periods.
+    Short(u64),
+    /// The limit was changed during the recording.
+    Changed,
+    /// The recorded run time of its tasks, and the one that the kernel counted, ns.
+    Incomplete(u64, u64),
+    /// The simulation of the limit in force does not fit.
+    Unfit,
+}
+
+/// Answers for one cgroup; `None` if it had no quota.
+pub fn answer(history: &History, target: &Target, question: &Question) -> Option<Answer> {
+    let id = target.family[target.at].0;
+    let cgroup = history.cgroups.get(&id)?;
+    let (limit, counted, span_ns) = (cgroup.limit()?, cgroup.counted(), history.span_ns());
+    let ran_ns: u64 = below(target).filter_map(|id| Some(history.cgroups.get(&id)?.ran_ns())).sum();
+    let usage_ns = counted.usage_ns.unwrap_or(ran_ns);
+    let mut answer = Answer {
+        path: target.path.clone(),
+        limit,
+        span_ns,
+        used: usage_ns as f64 / span_ns.max(1) as f64,
+        check: None,
+        rows: Vec::new(),
+        least: None,
+        is_least_demand: false,
+        refusal: None,
+        counted,
+    };
+    let asked = Asked::new(history, target, question, limit)?;
+    let recorded_share = counted_share(&answer.counted);
+    answer.check = asked.figures(limit).map(|figures| Check {
+        share: figures.throttled_share,
+        recorded_share,
+        throttled_ns_per_s: figures.throttled_ns_per_s,
+        recorded_ns_per_s: answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9,
+    });
+    answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
+    if answer.refusal.is_none() {
+        answer.is_least_demand = recorded_share > NEARLY_ALL;
+        asked.fill(&mut answer);
+    }
+    Some(answer)
+}
+
+/// The share of periods that the kernel counted as throttled.
+fn counted_share(counted: &CgroupReading) -> f64 {
+    let (throttled, periods) = (counted.nr_throttled.unwrap_or(0), counted.nr_periods.unwrap_or(0));
+    throttled as f64 / periods.max(1) as f64
+}
+
+/// The ids of a cgroup and of those below it.
+fn below(target: &Target) -> impl Iterator<Item = u64> + '_ {
+    let is_in = |mut at: usize| loop {
+        if at == target.at {
+            return true;
+        }
+        match target.family[at].1 {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    };
+    (0..target.family.len()).filter(move |at| is_in(*at)).map(|at| target.family[at].0)
+}
+
+fn refusal(answer: &Answer, has_changed: bool, ran_ns: u64, usage_ns: u64) -> Option<Refusal> {
+    let periods = answer.counted.nr_periods.unwrap_or(0);
+    if periods < LEAST_PERIODS {
+        return Some(Refusal::Short(periods));
+    }
+    if has_changed {
+        return Some(Refusal::Changed);
+    }
+    if ran_ns.abs_diff(usage_ns) as f64 > usage_ns as f64 * COMPLETE {
+        return Some(Refusal::Incomplete(ran_ns, usage_ns));
+    }
+    let fits = answer.check.is_some_and(|check| check.periods_agree() && check.times_agree());
+    (!fits).then_some(Refusal::Unfit)
+}
+
+struct Asked<'q> {
+    /// The limits in force.
+    limits: Vec<Option<Limit>>,
+    /// Neighbours yield, or stay.
+    replays: Vec<Replay>,
+    /// The most CPUs that the cgroup can use.
+    cpus: f64,
+    at: usize,
+    question: &'q Question,
+    limit: Limit,
+    cells: Cells,
+}
+
+impl<'q> Asked<'q> {
+    fn new(history: &History, target: &Target, question: &'q Question, limit: Limit) -> Option<Self> {
+        let mut trees =
+            [Neighbours::Yield, Neighbours::Stay].map(|neighbours| history.tree(&target.family, neighbours));
+        let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
+        for tree in &mut trees {
+            tree.nodes[target.at].threads = question.threads;
+        }
+        let replays = trees.iter().map(|tree| Replay::new(tree).ok()).collect::<Option<_>>()?;
+        Some(Self { limits, replays, cpus, at: target.at, question, limit, cells: Cells::default() })
+    }
+
+    fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
+        let mut limits = self.limits.clone();
+        limits[self.at] = Some(limit);
+        limits
+    }
+
+    /// The bounds with another limit.
+    fn figures(&self, limit: Limit) -> Option<Figures> {
+        let limits = self.with(limit);
+        let outcomes =
+            self.replays.iter().filter_map(|replay| replay.cells(&limits, self.at, &self.cells).ok());
+        Figures::of(&outcomes.flatten().collect::<Vec<_>>())
+    }
+
+    fn limit(&self, cpus: f64) -> Limit {
+        let period_ns = self.question.period_ns.unwrap_or(self.limit.period_ns);
+        let burst_ns = self.question.burst_ns.unwrap_or(self.limit.burst_ns);
+        Limit { quota_ns: (cpus * period_ns as f64).round().max(1.0) as u64, period_ns, burst_ns }
+    }
+
+    fn quotas(&self) -> Vec<f64> {
+        if !self.question.quotas.is_empty() {
+            return self.question.quotas.clone();
+        }
+        let most = self.cpus.max(self.limit.cpus());
+        MULTIPLES.iter().map(|times| times * self.limit.cpus()).filter(|cpus| *cpus <= most * 1.001).collect()
+    }
+
+    fn fill(&self, answer: &mut Answer) {
+        let row = |limit: Limit| Some(Row { limit, figures: self.figures(limit)? });
+        answer.rows = self.quotas().into_iter().filter_map(|cpus| row(self.limit(cpus))).collect();
+        answer.least = self.least().and_then(row);
+    }
+
+    /// The least quota that meets the target, whatever neighbours do.
+    fn least(&self) -> Option<Limit> {
+        let step = (self.limit.cpus() / STEPS * 100.0).round().max(1.0) / 100.0;
+        let steps = 1..=(self.cpus / step).ceil() as u64;
+        let grid: Vec<u64> = steps.map(|steps| self.limit(steps as f64 * step).quota_ns).collect();
+        let limits = self.with(self.limit(self.limit.cpus()));
+        let least = self.replays.iter().map(|replay| {
+            replay.least_quota(&limits, self.at, self.question.target, &grid, &self.cells).ok().flatten()
+        });
+        let quota_ns = least.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+        Some(Limit { quota_ns, ..self.limit(1.0) })
+    }
+}

@@ -1,0 +1,68 @@
+//! The answers as JSON objects.
+
+use cgscope_model::Interval;
+use cgscope_whatif::Bounds;
+use serde_json::{Value, json};
+
+use super::{
+    answer::{Answer, Question, Refusal, Row},
+    words,
+};
+
+const SCHEMA: &str = "cgscope.whatif/1";
+
+pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
+    let Answer { limit, counted, .. } = answer;
+    json!({
+        "schema": SCHEMA,
+        "path": answer.path,
+        "name": whole.names.of(&answer.path),
+        "duration_ns": answer.span_ns,
+        "quota_us": limit.quota_ns / 1_000,
+        "period_us": limit.period_ns / 1_000,
+        "burst_us": limit.burst_ns / 1_000,
+        "used_cores": answer.used,
+        "nr_periods": counted.nr_periods,
+        "nr_throttled": counted.nr_throttled,
+        "throttled_ns": counted.throttled_ns,
+        "simulated": answer.check.map(|check| json!({
+            "throttled_share": bounds(check.share),
+            "throttled_ns_per_s": bounds(check.throttled_ns_per_s),
+        })),
+        "target": question.target,
+        "refused": answer.refusal.as_ref().map(name),
+        "is_least_demand": answer.is_least_demand,
+        "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),
+        "least": answer.least.as_ref().map(row),
+        "setting": answer.least.as_ref().map(|row| words::setting(answer, &whole.names, row.limit)),
+    })
+}
+
+fn name(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Short(_) => "short",
+        Refusal::Changed => "changed",
+        Refusal::Incomplete(..) => "incomplete",
+        Refusal::Unfit => "unfit",
+    }
+}
+
+fn row(row: &Row) -> Value {
+    let Row { limit, figures } = row;
+    json!({
+        "cores": limit.cpus(),
+        "quota_us": limit.quota_ns / 1_000,
+        "period_us": limit.period_ns / 1_000,
+        "burst_us": limit.burst_ns / 1_000,
+        "throttled_share": bounds(figures.throttled_share),
+        "throttled_ns_per_s": bounds(figures.throttled_ns_per_s),
+        "stall_p50_ns": bounds(figures.stall_p50_ns),
+        "stall_p99_ns": bounds(figures.stall_p99_ns),
+        "done_ns": figures.done_ns.map(bounds),
+        "unused_share": figures.unused_share.map(bounds),
+    })
+}
+
+fn bounds<T: serde::Serialize>(bounds: Bounds<T>) -> [T; 2] {
+    [bounds.low, bounds.high]
+}

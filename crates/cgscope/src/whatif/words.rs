@@ -1,0 +1,170 @@
+//! The answers as text.
+
+use std::fmt::Write;
+
+use cgscope_model::{
+    CgroupName, Interval,
+    names::Names,
+    units::{count, cpus, duration, number},
+};
+use cgscope_whatif::{Bounds, Check, Limit};
+
+use super::answer::{Answer, Question, Refusal, Row};
+
+pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usize) -> String {
+    let mut text = String::new();
+    for answer in answers {
+        let _ = writeln!(text, "{}", about(answer, &whole.names));
+        if let Some(refusal) = &answer.refusal {
+            let _ = writeln!(text, "  No advice: {}.\n", refused(refusal, answer));
+            continue;
+        }
+        text += &table(answer);
+        text += &least(answer, &whole.names, question);
+        text.push('\n');
+    }
+    if left != 0 {
+        let _ = writeln!(
+            text,
+            "{} more had a quota that ran out; select one with --cgroup, --unit, --pod or --container.",
+            count(left as u64, "cgroup")
+        );
+    }
+    text
+}
+
+/// The cgroup, its limit, what the kernel counted, and what the simulation says about the same limit.
+fn about(answer: &Answer, names: &Names) -> String {
+    let Answer { limit, counted, span_ns, used, .. } = answer;
+    let name = names.of(&answer.path);
+    let (periods, throttled) = (counted.nr_periods.unwrap_or(0), counted.nr_throttled.unwrap_or(0));
+    let share = percent(throttled as f64 / periods.max(1) as f64);
+    let mut text = format!(
+        "{name}: {} ({} of every {}), used {} on average over {}\n  counted by the kernel: {} of {} throttled ({share}), {} throttled",
+        cpus(limit.cpus()),
+        duration(limit.quota_ns),
+        duration(limit.period_ns),
+        number(*used),
+        duration(*span_ns),
+        throttled,
+        count(periods, "period"),
+        duration(counted.throttled_ns.unwrap_or(0)),
+    );
+    if let Some(Check { share, throttled_ns_per_s, .. }) = &answer.check {
+        let times = map(*throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
+        let _ = write!(text, "\n  simulated with this limit: {}, {}", shares(*share), durations(times));
+    }
+    text
+}
+
+fn refused(refusal: &Refusal, answer: &Answer) -> String {
+    match refusal {
+        Refusal::Short(periods) => {
+            format!("the recording has only {} of this quota; record for longer", count(*periods, "period"))
+        }
+        Refusal::Changed => "the limit was changed during the recording; record again".into(),
+        Refusal::Incomplete(ran_ns, usage_ns) => format!(
+            "the recording has {} of the {} of CPU time that the kernel counted for this cgroup; record the whole host, without \
+             losses",
+            duration(*ran_ns),
+            duration(*usage_ns)
+        ),
+        Refusal::Unfit => {
+            let _ = answer;
+            "the simulation of the limit in force is off by more than 10 %, so it would be wrong about other limits, too".into()
+        }
+    }
+}
+
+const HEAD: [&str; 7] =
+    ["CPUs", "periods throttled", "throttled/s", "stall p50", "stall p99", "all work done", "unused"];
+
+fn table(answer: &Answer) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(answer.rows.iter().map(|row| cells(row, answer.limit)));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
+        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+    text
+}
+
+fn cells(row: &Row, in_force: Limit) -> [String; 7] {
+    let Row { limit, figures } = row;
+    let mark = if *limit == in_force { "now " } else { "" };
+    [
+        format!("{mark}{}", number(limit.cpus())),
+        shares(figures.throttled_share),
+        durations(map(figures.throttled_ns_per_s, |ns| ns as u64)),
+        durations(figures.stall_p50_ns),
+        durations(figures.stall_p99_ns),
+        figures.done_ns.map_or_else(|| "-".into(), durations),
+        figures.unused_share.map_or_else(|| "-".into(), shares),
+    ]
+}
+
+/// The least quota that is enough, and how to set it.
+fn least(answer: &Answer, names: &Names, question: &Question) -> String {
+    let target = percent(question.target);
+    let Some(row) = &answer.least else {
+        return format!(
+            "  No quota on the CPUs of this cgroup keeps the throttled periods at or below {target}.\n"
+        );
+    };
+    let mut text =
+        format!("  At most {target} of the periods are throttled from {} on.\n", cpus(row.limit.cpus()));
+    if answer.is_least_demand {
+        text += "  Nearly every period was throttled, so the demand is known only from below: it may need more.\n";
+    }
+    let _ = writeln!(text, "  -> {}", setting(answer, names, row.limit));
+    text
+}
+
+/// The command or the setting that sets a limit.
+pub fn setting(answer: &Answer, names: &Names, limit: Limit) -> String {
+    let path = &answer.path;
+    let CgroupName { unit, .. } = CgroupName::of(path);
+    let cores = limit.cpus();
+    if let Some((_, named)) = names.container(path) {
+        if named.pod().is_some() {
+            return format!("resources: {{limits: {{cpu: {}m}}}}", (cores * 1e3).ceil());
+        }
+        if let Some(container) = &named.container {
+            return format!("docker update --cpus {} {container} (or podman update)", number(cores));
+        }
+    }
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let unit = unit.or_else(|| last.ends_with(".slice").then(|| last.to_owned()));
+    match unit {
+        Some(unit) => format!("systemctl set-property {unit} CPUQuota={}%", (cores * 100.0).ceil()),
+        None => format!(
+            "write \"{} {}\" to cpu.max of {path} (v1: cpu.cfs_quota_us)",
+            limit.quota_ns.div_ceil(1_000),
+            limit.period_ns / 1_000
+        ),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{}%", number((share * 1_000.0).round() / 10.0))
+}
+
+fn map<A: Copy, B>(bounds: Bounds<A>, to: impl Fn(A) -> B) -> Bounds<B> {
+    Bounds { low: to(bounds.low), high: to(bounds.high) }
+}
+
+fn shares(bounds: Bounds<f64>) -> String {
+    between(map(bounds, percent))
+}
+
+fn durations(bounds: Bounds<u64>) -> String {
+    between(map(bounds, |ns| if ns == 0 { "0".to_owned() } else { duration(ns) }))
+}
+
+/// One value if both bounds agree.
+fn between(bounds: Bounds<String>) -> String {
+    if bounds.low == bounds.high { bounds.low } else { format!("{}..{}", bounds.low, bounds.high) }
+}

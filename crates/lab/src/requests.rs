@@ -1,0 +1,117 @@
+//! Loads with a known demand for CPU time: requests of a fixed cost that arrive by a clock, by chance, or after the answer.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// When the next request comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At multiples of the gap.
+    Regular,
+    /// After half of the gap and one and a half of it in turn.
+    Uneven,
+    /// By chance, with gaps of this mean and an exponential distribution.
+    Random,
+    /// The gap after its answer.
+    Closed,
+}
+
+impl Arrivals {
+    /// Parses the name of a command.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "regular" => Some(Self::Regular),
+            "uneven" => Some(Self::Uneven),
+            "random" => Some(Self::Random),
+            "closed" => Some(Self::Closed),
+            _ => None,
+        }
+    }
+}
+
+/// Serves requests that cost `cost` of CPU time for this time, each in turn. Returns how many.
+///
+/// # Errors
+/// The host refuses a socket or a thread.
+pub fn requests(arrivals: Arrivals, cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
+    if arrivals == Arrivals::Closed {
+        return answers(cost, gap, end);
+    }
+    let (mut due, mut count, mut random) = (Instant::now(), 0u64, 1);
+    while due < end {
+        // A late server works off what has come in the meantime without a pause.
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        compute(cost);
+        count += 1;
+        due += match arrivals {
+            Arrivals::Random => gap.mul_f64(exponential(&mut random)),
+            Arrivals::Uneven => gap.mul_f64(if count % 2 == 0 { 0.5 } else { 1.5 }),
+            _ => gap,
+        };
+        if Instant::now() > end {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// A client that sends a request, waits for the answer, and pauses for `gap`.
+fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
+    let (mut client, mut server) = UnixStream::pair()?;
+    thread::Builder::new().name("client".into()).spawn(move || {
+        let mut byte = [0];
+        while client.write_all(&byte).and_then(|()| client.read_exact(&mut byte)).is_ok()
+            && Instant::now() < end
+        {
+            thread::sleep(gap);
+        }
+    })?;
+    let (mut byte, mut count) = ([0], 0);
+    while server.read_exact(&mut byte).is_ok() {
+        compute(cost);
+        count += 1;
+        server.write_all(&byte)?;
+    }
+    Ok(count)
+}
+
+/// Uses this much CPU time, whatever happens in between.
+fn compute(cost: Duration) {
+    let end = cpu_time() + cost;
+    while cpu_time() < end {
+        for _ in 0..200 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A number with an exponential distribution of mean 1.
+fn exponential(random: &mut u64) -> f64 {
+    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let uniform = ((*random >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -uniform.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_gaps_have_the_mean_that_was_asked_for() {
+        let mut random = 1;
+        let sum: f64 = (0..10_000).map(|_| exponential(&mut random)).sum();
+        assert!((sum / 10_000.0 - 1.0).abs() < 0.03, "{sum}");
+    }
+}

@@ -1,0 +1,203 @@
+//! `cgscope whatif`: what it says about other quotas, beside what happens under them.
+
+mod long;
+
+use std::{fmt, thread, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    bad_input::assert_one_sentence,
+    bench::{json_lines, run, stderr},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+const PERIOD_US: u64 = 100_000;
+
+/// A load that runs in a cgroup of its own.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// The program and its arguments; without a program, those of `workload`.
+    pub(crate) program: Option<&'static str>,
+    pub(crate) args: &'static [&'static str],
+}
+
+impl Kind {
+    fn start(&self, cgroup: &Cgroup) -> Load {
+        match self.program {
+            Some(program) => Load::start(program, self.args, Some(cgroup)),
+            None => Load::workload(self.args, Some(cgroup)).0,
+        }
+    }
+}
+
+/// A quota, in thousandths of a CPU, and a burst in ms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit {
+    pub(crate) milli: u64,
+    pub(crate) burst_ms: u64,
+}
+
+impl Limit {
+    pub(crate) const fn of(milli: u64) -> Self {
+        Self { milli, burst_ms: 0 }
+    }
+
+    fn apply(self, cgroup: &Cgroup) {
+        cgroup.limit(self.milli * PERIOD_US / 1_000, PERIOD_US);
+        assert!(self.burst_ms == 0 || cgroup.save(self.burst_ms * 1_000), "the kernel has no burst");
+    }
+}
+
+/// A cgroup that takes precedence over the other programs of the host, so that only its quota holds it back.
+fn limited(limit: Limit) -> Cgroup {
+    let cgroup = Cgroup::new("whatif");
+    limit.apply(&cgroup);
+    cgroup.favour();
+    cgroup
+}
+
+/// What the kernel counted over some seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// Share of periods that were throttled.
+    pub(crate) share: f64,
+    /// Throttled seconds per second.
+    pub(crate) throttled: f64,
+}
+
+/// Runs a load under a limit, and reads `cpu.stat`.
+pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
+    let cgroup = limited(limit);
+    let _load = kind.start(&cgroup);
+    thread::sleep(Duration::from_millis(500));
+    let read = || {
+        (
+            cgroup.stat("nr_periods").unwrap_or(0),
+            cgroup.stat("nr_throttled").unwrap_or(0),
+            cgroup.throttled_ns(),
+        )
+    };
+    let before = read();
+    thread::sleep(Duration::from_secs(seconds));
+    let now = read();
+    Measured {
+        share: (now.1 - before.1) as f64 / (now.0 - before.0).max(1) as f64,
+        throttled: (now.2 - before.2) as f64 / 1e9 / seconds as f64,
+    }
+}
+
+/// A recording of a load under a limit.
+pub(crate) struct Recorded {
+    dir: Dir,
+    path: String,
+}
+
+impl Recorded {
+    pub(crate) fn new(kind: &Kind, limit: Limit, seconds: u64) -> Self {
+        let cgroup = limited(limit);
+        let _load = kind.start(&cgroup);
+        Self::of(&cgroup, seconds)
+    }
+
+    fn of(cgroup: &Cgroup, seconds: u64) -> Self {
+        let dir = Dir::new("whatif");
+        let output = run(&["record", "-q", "-o", &dir.file("a.rec"), "-d", &seconds.to_string()]);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+        Self { dir, path: cgroup.name.clone() }
+    }
+
+    fn file(&self) -> String {
+        self.dir.file("a.rec")
+    }
+
+    /// The answer to a question.
+    pub(crate) fn ask(&self, options: &[&str]) -> Value {
+        let output = run(&[&["whatif", &self.file(), "--cgroup", &self.path, "--json"], options].concat());
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+        json_lines(&output).remove(0)
+    }
+
+    /// The row for a limit; `None` if there is no advice.
+    pub(crate) fn row(&self, limit: Limit) -> Option<Value> {
+        let (cpus, burst) = (limit.milli as f64 / 1e3, (limit.burst_ms * 1_000).to_string());
+        let answer = self.ask(&["--quota", &cpus.to_string(), "--burst", &burst]);
+        answer["rows"].as_array().and_then(|rows| rows.first().cloned())
+    }
+}
+
+/// The bounds of a figure in a row.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Bounds(pub(crate) f64, pub(crate) f64);
+
+impl Bounds {
+    pub(crate) fn of(row: &Value, figure: &str) -> Self {
+        let bound = |at: usize| row[figure][at].as_f64().unwrap_or_else(|| panic!("no {figure} in {row}"));
+        Self(bound(0), bound(1))
+    }
+
+    pub(crate) fn contains(self, value: f64, tolerance: f64) -> bool {
+        value >= self.0 - tolerance && value <= self.1 + tolerance
+    }
+}
+
+impl fmt::Debug for Bounds {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.3}..{:.3}", self.0, self.1)
+    }
+}
+
+const LOOP: Kind = Kind { name: "busy loop", program: Some("sh"), args: &["-c", "while :; do :; done"] };
+const REGULAR: Kind =
+    Kind { name: "regular", program: None, args: &["requests", "regular", "30000", "130000", "60"] };
+
+/// A loop stands for P (1 - q) in each period, and needs a whole CPU.
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_busy_loop_is_simulated_as_its_closed_form_says() {
+    let recorded = Recorded::new(&LOOP, Limit::of(500), 7);
+    let row = recorded.row(Limit::of(800)).expect("advice");
+    assert!(Bounds::of(&row, "throttled_share").0 > 0.9, "{row}");
+    assert!(Bounds::of(&row, "stall_p50_ns").contains(20e6, 3e6), "{row}");
+    let answer = recorded.ask(&[]);
+    let least = answer["least"]["cores"].as_f64().expect("a quota");
+    assert!((0.9..=1.1).contains(&least) && answer["is_least_demand"] == true, "{answer}");
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
+    let recorded = Recorded::new(&REGULAR, Limit::of(250), 7);
+    for milli in [240, 280] {
+        let row = recorded.row(Limit::of(milli)).expect("advice");
+        let measured = measure(&REGULAR, Limit::of(milli), 6);
+        let (share, per_s) = (Bounds::of(&row, "throttled_share"), Bounds::of(&row, "throttled_ns_per_s"));
+        println!("{milli}: {measured:?} {share:?} {per_s:?}");
+        assert!(share.contains(measured.share, 0.05), "{measured:?}: {row}");
+        assert!(per_s.contains(measured.throttled * 1e9, 0.02e9), "{measured:?}: {row}");
+    }
+    // 30 ms of work fit into any period.
+    let answer = recorded.ask(&["--target", "0.5%"]);
+    let least = answer["least"]["cores"].as_f64().expect("a quota");
+    assert!((0.25..=0.33).contains(&least), "{answer}");
+}
+
+#[test]
+fn a_recording_without_an_answer_is_refused_in_one_sentence() {
+    let cgroup = limited(Limit::of(500));
+    let load = LOOP.start(&cgroup);
+    let dir = Dir::new("whatif-refused");
+    let file = dir.file("coarse.rec");
+    let record = run(&["record", "-q", "--mode", "coarse", "-o", &file, "-d", "1"]);
+    assert!(matches!(record.status.code(), Some(0 | 1)), "{}", stderr(&record));
+    assert_one_sentence(&run(&["whatif", &file]), &["was recorded in the coarse mode"]);
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/files/version-4.rec");
+    assert_one_sentence(&run(&["whatif", old, "--cgroup", "/a/b"]), &["has no demand of cgroups"]);
+    let recorded = Recorded::of(&cgroup, 1);
+    assert_eq!(recorded.ask(&[])["refused"], "short");
+    assert_one_sentence(&run(&["whatif", &recorded.file(), "--pid", "1"]), &["whatif selects cgroups"]);
+    let none = run(&["whatif", &recorded.file(), "--cgroup", "/no/such"]);
+    assert_one_sentence(&none, &["the selected cgroups had no quota"]);
+    drop(load);
+}
