@@ -13,7 +13,7 @@ use crate::{Failure, kernel_side::KernelSide};
 /// Minimum and maximum number of places. Each takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// The number of entries of the table for a host with so many cgroups, with the one that is nobody's.
+/// The number of entries of the table for a host with this number of cgroups. The first entry is nobody's.
 pub(crate) fn table_size(cgroups: usize) -> u32 {
     cgroups.clamp(*PLACES.start(), *PLACES.end()) as u32 + 1
 }

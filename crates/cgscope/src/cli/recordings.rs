@@ -7,10 +7,7 @@ use cgscope_view::replay::time::{When, speed};
 use clap::{ArgGroup, Args};
 
 use super::{Select, Selectors, interval, long_time};
-use crate::{
-    trigger::{Trigger, trigger},
-    whatif::Question,
-};
+use crate::trigger::{Trigger, trigger};
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("rotation").multiple(true)))]
@@ -217,7 +214,7 @@ pub struct Whatif {
     #[arg(long, value_name = "CPUS", value_parser = quotas)]
     pub quota: Option<Quotas>,
 
-    /// At most so many tasks run at once
+    /// Maximum number of tasks that run at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
 
@@ -238,21 +235,9 @@ pub struct Whatif {
     pub json: bool,
 }
 
-impl Whatif {
-    pub fn question(&self) -> Question {
-        Question {
-            quotas: self.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
-            threads: self.threads,
-            burst_ns: self.burst.map(|us| us.saturating_mul(1_000)),
-            period_ns: self.period.map(|us| us * 1_000),
-            target: self.target,
-        }
-    }
-}
-
 /// Quotas in CPUs, ascending.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Quotas(Vec<f64>);
+pub struct Quotas(pub Vec<f64>);
 
 /// Parses `1.5` or `0.5..4`.
 fn quotas(text: &str) -> Result<Quotas, String> {

@@ -68,7 +68,7 @@ pub struct Answer {
 /// Why there is no advice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// The recording is too short: it has so many periods.
+    /// The recording is too short. The number of its periods.
     Short(u64),
     /// The limit was changed during the recording.
     Changed,

@@ -23,8 +23,7 @@ use crate::{
     recording::Recording,
     report::json_line,
 };
-pub use answer::Question;
-use answer::{Answer, Target, answer};
+use answer::{Answer, Question, Target, answer};
 use history::History;
 
 /// Maximum number of cgroups to simulate if none is selected: those that were throttled longest.
@@ -43,12 +42,22 @@ pub fn run(options: &cli::Whatif) -> Result {
             recording.file
         )));
     }
-    let question = options.question();
+    let question = question(options);
     let answers: Vec<Answer> =
         targets.iter().filter_map(|target| answer(&history, target, &question)).collect();
     print(options, &answers, &whole, &question, left).map_err(|error| Error::output(&error))?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some());
     Ok(recording.finish().max(if is_refused { Exit::Incomplete } else { Exit::Done }))
+}
+
+fn question(options: &cli::Whatif) -> Question {
+    Question {
+        quotas: options.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
+        threads: options.threads,
+        burst_ns: options.burst.map(|us| us.saturating_mul(1_000)),
+        period_ns: options.period.map(|us| us * 1_000),
+        target: options.target,
+    }
 }
 
 fn print(
