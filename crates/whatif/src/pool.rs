@@ -43,10 +43,10 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool, or less than 0 if more
-    /// was returned, ns. Without branches: neither demand nor slices can be predicted.
+    /// Runs at this demand for a time in which the pool does not run out. Returns what was taken from the pool and what was returned to
+    /// it, ns. Without branches: neither demand nor slices can be predicted.
     #[inline(always)]
-    fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> f64 {
+    fn run_calm(&mut self, demand: f64, length_ns: f64, slice_ns: f64, per_slice: f64) -> (f64, f64) {
         let is_idle = demand == 0.0;
         // `Pool::give_back`. A CPU that was idle before has no more than that.
         let kept_ns = if is_idle { self.left_ns.min(KEPT_NS) } else { self.left_ns };
@@ -56,10 +56,10 @@ impl Cpu {
         let missing_ns = if is_idle { 0.0 } else { (-left_ns).max(0.0) };
         let whole = (missing_ns * per_slice) as i64 as f64;
         let slices = whole + f64::from(u8::from(whole * slice_ns < missing_ns - NONE_NS));
-        let taken_ns = first_ns - self.left_ns + slices * slice_ns;
+        let returned_ns = self.left_ns - kept_ns;
         self.demand = demand;
         self.left_ns = left_ns + slices * slice_ns;
-        taken_ns
+        (first_ns - kept_ns + slices * slice_ns, returned_ns)
     }
 }
 
@@ -147,7 +147,8 @@ impl Pool {
         if cpus > self.cpus.len() {
             self.cpus.resize(cpus, Cpu::default());
         }
-        let (mut taken_ns, last, per_slice) = (0.0, cpus as f64 - 1.0, 1.0 / self.slice_ns);
+        let (last, per_slice) = (cpus as f64 - 1.0, 1.0 / self.slice_ns);
+        let (mut taken_ns, mut returned_ns) = (0.0, 0.0);
         let all = cpus.max(self.used);
         for (at, cpu) in self.cpus[..all].iter_mut().enumerate() {
             let at = at as f64;
@@ -158,10 +159,12 @@ impl Pool {
             } else {
                 0.0
             };
-            taken_ns += cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
+            let (taken, returned) = cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
+            taken_ns += taken;
+            returned_ns += returned;
         }
         self.used = cpus;
-        self.left_ns -= taken_ns;
+        self.left_ns += returned_ns - taken_ns;
         if taken_ns > 0.0 {
             self.is_idle = false;
             self.start_timer(now_ns);

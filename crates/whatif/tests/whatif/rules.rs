@@ -131,3 +131,26 @@ fn work_of_busy_loops_is_dropped_if_it_is_not_served() {
     let outcome = open(profile, Limit::new(1_600 * MS, 100 * MS), 0);
     assert_eq!((outcome.ran_ns, outcome.backlog_ns), (300 * MS, 0));
 }
+
+#[test]
+fn the_timer_starts_with_the_first_use_on_its_old_grid() {
+    // 1 ms from the first quota. The refill at 1 ms fills the pool up to 40 ms; the CPU has 4 ms more.
+    let outcome = open(work(&[10; 10]), Limit::new(40 * MS, 100 * MS), 1);
+    assert_eq!((outcome.ran_ns, outcome.throttled_ns), (45 * MS, 55 * MS));
+}
+
+#[test]
+fn returned_runtime_is_distributed_after_five_milliseconds() {
+    let slots = [1, 1, 1, 1, 4, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
+    let slot = |cpus| Slot { ran_ns: cpus * MS, firm_ns: cpus * MS, ..Slot::default() };
+    let profile = Profile { slot_ns: MS, slots: slots.map(slot).to_vec() };
+    let limit = Limit { quota_ns: 20_200_000, ..Limit::new(1, 100 * MS) };
+    let tree = Tree::single(profile, Some(limit), 8.0);
+    let outcome =
+        Replay::new(&tree).unwrap().run(&tree.limits(), &Setting::new(Loop::Closed, 0)).unwrap().remove(0);
+    // CPU 0 is throttled at 5.2 ms. One ms later three CPUs fall idle and return 5.2 ms, with which CPU 0 goes on at 11.3 ms. The
+    // last 4.8 ms run after the refill.
+    assert_eq!(outcome.stalls.count, 2);
+    assert!(outcome.done_ns.unwrap().abs_diff(104_800_000) <= 10, "{outcome:?}");
+    assert!(outcome.throttled_ns.abs_diff(89_600_000) <= 10, "{outcome:?}");
+}
