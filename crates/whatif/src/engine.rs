@@ -299,11 +299,8 @@ impl<'a> Engine<'a> {
     fn run_to_event(&mut self, end_ns: f64) {
         self.settle();
         let mut next_ns = end_ns.min(self.slot_end_ns);
-        for (at, pool) in self.pools.iter().enumerate() {
-            if let Some(pool) = pool {
-                let empty_ns = pool.empty_ns(self.now_ns, self.states[at].above);
-                next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns).min(empty_ns);
-            }
+        for pool in self.pools.iter().flatten() {
+            next_ns = next_ns.min(pool.refill_ns).min(pool.slack_ns);
         }
         for (flow, state) in self.flows.iter().zip(&self.states) {
             let event_ns = if self.is_open {
@@ -312,6 +309,11 @@ impl<'a> Engine<'a> {
                 flow.end_ns(self.now_ns, state.own)
             };
             next_ns = next_ns.min(event_ns);
+        }
+        for (pool, state) in self.pools.iter_mut().zip(&self.states) {
+            if let Some(pool) = pool {
+                next_ns = next_ns.min(pool.empty_ns(self.now_ns, next_ns, state.above));
+            }
         }
         self.pass(next_ns);
         if let (true, [state], [Some(pool)]) = (self.is_open, &self.states[..], &self.pools[..]) {

@@ -96,6 +96,8 @@ pub(crate) struct Pool {
     cpus: Vec<Cpu>,
     /// CPUs with demand.
     used: usize,
+    /// The pool has slices for all until the next event.
+    is_plenty: bool,
     /// Throttled CPUs, in the order in which they were throttled: `throttled_cfs_rq`.
     queue: Vec<usize>,
     pub counters: Counters,
@@ -118,6 +120,7 @@ impl Pool {
             slack_ns: f64::INFINITY,
             cpus: Vec::new(),
             used: 0,
+            is_plenty: false,
             queue: Vec::new(),
             counters: Counters::default(),
         }
@@ -260,8 +263,15 @@ impl Pool {
         self.counters.stalls.add(length_ns);
     }
 
-    /// The earliest time at which a CPU notices that its runtime is used up. `above`: the part of the rate that limits above let pass.
-    pub fn empty_ns(&self, now_ns: f64, above: f64) -> f64 {
+    /// The earliest time before `next_ns` at which a CPU notices that its runtime is used up and the pool may not have a slice for it.
+    /// `above`: the part of the rate that limits above let pass.
+    pub fn empty_ns(&mut self, now_ns: f64, next_ns: f64, above: f64) -> f64 {
+        let running = self.cpus[..self.used].iter().filter(|cpu| !cpu.is_throttled);
+        let needed_ns = running.map(|cpu| cpu.demand * above * (next_ns - now_ns) + self.slice_ns);
+        self.is_plenty = self.tick_ns == 0.0 && self.is_active && needed_ns.sum::<f64>() <= self.left_ns;
+        if self.is_plenty {
+            return f64::INFINITY;
+        }
         let mut first_ns = f64::INFINITY;
         for cpu in &self.cpus[..self.used] {
             let rate = cpu.demand * above;
@@ -276,10 +286,15 @@ impl Pool {
         if tick_ns > now_ns { tick_ns } else { tick_ns + self.tick_ns }
     }
 
-    /// Uses runtime for a time in which no rate changes.
+    /// Uses runtime for a time in which no rate changes, and takes slices if the pool has plenty.
     pub fn consume(&mut self, length_ns: f64, above: f64) {
         for cpu in self.cpus[..self.used].iter_mut().filter(|cpu| !cpu.is_throttled) {
             cpu.left_ns -= cpu.demand * above * length_ns;
+            while self.is_plenty && cpu.left_ns < -NONE_NS {
+                cpu.left_ns += self.slice_ns;
+                self.left_ns -= self.slice_ns;
+                self.is_idle = false;
+            }
         }
         if !self.queue.is_empty() {
             self.counters.limited_ns += length_ns;

@@ -17,7 +17,8 @@ pub struct Setting {
     /// Time of the first refill after the start, ns, modulo the period. The kernel's grid of periods begins at a random time, so any
     /// value is as likely.
     pub phase_ns: u64,
-    /// A CPU notices at multiples of this time that its runtime is used up, ns: the tick of the kernel, 4 ms at `HZ=250`. 0: at once.
+    /// A CPU notices at multiples of this time that its runtime is used up, ns: the tick of the kernel, 4 ms at `HZ=250`. 0: at once, which is also
+    /// the fastest to replay.
     pub tick_ns: u64,
     /// Runtime that a CPU takes from the pool at a time, ns: the sysctl `kernel.sched_cfs_bandwidth_slice_us`.
     pub slice_ns: u64,
