@@ -46,13 +46,14 @@ impl Replay {
     /// Replays the tree under these limits, one for each cgroup. Returns an outcome for each cgroup.
     ///
     /// # Errors
-    /// If the number of limits is wrong, or a quota or period is 0.
+    /// If the number of limits is wrong, or a quota or period is too short.
     pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Result<Vec<Outcome>, Error> {
         if limits.len() != self.parents.len() {
             return Err(Error::Limits);
         }
-        let is_wrong =
-            |limit: &Option<Limit>| limit.is_some_and(|limit| limit.quota_ns == 0 || limit.period_ns == 0);
+        let is_wrong = |limit: &Option<Limit>| {
+            limit.is_some_and(|limit| limit.quota_ns.min(limit.period_ns) < Limit::LEAST_NS)
+        };
         if let Some(node) = limits.iter().position(is_wrong) {
             return Err(Error::Limit(node));
         }

@@ -12,7 +12,8 @@ pub struct Slot {
     /// CPU work at the time at which it would have run without any hindrance: a burst that was woken at `w` and used `c` ns of CPU
     /// demands one CPU over `[w, w + c)`. Over all slots it is the same sum as `ran_ns`.
     pub firm_ns: u64,
-    /// Extra demand of tasks that never sleep. They would have used this time, but it need not be made up for later.
+    /// Extra demand of tasks that never sleep. They would have used this time, but it need not be made up for later. Only the open
+    /// loop uses it.
     pub presumed_ns: u64,
 }
 
@@ -35,15 +36,18 @@ impl Profile {
 /// A limit as `cpu.max` and `cpu.max.burst` set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// CPU time per period, ns; not 0.
+    /// CPU time per period, ns; at least [`Limit::LEAST_NS`].
     pub quota_ns: u64,
-    /// Length of a period, ns of wall time; not 0.
+    /// Length of a period, ns of wall time; at least [`Limit::LEAST_NS`].
     pub period_ns: u64,
     /// Unused quota that may be saved for later periods, ns.
     pub burst_ns: u64,
 }
 
 impl Limit {
+    /// The kernel accepts no quota or period below 1 ms (`min_cfs_quota_period`).
+    pub const LEAST_NS: u64 = 1_000_000;
+
     /// A limit without burst.
     pub fn new(quota_ns: u64, period_ns: u64) -> Self {
         Self { quota_ns, period_ns, burst_ns: 0 }
@@ -88,7 +92,7 @@ pub enum Error {
     Order(usize),
     /// The slots of this cgroup have no length, or not the same length as those of the first one.
     Slots(usize),
-    /// The quota or the period of this cgroup is 0.
+    /// The quota or the period of this cgroup is below 1 ms.
     Limit(usize),
     /// The list of limits has another length than the list of cgroups.
     Limits,
@@ -104,7 +108,7 @@ impl fmt::Display for Error {
             Self::Slots(node) => {
                 write!(out, "the slots of cgroup {node} differ in length from the first cgroup's")
             }
-            Self::Limit(node) => write!(out, "the quota or the period of cgroup {node} is 0"),
+            Self::Limit(node) => write!(out, "the quota or the period of cgroup {node} is below 1 ms"),
             Self::Limits => write!(out, "one limit is needed for each cgroup"),
             Self::Capacity => write!(out, "the number of available CPUs is unknown or not above 0"),
         }

@@ -81,12 +81,12 @@ fn compare(cases: u64, replay: Loop) {
 
 #[test]
 fn events_and_small_steps_agree_in_the_open_loop() {
-    compare(150, Loop::Open);
+    compare(80, Loop::Open);
 }
 
 #[test]
 fn events_and_small_steps_agree_in_the_closed_loop() {
-    compare(150, Loop::Closed);
+    compare(80, Loop::Closed);
 }
 
 #[test]

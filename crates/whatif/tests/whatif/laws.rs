@@ -272,3 +272,41 @@ fn constant_demand_does_not_depend_on_the_phase() {
         }
     }
 }
+
+/// A demand of any size, in slots of any length, under any limit. A replay that stood still would not end.
+#[test]
+fn every_replay_ends() {
+    let size = |random: &mut u64, bits: u64| {
+        let end = 1 << below(random, bits);
+        below(random, end)
+    };
+    for seed in 0..500u64 {
+        let mut random = seed;
+        let slot_ns = 1_000 + size(&mut random, 25);
+        let slot = |random: &mut u64| Slot {
+            ran_ns: size(random, 40),
+            waited_ns: size(random, 40),
+            firm_ns: size(random, 40),
+            presumed_ns: size(random, 40),
+        };
+        let slots = (0..20).map(|_| slot(&mut random)).collect();
+        let limit = Limit {
+            quota_ns: Limit::LEAST_NS + size(&mut random, 32),
+            period_ns: Limit::LEAST_NS + size(&mut random, 30),
+            burst_ns: size(&mut random, 40),
+        };
+        let node = |parent| Node { parent, limit: Some(limit), threads: None, profile: Profile::default() };
+        let mut tree = Tree { nodes: vec![node(None), node(Some(0))], capacity: vec![0.01, 1.5, 300.0] };
+        tree.nodes[0].profile = Profile { slot_ns, slots };
+        tree.nodes[1].profile = tree.nodes[0].profile.clone();
+        for replay in LOOPS {
+            let setting = Setting { longest: 5, ..Setting::new(replay, size(&mut random, 40)) };
+            let outcomes = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap();
+            assert!(
+                outcomes.iter().all(|outcome| outcome.stalled_ns <= outcome.duration_ns),
+                "{seed}: {outcomes:?}"
+            );
+            assert!(outcomes[1].ran_ns <= outcomes[0].ran_ns, "{seed}: {outcomes:?}");
+        }
+    }
+}

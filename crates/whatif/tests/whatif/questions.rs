@@ -91,6 +91,6 @@ fn wrong_trees_and_limits_are_errors() {
     let replay = Replay::new(&Tree::single(profile.clone(), None, 1.0)).unwrap();
     let setting = Setting::new(Loop::Open, 0);
     assert_eq!(replay.run(&[], &setting), Err(Error::Limits));
-    assert_eq!(replay.run(&[Some(Limit::new(0, 1))], &setting), Err(Error::Limit(0)));
+    assert_eq!(replay.run(&[Some(Limit::new(10, Limit::LEAST_NS))], &setting), Err(Error::Limit(0)));
     assert!(Error::Order(3).to_string().contains("cgroup 3"));
 }
