@@ -45,19 +45,26 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// The settings for a limit with this period, ns. Phases are in the middle of equal parts of a period, so that no refill falls
-    /// together with the start.
-    pub fn settings(&self, period_ns: u64) -> impl Iterator<Item = Setting> {
+    /// The settings for a cgroup whose limit has this period, ns. Its phases are in the middle of equal parts of the period, so that no
+    /// refill falls together with the start. The grids of other cgroups are at another distance in each phase.
+    pub fn settings(&self, node: usize, period_ns: u64) -> impl Iterator<Item = Setting> {
         let parts = u64::from(self.phases.max(1));
-        let phases_ns =
-            move |phase: u64| (period_ns as u128 * u128::from(2 * phase + 1) / u128::from(2 * parts)) as u64;
-        let cell = move |replay: &Loop, phase| Setting {
-            tick_ns: self.tick_ns,
-            longest: self.longest,
-            ..Setting::new(*replay, phases_ns(phase))
-        };
-        self.loops.iter().flat_map(move |replay| (0..parts).map(move |phase| cell(replay, phase)))
+        self.loops.iter().flat_map(move |replay| {
+            (0..parts).map(move |phase| {
+                let own_ns = share_of(period_ns, 2 * phase + 1, 2 * parts);
+                let spread_ns = share_of(period_ns, phase, parts);
+                let setting = Setting { spread_ns, ..Setting::new(*replay, own_ns) };
+                // `phase_ns` is that of the first cgroup.
+                let phase_ns = (2 * own_ns + period_ns - setting.phase_of(node, period_ns)) % period_ns;
+                Setting { phase_ns, tick_ns: self.tick_ns, longest: self.longest, ..setting }
+            })
+        })
     }
+}
+
+/// `part / whole` of a length, ns.
+fn share_of(length_ns: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(length_ns) * u128::from(part) / u128::from(whole)) as u64
 }
 
 /// The figures of one cgroup under a limit, as bounds over all cells.
@@ -154,7 +161,10 @@ impl Replay {
     /// If there is no such cgroup.
     pub fn cells(&self, limits: &[Option<Limit>], node: usize, cells: &Cells) -> Result<Vec<Outcome>, Error> {
         let period_ns = limits.get(node).copied().flatten().map_or(100_000_000, |limit| limit.period_ns);
-        cells.settings(period_ns).map(|setting| Ok(self.run(limits, &setting)?.swap_remove(node))).collect()
+        cells
+            .settings(node, period_ns)
+            .map(|setting| Ok(self.run(limits, &setting)?.swap_remove(node)))
+            .collect()
     }
 
     /// The figures of a cgroup under these limits; `None` if there are no cells.
@@ -210,7 +220,7 @@ impl Replay {
         cells: &Cells,
     ) -> Result<bool, Error> {
         let period_ns = limits[node].map_or(100_000_000, |limit| limit.period_ns);
-        for setting in cells.settings(period_ns) {
+        for setting in cells.settings(node, period_ns) {
             if self.run(limits, &setting)?[node].throttled_share() > target {
                 return Ok(false);
             }

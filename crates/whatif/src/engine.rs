@@ -79,6 +79,8 @@ pub(crate) struct Engine<'a> {
 impl<'a> Engine<'a> {
     pub fn new(replay: &'a Replay, limits: &[Option<Limit>], setting: &Setting) -> Self {
         let count = replay.demands.len();
+        let pools = limits.iter().enumerate();
+        let pools = pools.map(|(at, limit)| limit.as_ref().map(|limit| Pool::new(limit, setting, at)));
         let mut this = Self {
             replay,
             is_open: setting.replay == Loop::Open,
@@ -86,7 +88,7 @@ impl<'a> Engine<'a> {
             slot: 0,
             slot_end_ns: 0.0,
             capacity: replay.capacity[0],
-            pools: limits.iter().map(|limit| limit.as_ref().map(|limit| Pool::new(limit, setting))).collect(),
+            pools: pools.collect(),
             states: vec![State::default(); count],
             flows: vec![Flow::default(); count],
             unfinished: count,

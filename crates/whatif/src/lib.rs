@@ -12,7 +12,7 @@
 //!   is refilled. Its tasks do not move to other CPUs.
 //! * Use counts for the cgroup and for all cgroups above it. If a limit above lets only a part of the demand pass, or there are too few
 //!   CPUs, all cgroups below run at this part of their rates. Weights (`cpu.weight`) do not matter.
-//! * All limits have the same phase.
+//! * The grids of periods of several cgroups are at a chosen distance: [`Setting::spread_ns`].
 //!
 //! Where tasks run on more CPUs than their rate needs, the kernel leaves up to 1 ms of runtime on each one. The model does not.
 

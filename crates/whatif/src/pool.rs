@@ -104,13 +104,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A full pool whose timer is stopped, as after a quiet time.
-    pub fn new(limit: &Limit, setting: &Setting) -> Self {
+    /// A full pool whose timer is stopped, as after a quiet time. `node`: the index of its cgroup.
+    pub fn new(limit: &Limit, setting: &Setting, node: usize) -> Self {
         Self {
             quota_ns: limit.quota_ns as f64,
             most_ns: (limit.quota_ns + limit.burst_ns) as f64,
             period_ns: limit.period_ns as f64,
-            phase_ns: (setting.phase_ns % limit.period_ns) as f64,
+            phase_ns: setting.phase_of(node, limit.period_ns) as f64,
             slice_ns: setting.slice_ns.max(1) as f64,
             tick_ns: setting.tick_ns as f64,
             left_ns: limit.quota_ns as f64,

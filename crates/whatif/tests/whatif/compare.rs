@@ -52,7 +52,8 @@ fn differing(cases: u64, most: u64, replay: Loop) -> [u64; STEPS_NS.len()] {
         let tree = tree(&mut random, most, 30);
         let tick_ns = [0, 0, 1_300_000, 3_700_000][below(&mut random, 4) as usize];
         let phase_ns = below(&mut random, 1_000) * 100_000;
-        let setting = Setting { tick_ns, longest: 3, ..Setting::new(replay, phase_ns) };
+        let spread_ns = below(&mut random, 1_000) * 100_000;
+        let setting = Setting { tick_ns, spread_ns, longest: 3, ..Setting::new(replay, phase_ns) };
         let limits = tree.limits();
         let found = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
         for (step_ns, differing) in STEPS_NS.into_iter().zip(&mut differing) {

@@ -162,7 +162,9 @@ fn nested_limits_are_never_better_than_each_alone() {
                 Tree { nodes: vec![Node { profile: empty, ..Node::default() }, child], capacity: vec![64.0] };
             let (outer, inner) = (Some(limit(&mut random, cpus)), Some(limit(&mut random, cpus)));
             let phase_ns = below(&mut random, 100 * MS);
-            let setting = Setting { longest: 100, slice_ns: SHORT_NS, ..Setting::new(replay, phase_ns) };
+            let spread_ns = below(&mut random, 100 * MS);
+            let setting =
+                Setting { longest: 100, slice_ns: SHORT_NS, spread_ns, ..Setting::new(replay, phase_ns) };
             let replayed = Replay::new(&tree).unwrap();
             let run = |limits: [Option<Limit>; 2]| replayed.run(&limits, &setting).unwrap().remove(1);
             let both = run([outer, inner]);

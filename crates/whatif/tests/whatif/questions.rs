@@ -35,9 +35,14 @@ fn bounds_contain_the_figures_of_every_cell() {
 
 #[test]
 fn phases_are_spread_over_a_period_in_both_loops() {
-    let settings: Vec<Setting> = Cells::default().settings(PERIOD_NS).collect();
-    let phases: Vec<u64> = settings.iter().map(|setting| setting.phase_ns).collect();
-    assert_eq!(phases, [12_500_000, 37_500_000, 62_500_000, 87_500_000].repeat(2));
+    for node in [0, 1, 5] {
+        let settings: Vec<Setting> = Cells::default().settings(node, PERIOD_NS).collect();
+        let phases: Vec<u64> = settings.iter().map(|setting| setting.phase_of(node, PERIOD_NS)).collect();
+        assert_eq!(phases, [12_500_000, 37_500_000, 62_500_000, 87_500_000].repeat(2));
+        let distances: Vec<u64> = settings.iter().map(|setting| setting.spread_ns).collect();
+        assert_eq!(distances, [0, 25_000_000, 50_000_000, 75_000_000].repeat(2));
+    }
+    let settings: Vec<Setting> = Cells::default().settings(0, PERIOD_NS).collect();
     assert_eq!(settings.iter().filter(|setting| setting.replay == Loop::Open).count(), 4);
 }
 

@@ -55,10 +55,12 @@ impl<'a> Reference<'a> {
             flow.step = next_step(&node.profile.slots, 0);
             flow.left_ns = closed_left(node.profile.slots.get(flow.step), node.profile.slot_ns);
         }
+        let pools = limits.iter().enumerate();
+        let pools = pools.map(|(at, limit)| limit.map(|limit| Pool::new(limit, at)));
         let mut this = Self {
             tree,
             setting,
-            pools: limits.iter().map(|limit| limit.map(Pool::new)).collect(),
+            pools: pools.collect(),
             flows,
             figures: vec![Figures::default(); count],
             now_ns: 0,

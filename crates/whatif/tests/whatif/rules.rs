@@ -154,3 +154,21 @@ fn returned_runtime_is_distributed_after_five_milliseconds() {
     assert!(outcome.done_ns.unwrap().abs_diff(104_800_000) <= 10, "{outcome:?}");
     assert!(outcome.throttled_ns.abs_diff(89_600_000) <= 10, "{outcome:?}");
 }
+
+#[test]
+fn a_refill_while_the_cgroup_above_is_throttled_is_left_for_its_next_period() {
+    // Two busy loops share 80 ms; one of them has at most 30 ms. Measured on Linux 6.18 with grids 53 ms apart: 95 ms and 23 ms.
+    let busy = |parent| Node { parent, threads: Some(1), profile: work(&[10; 500]), ..Node::default() };
+    let top = Node { profile: work(&[0; 500]), ..Node::default() };
+    let limits = [Some(Limit::new(80 * MS, 100 * MS)), Some(Limit::new(30 * MS, 100 * MS)), None];
+    let tree = Tree { nodes: vec![top, busy(Some(0)), busy(Some(0))], capacity: vec![2.0] };
+    let throttled_ms = |spread_ms: u64| {
+        let setting = Setting { spread_ns: spread_ms * MS, ..Setting::new(Loop::Open, 0) };
+        let outcomes = Replay::new(&tree).unwrap().run(&limits, &setting).unwrap();
+        [0, 1].map(|node| (outcomes[node].throttled_ns as f64 / outcomes[node].periods as f64 / 1e6).round())
+    };
+    // The second loop is throttled with its parent from 50 ms on.
+    assert_eq!(throttled_ms(0), [50.0, 70.0]);
+    // The first loop is throttled from 30 ms on, and from its refill at 53 ms on with its parent.
+    assert_eq!(throttled_ms(53), [50.0 + 47.0, 23.0]);
+}

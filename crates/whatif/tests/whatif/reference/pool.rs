@@ -20,6 +20,7 @@ pub struct Cpu {
 /// A pool of quota.
 pub struct Pool {
     limit: Limit,
+    node: usize,
     left_ns: f64,
     is_active: bool,
     is_idle: bool,
@@ -35,9 +36,10 @@ pub fn cpus_of(rate: f64) -> usize {
 }
 
 impl Pool {
-    pub fn new(limit: Limit) -> Self {
+    pub fn new(limit: Limit, node: usize) -> Self {
         Self {
             limit,
+            node,
             left_ns: limit.quota_ns as f64,
             is_active: false,
             is_idle: false,
@@ -52,7 +54,7 @@ impl Pool {
     fn assign(&mut self, cpu: usize, now_ns: u64, setting: &Setting) {
         if !self.is_active {
             self.is_active = true;
-            self.refill_ns = setting.phase_ns % self.limit.period_ns;
+            self.refill_ns = setting.phase_of(self.node, self.limit.period_ns);
             while self.refill_ns <= now_ns {
                 self.refill_ns += self.limit.period_ns;
             }
