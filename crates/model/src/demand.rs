@@ -3,7 +3,7 @@
 use cgscope_layout::demand::AMOUNTS;
 
 /// Parts of a slot, in which amounts are recorded.
-const PARTS_SHIFT: u32 = 6;
+const PARTS_SHIFT: u32 = 4;
 
 /// The demand of a cgroup since the previous Sample: of its own tasks, and of the cgroups below it that have no quota.
 ///
@@ -12,20 +12,23 @@ const PARTS_SHIFT: u32 = 6;
 pub struct DemandReading {
     /// The cgroup's id.
     pub cgroup_id: u64,
-    /// A slot is 2^`slot_shift` ns long, and amounts are 64ths of that.
+    /// A slot is 2^`slot_shift` ns long, and amounts are 16ths of that.
     pub slot_shift: u32,
     /// The number of the slot with index 0: its time on the scheduler's clock, in slots.
     pub first: u64,
     /// Time on a CPU, by index, as the other amounts: ascending, without zeroes.
+    ///
+    /// Amounts are sums, so that lists are alike where tasks did not wait, and constant where they never sleep. Both take little
+    /// space in a recording.
     pub ran: Vec<(u32, u64)>,
-    /// By how much `wanted_ns` of the slot is larger; a zigzag number.
-    pub more_wanted: Vec<(u32, u64)>,
-    /// As in [`DemandSlot::throttled_ns`].
+    /// [`DemandSlot::wanted_ns`].
+    pub wanted: Vec<(u32, u64)>,
+    /// [`DemandSlot::wanted_ns`] and `presumed_ns`.
+    pub useful: Vec<(u32, u64)>,
+    /// [`DemandSlot::throttled_ns`].
     pub throttled: Vec<(u32, u64)>,
-    /// As in [`DemandSlot::waited_ns`].
-    pub waited: Vec<(u32, u64)>,
-    /// As in [`DemandSlot::presumed_ns`].
-    pub presumed: Vec<(u32, u64)>,
+    /// [`DemandSlot::ran_ns`], `throttled_ns` and `waited_ns`.
+    pub runnable: Vec<(u32, u64)>,
 }
 
 /// What the tasks of a cgroup did and needed in a slot of time. All are sums over tasks, ns.
@@ -56,16 +59,8 @@ impl DemandReading {
         let mut reading =
             Self { cgroup_id, slot_shift, first: first.wrapping_add(skipped as u64), ..Self::default() };
         for (index, [ran, wanted, throttled, waited, presumed]) in (0..).zip(&slots[skipped..]) {
-            let more_wanted = zigzag(wanted.wrapping_sub(*ran) as i64);
-            let into = &mut reading;
-            let lists = [
-                &mut into.ran,
-                &mut into.more_wanted,
-                &mut into.throttled,
-                &mut into.waited,
-                &mut into.presumed,
-            ];
-            for (list, amount) in lists.into_iter().zip([*ran, more_wanted, *throttled, *waited, *presumed]) {
+            let amounts = [*ran, *wanted, wanted + presumed, *throttled, ran + throttled + waited];
+            for (list, amount) in reading.lists_mut().into_iter().zip(amounts) {
                 if amount != 0 {
                     list.push((index, amount));
                 }
@@ -74,36 +69,32 @@ impl DemandReading {
         Some(reading)
     }
 
+    fn lists_mut(&mut self) -> [&mut Vec<(u32, u64)>; AMOUNTS] {
+        let Self { ran, wanted, useful, throttled, runnable, .. } = self;
+        [ran, wanted, useful, throttled, runnable]
+    }
+
     /// Calls `each` with the number and the amounts of each slot that is not empty, ascending. Amounts that no slot can have are
     /// limited.
     pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
-        let mut lists = [&self.ran, &self.more_wanted, &self.throttled, &self.waited, &self.presumed]
-            .map(|list| list.iter().peekable());
-        let ns = |parts: u64| parts.min(1 << 32) << self.slot_shift.min(32).saturating_sub(PARTS_SHIFT);
+        let Self { ran, wanted, useful, throttled, runnable, .. } = self;
+        let mut lists = [ran, wanted, useful, throttled, runnable].map(|list| list.iter().peekable());
+        let ns = |parts: u64| parts.min(1 << 32) << self.slot_shift.min(30).saturating_sub(PARTS_SHIFT);
         while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
         {
-            let [ran, more_wanted, throttled, waited, presumed] = lists
+            let [ran, wanted, useful, throttled, runnable] = lists
                 .each_mut()
                 .map(|list| list.next_if(|(at, _)| *at == index).map_or(0, |(_, amount)| *amount));
-            let wanted = ran.wrapping_add(unzigzag(more_wanted) as u64);
             let slot = DemandSlot {
                 ran_ns: ns(ran),
                 wanted_ns: ns(wanted),
                 throttled_ns: ns(throttled),
-                waited_ns: ns(waited),
-                presumed_ns: ns(presumed),
+                waited_ns: ns(runnable.saturating_sub(ran).saturating_sub(throttled)),
+                presumed_ns: ns(useful.saturating_sub(wanted)),
             };
             each(self.first.wrapping_add(index.into()), slot);
         }
     }
-}
-
-fn zigzag(number: i64) -> u64 {
-    (number << 1 ^ number >> 63) as u64
-}
-
-fn unzigzag(number: u64) -> i64 {
-    (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
 #[cfg(test)]
@@ -112,9 +103,9 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_were_given() {
-        let slots = [[0; AMOUNTS], [1, 3, 0, 0, 0], [0; AMOUNTS], [5, 2, 9, 64, 0], [0, 0, 0, 0, 7]];
+        let slots = [[0; AMOUNTS], [1, 3, 0, 0, 0], [0; AMOUNTS], [5, 2, 9, 16, 0], [0, 0, 0, 0, 7]];
         let reading = DemandReading::new(9, 24, 100, &slots).expect("slots");
-        assert_eq!((reading.first, reading.ran.len(), reading.waited.len()), (101, 2, 1));
+        assert_eq!((reading.first, reading.ran.len(), reading.throttled.len()), (101, 2, 1));
         let mut found = Vec::new();
         reading.each_slot(|number, slot| {
             let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
@@ -138,12 +129,5 @@ mod tests {
         let mut slots = 0;
         reading.each_slot(|_, slot| slots += usize::from(slot.ran_ns > 0));
         assert_eq!(slots, 1);
-    }
-
-    #[test]
-    fn every_number_has_a_zigzag() {
-        for number in [0, 1, -1, 77, -77, i64::MAX, i64::MIN] {
-            assert_eq!(unzigzag(zigzag(number)), number);
-        }
     }
 }

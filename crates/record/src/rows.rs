@@ -80,7 +80,7 @@ members! {
     CpuReading { cpu, node, busy_ns, idle_ns, waits, contention_ns, throttled_pressure_ns }
     CpuWaits { max_ns, by_cause, hist, came_from }
     ContainerReading { cgroup_id, container, pod, namespace }
-    DemandReading { cgroup_id, slot_shift, first, ran, more_wanted, throttled, waited, presumed }
+    DemandReading { cgroup_id, slot_shift, first, ran, wanted, useful, throttled, runnable }
     NodeReading { node, memory_bytes, free_bytes }
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }

@@ -13,8 +13,9 @@ const COMPLETE: f64 = 0.1;
 const LEAST_PERIODS: u64 = 20;
 /// Quotas of the table, as multiples of the one in force.
 const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
-/// Steps of the search for the least quota: parts of the quota in force, but no less than a hundredth of a CPU.
-const STEPS: f64 = 20.0;
+/// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
+const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
+const LEAST_STEP: f64 = 0.01;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -209,7 +210,7 @@ impl<'q> Asked<'q> {
 
     /// The least quota that meets the target, whatever neighbours do.
     fn least(&self) -> Option<Limit> {
-        let step = (self.limit.cpus() / STEPS * 100.0).round().max(1.0) / 100.0;
+        let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
         let steps = 1..=(self.cpus / step).ceil() as u64;
         let grid: Vec<u64> = steps.map(|steps| self.limit(steps as f64 * step).quota_ns).collect();
         let limits = self.with(self.limit(self.limit.cpus()));

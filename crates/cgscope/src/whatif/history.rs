@@ -127,11 +127,11 @@ fn simulated(slot: DemandSlot, slot_ns: u64, neighbours: Neighbours) -> Slot {
     }
 }
 
-/// Reduces `more_ns` if the sum is a little more than a whole number of CPUs: each amount was rounded to a 64th of a slot.
+/// Reduces `more_ns` if the sum is a little more than a whole number of CPUs: each amount was rounded to a 16th of a slot.
 fn whole(ns: u64, more_ns: u64, slot_ns: u64) -> u64 {
     let sum_ns = ns + more_ns;
     let over_ns = sum_ns % slot_ns;
-    if sum_ns > slot_ns && over_ns <= slot_ns / 32 { more_ns.saturating_sub(over_ns) } else { more_ns }
+    if sum_ns > slot_ns && over_ns <= slot_ns / 8 { more_ns.saturating_sub(over_ns) } else { more_ns }
 }
 
 fn add(slot: &mut DemandSlot, more: DemandSlot) {

@@ -3,6 +3,8 @@
 mod answer;
 mod history;
 mod json;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::{
