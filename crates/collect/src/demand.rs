@@ -6,7 +6,10 @@ use cgscope_layout::{
     Loss,
     demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
 };
-use cgscope_model::{CgroupReading, DemandReading, Losses, demand::parts};
+use cgscope_model::{
+    CgroupReading, DemandReading, Losses,
+    demand::{ns_of, parts},
+};
 
 use crate::{Failure, kernel_side::KernelSide};
 
@@ -33,6 +36,8 @@ struct Place {
     at: u32,
     /// The slots as last read.
     seen: Box<Slots>,
+    /// What rounding has left of each amount, ns: it counts in the next slot that is not empty.
+    left_ns: [u64; AMOUNTS],
 }
 
 impl Demands {
@@ -58,7 +63,7 @@ impl Demands {
                 losses.add(Loss::DemandForgotten, 1);
                 continue;
             }
-            readings.extend(changed(*id, &before, &place.seen, clock_ns));
+            readings.extend(changed(*id, &before, &place.seen, clock_ns, &mut place.left_ns));
         }
         Ok(readings)
     }
@@ -94,7 +99,7 @@ impl Demands {
             let seen = Box::new(Slots::new(shift));
             side.reset_demand(at, &seen)?;
             side.set_demand_place(id, Some(at))?;
-            self.places.insert(id, Place { at, seen });
+            self.places.insert(id, Place { at, seen, left_ns: [0; AMOUNTS] });
             has_changed = true;
         }
         if has_changed {
@@ -106,7 +111,13 @@ impl Demands {
 }
 
 /// The slots of a cgroup that changed. A CPU may be ahead of `clock_ns` by less than a slot.
-fn changed(id: u64, before: &Slots, now: &Slots, clock_ns: u64) -> Option<DemandReading> {
+fn changed(
+    id: u64,
+    before: &Slots,
+    now: &Slots,
+    clock_ns: u64,
+    left_ns: &mut [u64; AMOUNTS],
+) -> Option<DemandReading> {
     let shift = now.shift as u32;
     let end = (clock_ns >> shift) + 2;
     let first = end.saturating_sub(SLOTS as u64);
@@ -114,10 +125,21 @@ fn changed(id: u64, before: &Slots, now: &Slots, clock_ns: u64) -> Option<Demand
         .map(|number| {
             let at = number as usize % SLOTS;
             let (now, before) = (&now.slots[at], &before.slots[at]);
-            std::array::from_fn(|amount| parts(now[amount], shift).wrapping_sub(parts(before[amount], shift)))
+            std::array::from_fn(|amount| match now[amount].wrapping_sub(before[amount]) {
+                0 => 0,
+                ns => rounded(ns, shift, &mut left_ns[amount]),
+            })
         })
         .collect();
     DemandReading::new(id, shift, first, &slots)
+}
+
+/// Rounds down to parts of a slot, with what was left before.
+fn rounded(ns: u64, shift: u32, left_ns: &mut u64) -> u64 {
+    let sum_ns = ns.saturating_add(*left_ns);
+    let parts = parts(sum_ns, shift);
+    *left_ns = sum_ns - ns_of(parts, shift);
+    parts
 }
 
 #[cfg(test)]
@@ -138,13 +160,13 @@ mod tests {
     #[test]
     fn slots_are_counted_once_and_rounding_loses_nothing() {
         let mut before = Slots::new(SHIFT);
-        let (mut sum, mut numbers) = (DemandSlot::default(), Vec::new());
+        let (mut sum, mut numbers, mut left_ns) = (DemandSlot::default(), Vec::new(), [0; AMOUNTS]);
         // Three laps around the ring, three quarters of a part of a slot at a time.
         let part = SLOT / 16;
         for turn in 1..=1_600u64 {
             let mut now = before;
             add(&mut now, turn, [part * 3 / 4, part / 4, 0, 0, SLOT]);
-            let reading = changed(5, &before, &now, turn * SLOT).expect("a change");
+            let reading = changed(5, &before, &now, turn * SLOT, &mut left_ns).expect("a change");
             reading.each_slot(|number, slot| {
                 numbers.push(number);
                 sum.ran_ns += slot.ran_ns;
@@ -155,8 +177,11 @@ mod tests {
         }
         assert_eq!(numbers, (1..=1_600).collect::<Vec<_>>());
         assert_eq!(sum.presumed_ns, 1_600 * SLOT);
-        assert!(sum.ran_ns.abs_diff(1_200 * part) <= SLOTS as u64 * part, "{sum:?}");
-        assert_eq!(changed(5, &before, &before, 1_600 * SLOT), None);
+        assert!(
+            sum.ran_ns.abs_diff(1_200 * part) <= part && sum.wanted_ns.abs_diff(400 * part) <= part,
+            "{sum:?}"
+        );
+        assert_eq!(changed(5, &before, &before, 1_600 * SLOT, &mut left_ns), None);
     }
 
     #[test]
@@ -164,7 +189,7 @@ mod tests {
         let before = Slots::new(SHIFT);
         let mut now = before;
         (100..160).for_each(|number| add(&mut now, number, [SLOT, SLOT, 0, 0, 0]));
-        let reading = changed(5, &before, &now, 160 * SLOT).expect("a change");
+        let reading = changed(5, &before, &now, 160 * SLOT, &mut [0; AMOUNTS]).expect("a change");
         assert_eq!((reading.first, reading.ran.len()), (100, 60));
         assert!(reading.throttled.is_empty() && reading.wanted == reading.ran);
     }

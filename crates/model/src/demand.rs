@@ -46,9 +46,14 @@ pub struct DemandSlot {
     pub presumed_ns: u64,
 }
 
-/// The number of parts of a slot in `ns`, rounded down. The differences of cumulative amounts then lose nothing in the long run.
+/// The number of parts of a slot in `ns`, rounded down.
 pub fn parts(ns: u64, slot_shift: u32) -> u64 {
     ns >> slot_shift.saturating_sub(PARTS_SHIFT)
+}
+
+/// The length of some parts of a slot, ns.
+pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
+    parts << slot_shift.saturating_sub(PARTS_SHIFT)
 }
 
 impl DemandReading {
@@ -79,7 +84,7 @@ impl DemandReading {
     pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
         let Self { ran, wanted, useful, throttled, runnable, .. } = self;
         let mut lists = [ran, wanted, useful, throttled, runnable].map(|list| list.iter().peekable());
-        let ns = |parts: u64| parts.min(1 << 32) << self.slot_shift.min(30).saturating_sub(PARTS_SHIFT);
+        let ns = |parts: u64| ns_of(parts.min(1 << 32), self.slot_shift.min(30));
         while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
         {
             let [ran, wanted, useful, throttled, runnable] = lists
