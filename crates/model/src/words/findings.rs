@@ -10,7 +10,7 @@ mod taken;
 
 use std::sync::Arc;
 
-use crate::{Names, findings::Finding, named::by_name, units::duration};
+use crate::{Names, cgroup_name::container_words, findings::Finding, named::by_name, units::duration};
 pub(crate) use contention::{noisy_neighbour, own_contention};
 pub(crate) use host::{cpu_oversubscription, unattributed, wakeup_latency};
 pub(crate) use idle_cpus::idle_cpus;
@@ -95,7 +95,7 @@ pub(crate) fn name(finding: &mut Finding, names: &Names) {
 fn leaf(names: &Names, path: &str) -> String {
     match names.of(path) {
         _ if path == "/" => "the root cgroup".into(),
-        name if *name == *path => names.leaf(path).into(),
+        name if *name == *path => container_words(path).unwrap_or_else(|| names.leaf(path).into()),
         name => name.into(),
     }
 }
