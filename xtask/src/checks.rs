@@ -92,7 +92,10 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(), Failure> {
     // The tests run the release binary, which they expect next to their own.
-    steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
+    steps.done(
+        "the binary and its packages",
+        binary::build().and_then(|binary| dist::make(&binary)).map(drop),
+    )?;
     deploy::for_checks(steps)?;
     let mut variables = readers::for_tests(tests.with_long);
     variables.push(runtimes::for_tests()?);

@@ -52,17 +52,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             )));
         }
     };
-    make(&binary)
+    make(&binary).map(drop)
 }
 
-/// Makes the packages of a binary and prints their names on standard error.
-pub(crate) fn make(binary: &Path) -> Result<(), Failure> {
+/// Makes the packages of a binary and prints their names on standard error. Returns the Debian package.
+pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
-    for package in [contents.tarball()?, image::make(&contents)?, deb::make(&contents)?] {
+    let packages = [contents.tarball()?, image::make(&contents)?, deb::make(&contents)?];
+    for package in &packages {
         eprintln!("dist: {}", package.display());
     }
-    Ok(())
+    let [.., deb] = packages;
+    Ok(deb)
 }
 
 /// The contents that all packages share.

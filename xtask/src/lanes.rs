@@ -17,8 +17,10 @@ use crate::steps;
 pub(crate) const LONG: &str = "long::";
 /// Tests in this module need the kernel that the lab builds.
 pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
+/// Tests in this module need systemd as the first process.
+pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
 /// What neither lane runs.
-const SKIPPED: [&str; 4] = ["--skip", LONG, "--skip", BUILT_KERNEL];
+const SKIPPED: [&str; 6] = ["--skip", LONG, "--skip", BUILT_KERNEL, "--skip", SYSTEMD_HOST];
 /// These tests wait most of the time, so four can run at once.
 const SOME_AT_A_TIME: &str = "--test-threads=4";
 const ONE_BY_ONE: &str = "--test-threads=1";
@@ -61,7 +63,7 @@ impl Lanes<'_> {
     /// Runs one by one the tests that libtest selects with these arguments, such as a part of a name.
     pub(crate) fn run_only(&self, words: &[String]) -> Result<(), Failure> {
         let mut all = vec![ONE_BY_ONE, "--include-ignored"];
-        for kind in [LONG, BUILT_KERNEL] {
+        for kind in [LONG, BUILT_KERNEL, SYSTEMD_HOST] {
             if !words.iter().any(|word| word.contains(kind)) {
                 all.extend(["--skip", kind]);
             }

@@ -36,9 +36,10 @@ cargo xtask COMMAND
                      no other run includes; ARGS go to the test binaries
   lab [KERNEL...] [--all] [-- FILTER...]
                      run the tests as root on other kernels, each in a virtual machine, and print a table; KERNEL is a
-                     series such as 6.12 (default: all), or scx: a kernel with sched_ext, which is built first; --all:
-                     every test on each kernel; --list: list the kernels; --shell KERNEL: open a shell in the machine;
-                     --script FILE: run a shell script, not the tests
+                     series such as 6.12 (default: all); scx: a kernel with sched_ext, which is built first; systemd: a
+                     Debian host with systemd and container runtimes; --all: every test on each kernel; --list: list the
+                     kernels; --shell KERNEL: open a shell in the machine; --script FILE: run a shell script, not the
+                     tests
   readers            install the programs that read exports and the Helm chart in the tests
   fuzz [reader | protocol] [RUNS] [-- FLAGS...]
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:

@@ -23,22 +23,26 @@ impl Apt {
         Self { place, has_lists: Cell::new(false) }
     }
 
-    /// Fetches new lists from the machine's own mirror, once per run.
-    fn update(&self) -> Result<(), Failure> {
-        if self.has_lists.replace(true) {
-            return Ok(());
-        }
+    /// The machine's own mirror of Debian.
+    pub(crate) fn mirror() -> Result<String, Failure> {
         let mut asked = Command::new("apt-get");
         asked.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
         let uris = output(asked.stderr(Stdio::inherit()))?;
-        let mirror = mirror(&uris).ok_or_else(|| {
+        mirror(&uris).map(str::to_owned).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source of Debian packages, so kernels cannot be downloaded; \
                  add one, or copy kernels to the paths that `cargo xtask lab --list` prints"
                     .to_owned(),
             )
-        })?;
-        self.write_settings(mirror).map_err(|why| {
+        })
+    }
+
+    /// Fetches new lists from the machine's own mirror, once per run.
+    fn update(&self) -> Result<(), Failure> {
+        if self.has_lists.replace(true) {
+            return Ok(());
+        }
+        self.write_settings(&Self::mirror()?).map_err(|why| {
             let place = self.place.display();
             Failure::Host(format!("lab: cannot write {place} ({why}), so kernels cannot be downloaded"))
         })?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::Failure;
+use crate::lab::kernels::Kernel;
 use crate::lab::{built, output};
 
 /// Programs from the host that the tests call. Others come from busybox; it lacks these, or its versions differ too much.
@@ -22,16 +23,61 @@ const FILES: [&str; 5] = [
 ];
 
 const INIT: &str = include_str!("init.sh");
+/// Runs the job.
+const RUN: &str = include_str!("run.sh");
+/// Starts systemd, which runs the job as a service.
+const INIT_SYSTEMD: &str = include_str!("systemd/init.sh");
+const SERVICE: &str = include_str!("systemd/lab.service");
 
 pub(crate) struct Binaries {
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
+    /// The Debian package of `cgscope`. Only a Debian root gets it.
+    pub(crate) package: Option<PathBuf>,
 }
 
-/// Builds the archive of the root file system. The init script runs `job`.
-pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure> {
+impl Binaries {
+    /// Each binary with its place in the machine. The tests expect `cgscope` and `workload` at the path where they were built.
+    fn places(&self) -> [(&Path, String); 3] {
+        let same = |path: &Path| path.display().to_string();
+        [
+            (&self.cgscope, same(&self.cgscope)),
+            (&self.workload, same(&self.workload)),
+            (&self.tests, "/lab/root".to_owned()),
+        ]
+    }
+}
+
+/// Builds the archive of the root file system. The first process runs `job`.
+pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut archive = Archive::new();
+    archive.file("/lab/run", 0o755, RUN.as_bytes());
+    archive.file("/lab/job", 0o644, job);
+    let Some(root) = &kernel.root else {
+        add_small_root(&mut archive, binaries)?;
+        return Ok(archive.finish());
+    };
+    archive.file("/init", 0o755, INIT_SYSTEMD.as_bytes());
+    archive.file("/etc/systemd/system/lab.service", 0o644, SERVICE.as_bytes());
+    archive.link("/etc/systemd/system/multi-user.target.wants/lab.service", "../lab.service");
+    archive.link("/usr/bin/cgscope", &binaries.cgscope.display().to_string());
+    for (from, to) in binaries.places() {
+        // Their libraries are in the root.
+        archive.file(&merged(&to), 0o755, &read(from)?);
+    }
+    if let Some(package) = &binaries.package {
+        let name = package.file_name().unwrap_or_default().display();
+        archive.file(&format!("/lab/{name}"), 0o644, &read(package)?);
+    }
+    // The kernel unpacks one archive after the other.
+    let mut both = read(root)?;
+    both.extend(archive.finish());
+    Ok(both)
+}
+
+/// Adds a root with busybox and programs of the host.
+fn add_small_root(archive: &mut Archive, binaries: &Binaries) -> Result<(), Failure> {
     for (link, to) in
         [("/bin", "usr/bin"), ("/sbin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
     {
@@ -43,14 +89,14 @@ pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure
     archive.file("/init", 0o755, INIT.as_bytes());
     archive.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     archive.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
-    add_with_libraries(&mut archive, &find("busybox")?, "/usr/bin/busybox")?;
+    add_with_libraries(archive, &find("busybox")?, "/usr/bin/busybox")?;
     for program in PROGRAMS.split(' ') {
-        add_with_libraries(&mut archive, &find(program)?, &format!("/usr/bin/{program}"))?;
+        add_with_libraries(archive, &find(program)?, &format!("/usr/bin/{program}"))?;
     }
     // The BPF schedulers, if the lab has built them.
     for scheduler in fs::read_dir(built::schedulers()?).into_iter().flatten().flatten() {
         let name = scheduler.file_name();
-        add_with_libraries(&mut archive, &scheduler.path(), &format!("/usr/bin/{}", name.display()))?;
+        add_with_libraries(archive, &scheduler.path(), &format!("/usr/bin/{}", name.display()))?;
     }
     archive.link("/usr/bin/sh", "dash");
     for file in FILES {
@@ -59,14 +105,11 @@ pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure
             archive.file(&merged(file), 0o644, &content);
         }
     }
-    // The tests expect `cgscope` and `workload` at the path where they were built.
-    for binary in [&binaries.cgscope, &binaries.workload] {
-        add_with_libraries(&mut archive, binary, &binary.display().to_string())?;
+    for (from, to) in binaries.places() {
+        add_with_libraries(archive, from, &to)?;
     }
-    add_with_libraries(&mut archive, &binaries.tests, "/lab/root")?;
     archive.link("/usr/bin/cgscope", &binaries.cgscope.display().to_string());
-    archive.file("/lab/job", 0o644, job);
-    Ok(archive.finish())
+    Ok(())
 }
 
 /// Finds a program on PATH or in the `sbin` directories, which PATH may lack.

@@ -8,6 +8,7 @@ use crate::lab::archive::Apt;
 use crate::lab::built;
 use crate::lab::plan;
 use crate::lab::request::Request;
+use crate::lab::systemd;
 use crate::setup;
 
 /// A kernel series, such as `6.12`.
@@ -17,23 +18,37 @@ pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 /// The kernel that the lab builds. No version has this number; it sorts after the series whose source it has.
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
 const BUILT_NAME: &str = "scx";
+/// The kernel [`NEWEST`] with a Debian root, in which systemd is the first process.
+pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
+const SYSTEMD_NAME: &str = "systemd";
 
 impl Series {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text == BUILT_NAME {
-            return Some(BUILT);
+        match text {
+            BUILT_NAME => return Some(BUILT),
+            SYSTEMD_NAME => return Some(SYSTEMD),
+            _ => {}
         }
         let (major, minor) = text.split_once('.')?;
         Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// The name of a machine that is more than a kernel of Debian.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            BUILT => Some(BUILT_NAME),
+            SYSTEMD => Some(SYSTEMD_NAME),
+            _ => None,
+        }
     }
 }
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if *self == BUILT {
-            return f.pad(BUILT_NAME);
+        match self.name() {
+            Some(name) => f.pad(name),
+            None => f.pad(&format!("{}.{}", self.0, self.1)),
         }
-        f.pad(&format!("{}.{}", self.0, self.1))
     }
 }
 
@@ -55,6 +70,8 @@ pub(crate) const NEWEST: Series = Series(7, 2);
 pub(crate) struct Kernel {
     pub(crate) series: Series,
     pub(crate) image: PathBuf,
+    /// The archive of a Debian root that the machine boots.
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// The cache directory for kernels and apt's package lists.
@@ -80,15 +97,21 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
 
 /// The path of the kernel image of a series.
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
+    let series = if series == SYSTEMD { NEWEST } else { series };
     Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
 }
 
 fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
     let image = image(series)?;
     if !image.is_file() {
-        if series == BUILT { built::make(apt, &image)? } else { download(apt, series, &image)? }
+        match series {
+            BUILT => built::make(apt, &image)?,
+            SYSTEMD => download(apt, NEWEST, &image)?,
+            _ => download(apt, series, &image)?,
+        }
     }
-    Ok(Kernel { series, image })
+    let root = (series == SYSTEMD).then(systemd::root).transpose()?;
+    Ok(Kernel { series, image, root })
 }
 
 fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
@@ -187,6 +210,7 @@ mod tests {
         assert_eq!(Series::parse("6.12"), Some(Series(6, 12)));
         assert_eq!(Series::parse("6"), None);
         assert_eq!(Series::parse("scx").map(|series| series.to_string()).as_deref(), Some("scx"));
+        assert_eq!(Series::parse("systemd").and_then(super::Series::name), Some("systemd"));
         assert_eq!(Series::parse("--all"), None);
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::{binary, setup, steps};
+use crate::{binary, dist, setup, steps};
 
 mod archive;
 mod built;
@@ -17,6 +17,7 @@ mod kernels;
 mod plan;
 mod request;
 mod results;
+mod systemd;
 mod vm;
 
 use archive::Apt;
@@ -37,10 +38,14 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let apt = archive()?;
     let qemu = Qemu::find(&apt, request.cpus)?;
     let kernels = kernels::fetch(&apt, request)?;
-    let binaries = build(false)?;
+    let mut binaries = build(false)?;
+    if kernels.iter().any(|kernel| kernel.root.is_some()) {
+        binaries.package = Some(dist::make(&binaries.cgscope)?);
+    }
     if request.shell {
-        let initrd = image::initrd(&binaries, JOB_SHELL.as_bytes())?;
-        return kernels.iter().try_for_each(|kernel| vm::shell(&qemu, kernel, &initrd));
+        return kernels.iter().try_for_each(|kernel| {
+            vm::shell(&qemu, kernel, &image::initrd(&binaries, kernel, JOB_SHELL.as_bytes())?)
+        });
     }
     if let Some(script) = &request.script {
         return run_script(script, &qemu, &kernels, &binaries);
@@ -85,7 +90,7 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     }
     let built = binary::executables(cargo.arg("--message-format=json-render-diagnostics"))?;
     let (tests, workload) = (binary::named(&built, "root")?, binary::named(&built, "workload")?);
-    Ok(Binaries { cgscope, tests, workload })
+    Ok(Binaries { cgscope, tests, workload, package: None })
 }
 
 fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
@@ -103,8 +108,8 @@ fn output(command: &mut Command) -> Result<String, Failure> {
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
-    let initrd = image::initrd(binaries, &script)?;
     for kernel in kernels {
+        let initrd = image::initrd(binaries, kernel, &script)?;
         if let Some(why) = vm::run(qemu, kernel, &initrd, |piece| print!("{piece}"))? {
             return Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series)));
         }
@@ -120,7 +125,7 @@ fn run_all(
     binaries: &Binaries,
     tests: &[String],
 ) -> Result<Vec<KernelReport>, Failure> {
-    let of_debian = |series: &kernels::Series| *series != kernels::BUILT && plan::is_supported(*series);
+    let of_debian = |series: &kernels::Series| series.name().is_none() && plan::is_supported(*series);
     let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
     let next = AtomicUsize::new(0);
@@ -151,7 +156,7 @@ fn run_one(
     binaries: &Binaries,
     mut outcomes: BTreeMap<String, Outcome>,
 ) -> Result<KernelReport, Failure> {
-    let initrd = image::initrd(binaries, job(&outcomes).as_bytes())?;
+    let initrd = image::initrd(binaries, kernel, job(&outcomes).as_bytes())?;
     let since = Instant::now();
     let (mut log, mut reported) = (String::new(), BTreeMap::<String, Outcome>::new());
     let mut last = since;

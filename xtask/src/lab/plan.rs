@@ -1,7 +1,7 @@
 //! Selects which tests run on which kernels. A test that is not named here runs on every supported kernel.
-use crate::lab::kernels::{BUILT, Series};
+use crate::lab::kernels::{BUILT, SYSTEMD, Series};
 use crate::lab::results::Outcome;
-use crate::lanes::{BUILT_KERNEL, LONG};
+use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 
 /// The oldest kernel that cgscope fully supports: see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
@@ -92,6 +92,12 @@ const WITHOUT_IRQ_TIME: [&str; 2] =
 ///
 /// `ends`: the kernel is the oldest or the newest supported kernel of the run, or every test was requested.
 pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
+    match (test.starts_with(SYSTEMD_HOST), kernel == SYSTEMD) {
+        (true, true) => return Outcome::Unfinished,
+        (true, false) => return Outcome::Elsewhere("needs systemd as the first process (`systemd`)"),
+        (false, true) => return Outcome::Elsewhere("does not need systemd"),
+        (false, false) => {}
+    }
     if test.contains(LONG) {
         return Outcome::HostOnly("takes minutes");
     }
@@ -127,7 +133,7 @@ pub(crate) fn is_supported(kernel: Series) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Outcome, outcome};
-    use crate::lab::kernels::{BUILT, Series};
+    use crate::lab::kernels::{BUILT, SYSTEMD, Series};
 
     #[test]
     fn the_ledger_runs_on_every_supported_kernel() {
@@ -150,6 +156,16 @@ mod tests {
         assert_eq!(outcome("built_kernel::a::b", BUILT, false), Outcome::Unfinished);
         assert!(matches!(outcome("built_kernel::a::b", Series(7, 2), true), Outcome::Elsewhere(_)));
         assert_eq!(outcome("ledger::a", BUILT, false), Outcome::Unfinished);
+    }
+
+    #[test]
+    fn tests_of_systemd_run_only_there_and_no_others() {
+        assert_eq!(outcome("systemd_host::a", SYSTEMD, false), Outcome::Unfinished);
+        for (test, kernel) in
+            [("systemd_host::a", Series(7, 2)), ("ledger::a", SYSTEMD), ("built_kernel::a", SYSTEMD)]
+        {
+            assert!(matches!(outcome(test, kernel, true), Outcome::Elsewhere(_)), "{test}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 use crate::lab::vm::Cpus;
-use crate::lanes::BUILT_KERNEL;
+use crate::lanes::{BUILT_KERNEL, SYSTEMD_HOST};
 
 /// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
 const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
@@ -69,13 +69,13 @@ impl Request {
     }
 
     /// The oldest and the newest kernel, with tests that show their differences, and if `is_long` also the kernel that the lab
-    /// builds. Unless `is_long`, only a part of these tests, which takes a minute or two.
+    /// builds and the machine with systemd. Unless `is_long`, only a part of these tests, which takes a minute or two.
     pub(crate) fn for_checks(is_long: bool) -> Self {
         let mut kernels = vec![kernels::OLDEST, kernels::NEWEST];
         let mut filters = PART.to_vec();
         if is_long {
-            kernels.push(kernels::BUILT);
-            filters = vec!["truth::", "ledger::", "shared::", BUILT_KERNEL];
+            kernels.extend([kernels::BUILT, kernels::SYSTEMD]);
+            filters = vec!["truth::", "ledger::", "shared::", BUILT_KERNEL, SYSTEMD_HOST];
         }
         let filters = filters.into_iter().map(str::to_owned).collect();
         Self { kernels, named: true, filters, ..Self::default() }

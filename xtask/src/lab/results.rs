@@ -1,7 +1,7 @@
 //! Parses the results of the tests in a machine and prints them as a table.
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lab::kernels::{BUILT, Series};
+use crate::lab::kernels::Series;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -109,10 +109,11 @@ fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
 fn title(report: &KernelReport) -> String {
     // `6.12.107+deb13-cloud-amd64`: the rest names the distribution.
     let release = report.release.split(['+', '-']).next().unwrap_or_default();
-    if report.series == BUILT && !release.is_empty() {
-        return format!("{BUILT} ({release})");
+    match report.series.name() {
+        _ if release.is_empty() => report.series.to_string(),
+        Some(name) => format!("{name} ({release})"),
+        None => release.to_owned(),
     }
-    if release.is_empty() { report.series.to_string() } else { release.to_owned() }
 }
 
 fn module(test: &str) -> &str {

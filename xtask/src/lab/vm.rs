@@ -36,11 +36,14 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-    command.args("-nodefaults -no-user-config -display none -no-reboot -m 2048".split(' '));
+    // The files of a Debian root stay in memory.
+    let megabytes = if kernel.root.is_some() { 4096 } else { 2048 };
+    command.args("-nodefaults -no-user-config -display none -no-reboot".split(' '));
+    command.args(["-m", &megabytes.to_string()]);
     let Cpus { online, possible } = qemu.cpus;
     command.args(["-smp", &format!("{online},maxcpus={possible}")]);
     for (node, cpus) in qemu.cpus.on_two_nodes().into_iter().enumerate() {
-        let memory = format!("memory-backend-ram,id=m{node},size=1024M");
+        let memory = format!("memory-backend-ram,id=m{node},size={}M", megabytes / 2);
         let cpus = format!("node,nodeid={node},cpus={cpus},memdev=m{node}");
         command.args(["-object", &memory, "-numa", &cpus]);
     }
