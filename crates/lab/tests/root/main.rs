@@ -2,7 +2,8 @@
 //! fail: they are not skipped.
 //!
 //! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
-//! modules named `long`, and `built_kernel`, which only `cargo xtask lab scx` runs.
+//! modules named `long`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only `cargo xtask lab
+//! systemd` runs.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;
@@ -67,6 +68,7 @@ mod stat_command_unseen;
 mod stat_offcpu;
 mod stat_waits;
 mod states;
+mod systemd_host;
 mod terminal;
 mod top_record;
 mod truth;

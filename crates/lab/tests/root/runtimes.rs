@@ -16,12 +16,9 @@ use std::{
 use cgscope_model::selection::path_and_ancestors;
 use serde_json::Value;
 
-use self::{
-    containerd::{Container, Containerd, Pod, Running},
-    docker::Docker,
-    namespace::BUSY,
-    podman::Podman,
-};
+use self::containerd::{Container, Pod, Running};
+pub(crate) use self::namespace::{BUSY, IMAGE, Namespace};
+pub(crate) use self::{containerd::Containerd, docker::Docker, podman::Podman};
 use crate::{
     bench::{json_lines, patience, run, stderr, stdout},
     load::Cgroup,
@@ -30,33 +27,40 @@ use crate::{
 };
 
 /// CPU time of the busy loop in each period of 100 ms, us.
-const QUOTA_US: u32 = 20_000;
+pub(crate) const QUOTA_US: u32 = 20_000;
 
 /// The commands that measure cgroups, each for a second.
-const COMMANDS: [&[&str]; 3] = [
+pub(crate) const COMMANDS: [&[&str]; 3] = [
     &["hist", "--by", "cgroup", "--json", "1", "1"],
     &["stat", "--by", "cgroup", "--json", "1", "1"],
     &["top", "-b", "--json", "-d", "1", "-n", "1"],
 ];
 
 /// Measures once. Returns the interval object.
-fn measure(args: &[&str]) -> Value {
+pub(crate) fn measure(args: &[&str]) -> Value {
     let output = run(args);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}: {}", stderr(&output));
     json_lines(&output).remove(0)
 }
 
 /// Returns the objects of cgroups whose `key` has this value.
-fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'i Value> {
+pub(crate) fn cgroups<'i>(interval: &'i Value, key: &str, value: &str) -> Vec<&'i Value> {
     let all = interval["cgroups"].as_array().expect("cgroups");
     all.iter().filter(|cgroup| cgroup[key] == value).collect()
 }
 
 /// Checks the row of a cgroup with a busy loop under [`QUOTA_US`], and that the host's findings name it.
-fn assert_is_throttled(interval: &Value, path: &str, container: Option<&str>, pod_uid: Option<&str>) {
+pub(crate) fn assert_is_throttled(
+    interval: &Value,
+    path: &str,
+    container: Option<&str>,
+    pod_uid: Option<&str>,
+) {
     let [row] = cgroups(interval, "path", path)[..] else { panic!("not one row of {path}: {interval}") };
     assert_eq!((&row["container"], &row["pod_uid"]), (&Value::from(container), &Value::from(pod_uid)));
-    assert_eq!(container.map_or(1, |id| cgroups(interval, "container", id).len()), 1, "{interval}");
+    let of_container = container.map(|id| cgroups(interval, "container", id));
+    let limited = of_container.map(|rows| rows.iter().filter(|row| !row["quota_us"].is_null()).count());
+    assert_eq!(limited.unwrap_or(1), 1, "{interval}");
     assert_eq!((&row["quota_us"], &row["period_us"]), (&QUOTA_US.into(), &100_000.into()), "{row}");
     assert_eq!((&row["effective_cores"], &row["limited_by"]), (&0.2.into(), &path.into()), "{row}");
     let number = |pointer: &str| row.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
@@ -70,7 +74,11 @@ fn assert_is_throttled(interval: &Value, path: &str, container: Option<&str>, po
     assert_eq!(findings.iter().filter(named).count(), 1, "{findings:?}");
 }
 
-fn assert_is_throttled_in_all_commands(path: &str, container: Option<&str>, pod_uid: Option<&str>) {
+pub(crate) fn assert_is_throttled_in_all_commands(
+    path: &str,
+    container: Option<&str>,
+    pod_uid: Option<&str>,
+) {
     for args in COMMANDS {
         assert_is_throttled(&measure(args), path, container, pod_uid);
     }
@@ -83,7 +91,7 @@ fn busy_pod<'a>(namespace: &'a str, name: &'a str) -> Pod<'a> {
 
 /// Measures a selection for a second, with the names that a runtime gives. Returns the paths and names of its cgroups, and checks
 /// that the finding about the quota begins with `name`.
-fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
+pub(crate) fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, String)> {
     let interval = measure(&[COMMANDS[0], &["--runtime", runtime], selection].concat());
     let findings = interval["findings"].as_array().expect("findings");
     let says = |finding: &&Value| {
@@ -97,7 +105,7 @@ fn names_of(runtime: &str, selection: &[&str], name: &str) -> Vec<(String, Strin
 }
 
 /// The rows of a container, of the cgroups around it with their paths as names, and of nothing else.
-fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
+pub(crate) fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
     let above: Vec<&str> = path_and_ancestors(path).skip(1).collect();
     let named = |(at, above): (usize, &&str)| match pod {
         Some(pod) if at == 0 => pod.to_owned(),
@@ -111,14 +119,19 @@ fn rows_of(path: &str, name: &str, pod: Option<&str>) -> Vec<(String, String)> {
 
 impl Running {
     fn container_cgroup(&self) -> String {
-        format!("{}/{}", self.cgroup, self.container)
+        self.cgroup_of(&self.container)
+    }
+
+    fn cgroup_of(&self, id: &str) -> String {
+        match self.cgroup.ends_with(".slice") {
+            true => format!("{}/cri-containerd-{id}.scope", self.cgroup),
+            false => format!("{}/{id}", self.cgroup),
+        }
     }
 }
 
-#[test]
-#[ignore = "alone: removes cgroups that all containers share"]
-fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
-    let containerd = Containerd::start();
+/// Runs a pod with a busy loop, and checks its rows, its findings and its metrics. Returns the page of metrics.
+pub(crate) fn assert_a_pod_is_measured(containerd: &Containerd) -> String {
     let pod = containerd.run_pod(&busy_pod("shop", "web-0"));
     let path = pod.container_cgroup();
     assert_is_throttled_in_all_commands(&path, Some(&pod.container), Some(&pod.uid));
@@ -126,7 +139,7 @@ fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
     let interval = measure(COMMANDS[0]);
     let of_pod = cgroups(&interval, "pod_uid", &pod.uid);
     let paths: Vec<&Value> = of_pod.iter().map(|row| &row["path"]).collect();
-    let sandbox = format!("{}/{}", pod.cgroup, pod.sandbox);
+    let sandbox = pod.cgroup_of(&pod.sandbox);
     assert!(of_pod.len() <= 3 && paths.contains(&&pod.cgroup.as_str().into()), "{paths:?}");
     assert!(paths.iter().all(|one| **one == *pod.cgroup || **one == *path || **one == *sandbox), "{paths:?}");
 
@@ -140,11 +153,29 @@ fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
     let daemon = Daemon::exporting(&format!("[containers]\nruntime = \"{}\"", containerd.socket()));
     let names = [("namespace", "shop"), ("pod", "web-0"), ("container", "app")];
     let page = page_with(&daemon, &names);
-    assert_eq!(metrics_page::findings(page.as_bytes()), "");
     let lines = lines_with(&page, &names);
     assert_eq!(lines, lines_with(&page, &[("container_id", &pod.container), ("pod_uid", &pod.uid)]));
     let quota = lines.iter().find(|line| line.starts_with("cgscope_cgroup_quota_seconds{"));
     assert!(quota.is_some_and(|line| line.ends_with(" 0.02")), "{lines:?}");
+    page
+}
+
+/// Runs a container of Docker with a busy loop, and checks its rows and findings.
+pub(crate) fn assert_a_container_of_docker_is_measured(docker: &Docker) {
+    let id = docker.run(&["--name", "web", "--cpus", "0.2"], BUSY);
+    let path = docker.cgroup(&id);
+    assert_is_throttled_in_all_commands(&path, Some(&id), None);
+    for container in ["web", &id[..12]] {
+        let rows = names_of(&docker.socket(), &["--container", container], "container web");
+        assert_eq!(rows, rows_of(&path, "container web", None));
+    }
+}
+
+#[test]
+#[ignore = "alone: removes cgroups that all containers share"]
+fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
+    let page = assert_a_pod_is_measured(&Containerd::start());
+    assert_eq!(metrics_page::findings(page.as_bytes()), "");
 }
 
 #[test]
@@ -162,14 +193,7 @@ fn the_first_screen_names_the_pod_with_its_container_its_limit_and_what_to_do() 
 #[test]
 #[ignore = "alone: removes cgroups that all containers share"]
 fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
-    let docker = Docker::start();
-    let id = docker.run(&["--name", "web", "--cpus", "0.2"], BUSY);
-    let path = format!("/docker/{id}");
-    assert_is_throttled_in_all_commands(&path, Some(&id), None);
-    for container in ["web", &id[..12]] {
-        let rows = names_of(&docker.socket(), &["--container", container], "container web");
-        assert_eq!(rows, rows_of(&path, "container web", None));
-    }
+    assert_a_container_of_docker_is_measured(&Docker::start());
 }
 
 #[test]

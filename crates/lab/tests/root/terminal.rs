@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    bench::{SETTINGS, cgscope},
+    bench::{SETTINGS, cgscope, patience},
     files::Dir,
 };
 
@@ -106,7 +106,7 @@ impl Terminal {
 
     /// Waits for a screen that satisfies `wanted`, and returns it. `what` describes it in the failure message.
     pub(crate) fn wait_until(&self, wanted: impl Fn(&str) -> bool, what: &str) -> String {
-        let end = Instant::now() + Duration::from_secs(15);
+        let end = Instant::now() + patience(15_000);
         loop {
             let screen = self.screen();
             if wanted(&screen) {

@@ -25,9 +25,25 @@ sandbox_image = "IMAGE"
 restrict_oom_score_adj = true
 "#;
 
+/// systemd creates the cgroups of pods and containers. A root in memory has no overlay file system.
+const CONFIG_SYSTEMD: &str = r#"
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "IMAGE"
+disable_apparmor = true
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+"#;
+
 /// A containerd with a CRI socket of its own. Drop ends it and its pods.
 pub(crate) struct Containerd {
     namespace: Namespace,
+    socket: String,
+    has_systemd: bool,
 }
 
 /// A pod to run. The labels are those that its user chooses.
@@ -51,7 +67,7 @@ pub(crate) struct Container<'a> {
 /// A running pod.
 pub(crate) struct Running {
     pub(crate) uid: String,
-    /// Path of the pod's cgroup. Its children are named by `sandbox` and `container`.
+    /// Path of the pod's cgroup. Its children are those of `sandbox` and `container`.
     pub(crate) cgroup: String,
     /// Id of the container that holds the pod's namespaces.
     pub(crate) sandbox: String,
@@ -66,9 +82,22 @@ impl Containerd {
             format!("exec containerd --config {}", dir.file("config.toml"))
         });
         namespace.wait_for("containerd successfully booted");
-        let containerd = Self { namespace };
-        containerd.ctr(&["image", "import", &containerd.namespace.image()]);
-        containerd
+        let socket = namespace.file("containerd.sock");
+        Self { namespace, socket, has_systemd: false }.with_image(&[])
+    }
+
+    /// The containerd of a host with systemd.
+    pub(crate) fn of_systemd() -> Self {
+        fs::create_dir_all("/etc/containerd").expect("a directory");
+        fs::write("/etc/containerd/config.toml", CONFIG_SYSTEMD.replace("IMAGE", IMAGE)).expect("a file");
+        let namespace = Namespace::of_host(&["containerd"]);
+        let socket = "/run/containerd/containerd.sock".to_owned();
+        Self { namespace, socket, has_systemd: true }.with_image(&["--snapshotter=native"])
+    }
+
+    fn with_image(self, options: &[&str]) -> Self {
+        self.ctr(&[&["image", "import"], options, &[&self.namespace.image()]].concat());
+        self
     }
 
     /// Runs containerd's own client. Returns its output.
@@ -79,7 +108,7 @@ impl Containerd {
 
     /// The path of its CRI socket.
     pub(crate) fn socket(&self) -> String {
-        self.namespace.file("containerd.sock")
+        self.socket.clone()
     }
 
     /// Runs a pod in the class `burstable`.
@@ -108,7 +137,12 @@ impl Containerd {
         privileged: bool,
     ) -> (Running, cri::Sandbox) {
         let uid = unique_uid();
-        let cgroup = format!("/kubepods/burstable/pod{uid}");
+        let cgroup = if self.has_systemd {
+            let slice = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+            format!("/kubepods.slice/kubepods-burstable.slice/{slice}")
+        } else {
+            format!("/kubepods/burstable/pod{uid}")
+        };
         self.namespace.owns(&cgroup);
         let of_pod = [
             ("io.kubernetes.pod.name", name),

@@ -1,13 +1,23 @@
-//! Docker with the cgroupfs driver, and without a network.
+//! Docker with the cgroupfs driver or with that of systemd, and without a network.
+
+use std::fs;
 
 use super::namespace::{IMAGE, Namespace};
 
 /// Changes no settings of the host's network.
 const OPTIONS: &str = "--bridge none --iptables=false --ip6tables=false --ip-forward=false";
 
+/// systemd creates the cgroups of containers. A root in memory has no overlay file system.
+const CONFIG_SYSTEMD: &str = r#"{
+    "exec-opts": ["native.cgroupdriver=systemd"], "storage-driver": "vfs",
+    "bridge": "none", "iptables": false, "ip6tables": false, "ip-forward": false
+}"#;
+
 /// A Docker with a socket of its own. Drop ends it and its containers.
 pub(crate) struct Docker {
     namespace: Namespace,
+    socket: String,
+    has_systemd: bool,
 }
 
 impl Docker {
@@ -20,21 +30,40 @@ impl Docker {
             )
         });
         namespace.wait_for("API listen on");
-        let docker = Self { namespace };
-        docker.client(&["load", "--input", &docker.namespace.image()]);
-        docker
+        let socket = namespace.file("docker.sock");
+        Self { namespace, socket, has_systemd: false }.with_image()
+    }
+
+    /// The Docker of a host with systemd.
+    pub(crate) fn of_systemd() -> Self {
+        fs::create_dir_all("/etc/docker").expect("a directory");
+        fs::write("/etc/docker/daemon.json", CONFIG_SYSTEMD).expect("a file");
+        let namespace = Namespace::of_host(&["docker"]);
+        Self { namespace, socket: "/run/docker.sock".to_owned(), has_systemd: true }.with_image()
+    }
+
+    fn with_image(self) -> Self {
+        self.client(&["load", "--input", &self.namespace.image()]);
+        self
     }
 
     /// The path of the socket of its API.
     pub(crate) fn socket(&self) -> String {
-        self.namespace.file("docker.sock")
+        self.socket.clone()
+    }
+
+    /// The path of a container's cgroup.
+    pub(crate) fn cgroup(&self, id: &str) -> String {
+        if self.has_systemd { format!("/system.slice/docker-{id}.scope") } else { format!("/docker/{id}") }
     }
 
     /// Starts a container. Returns its id. `script` is executed by a shell.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
         let command = [IMAGE, "sh", "-c", script];
-        let id = self.client(&[&["create", "--network", "none"], options, &command].concat());
-        self.namespace.owns(&format!("/docker/{id}"));
+        // A host may have AppArmor without its programs.
+        let create = ["create", "--network", "none", "--security-opt", "apparmor=unconfined"];
+        let id = self.client(&[&create, options, &command].concat());
+        self.namespace.owns(&self.cgroup(&id));
         self.client(&["start", &id]);
         id
     }

@@ -1,4 +1,6 @@
 //! Where a runtime runs: a mount and process namespace. Its mounts, files and processes end with it; its cgroups are removed.
+//!
+//! On a host with systemd, runtimes run as services of the host, where their packages are installed.
 
 use std::{
     cell::RefCell,
@@ -33,7 +35,8 @@ exec \"$@\"";
 
 /// Processes with their own mounts. Drop kills them, and removes their cgroups.
 pub(crate) struct Namespace {
-    process: Background,
+    /// The first process. `None`: this is the host.
+    process: Option<Background>,
     cgroups: RefCell<Vec<String>>,
     dir: Dir,
 }
@@ -50,12 +53,24 @@ impl Namespace {
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SETUP, "sh"]);
         command.args(["sh", "-c", &words]);
         let process = Background::start(in_packages(&mut command));
-        Self { process, cgroups: RefCell::default(), dir }
+        Self { process: Some(process), cgroups: RefCell::default(), dir }
+    }
+
+    /// The host, where systemd starts these services. Their configuration is new.
+    pub(crate) fn of_host(services: &[&str]) -> Self {
+        let namespace = Self { process: None, cgroups: RefCell::default(), dir: Dir::new("host") };
+        // Other users must be able to enter the directory.
+        fs::set_permissions(namespace.dir.path(), fs::Permissions::from_mode(0o755))
+            .expect("a directory of ours");
+        if !services.is_empty() {
+            namespace.run(&[&["systemctl", "restart"], services].concat());
+        }
+        namespace
     }
 
     /// Waits until a line of the first process's standard error contains `words`.
     pub(crate) fn wait_for(&mut self, words: &str) {
-        self.process.wait_for(words);
+        self.process.as_mut().expect("a first process").wait_for(words);
     }
 
     /// The path of a file that the host and the namespace see.
@@ -73,22 +88,25 @@ impl Namespace {
 
     /// Runs a program in the namespace to its end, or for ten seconds.
     pub(crate) fn output(&self, words: &[&str]) -> Output {
-        let first = self.first();
         let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "10", "nsenter", "--mount", "--pid", "--target", &first]).args(words);
-        in_packages(&mut command).output().expect("timeout starts")
+        command.args(["--signal=KILL", &patience(10_000).as_secs().to_string()]);
+        if let Some(first) = self.first() {
+            command.args(["nsenter", "--mount", "--pid", "--target", &first]);
+            in_packages(&mut command);
+        }
+        command.args(words).output().expect("timeout starts")
     }
 
     /// Where the host sees a file of the namespace.
     pub(crate) fn seen(&self, path: &str) -> String {
-        format!("/proc/{}/root{path}", self.first())
+        self.first().map_or_else(|| path.to_owned(), |first| format!("/proc/{first}/root{path}"))
     }
 
     /// The host's id of the first process.
-    fn first(&self) -> String {
-        let unshare = self.process.pid();
+    fn first(&self) -> Option<String> {
+        let unshare = self.process.as_ref()?.pid();
         let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
-        children.expect("a running namespace").trim().to_owned()
+        Some(children.expect("a running namespace").trim().to_owned())
     }
 
     /// Makes an image of busybox. Returns its file.
@@ -108,10 +126,15 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The kernel kills the namespace's other processes with the first one.
-        self.process.signal(libc::SIGKILL);
         let end = Instant::now() + patience(5_000);
         let cgroups = self.cgroups.take();
+        match &self.process {
+            // The kernel kills the namespace's other processes with the first one.
+            Some(first) => first.signal(libc::SIGKILL),
+            None => cgroups.iter().for_each(|path| {
+                let _ = fs::write(format!("/sys/fs/cgroup{path}/cgroup.kill"), "1");
+            }),
+        }
         while !cgroups.iter().all(|path| is_removed(path)) && Instant::now() < end {
             thread::sleep(Duration::from_millis(20));
         }

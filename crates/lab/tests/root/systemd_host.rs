@@ -1,0 +1,161 @@
+//! Tests on a host where systemd is the first process, with cgroup v2: units, slices, users and containers.
+//!
+//! `cargo xtask lab systemd` boots such a host. Nothing else is on it, so tests start services under plain names.
+
+mod containers;
+mod guide;
+mod users;
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::{
+    bench::{stderr, stdout},
+    runtimes::{BUSY, COMMANDS, assert_is_throttled, assert_is_throttled_in_all_commands, cgroups, measure},
+};
+
+/// Runs a program to its end. Returns its standard output, trimmed.
+fn done(words: &[&str]) -> String {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .output()
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    assert!(output.status.success(), "{words:?}: {}\n{}", output.status, stderr(&output));
+    stdout(&output).trim().to_owned()
+}
+
+/// Services that are stopped on drop, and other units whose settings end then.
+#[derive(Default)]
+struct Units {
+    services: Vec<&'static str>,
+    limited: Vec<&'static str>,
+}
+
+impl Units {
+    /// Starts a service with a busy loop. `settings` are options of systemd-run.
+    fn busy(name: &'static str, settings: &[&str]) -> Self {
+        Self::service(name, settings, BUSY)
+    }
+
+    fn service(name: &'static str, settings: &[&str], script: &str) -> Self {
+        // systemd replaces variables in commands.
+        let script = script.replace('$', "$$");
+        done(&[&["systemd-run", "--quiet", "--unit", name], settings, &["sh", "-c", &script]].concat());
+        Self { services: vec![name], limited: Vec::new() }
+    }
+
+    /// Sets properties of a slice.
+    fn limit(&mut self, slice: &'static str, properties: &[&str]) {
+        done(&[&["systemctl", "set-property", "--runtime", slice], properties].concat());
+        self.limited.push(slice);
+    }
+}
+
+impl Drop for Units {
+    fn drop(&mut self) {
+        for (word, units) in [("stop", &self.services), ("revert", &self.limited)] {
+            if !units.is_empty() {
+                let _ = Command::new("systemctl").arg(word).args(units).output();
+            }
+        }
+    }
+}
+
+/// The only row of a cgroup.
+fn row<'i>(interval: &'i Value, path: &str) -> &'i Value {
+    let [row] = cgroups(interval, "path", path)[..] else { panic!("not one row of {path}: {interval}") };
+    row
+}
+
+/// Paths and names of all rows.
+fn rows(interval: &Value) -> Vec<(&str, &str)> {
+    let all = interval["cgroups"].as_array().expect("cgroups").iter();
+    all.map(|row| (row["path"].as_str().expect("a path"), row["name"].as_str().expect("a name"))).collect()
+}
+
+/// The finding that a cgroup ran out of its quota.
+fn finding<'i>(interval: &'i Value, path: &str) -> &'i Value {
+    let findings = interval["findings"].as_array().expect("findings");
+    let found = findings.iter().find(|one| one["rule"] == "throttled" && one["cgroup"] == path);
+    found.unwrap_or_else(|| panic!("{path}: {findings:?}"))
+}
+
+/// The sentence of that finding.
+fn says<'i>(interval: &'i Value, path: &str) -> &'i str {
+    finding(interval, path)["says"].as_str().expect("a sentence")
+}
+
+#[test]
+fn a_service_has_its_name_and_quota_and_is_selected_by_both_name_and_path() {
+    let _web = Units::busy("web.service", &["--property=CPUQuota=20%"]);
+    let path = "/system.slice/web.service";
+    assert_is_throttled_in_all_commands(path, None, None);
+    let expected = [("/", "/"), ("/system.slice", "/system.slice"), (path, "web.service")];
+    for selection in [["--unit", "web.service"], ["--unit", "web"], ["--cgroup", path]] {
+        let interval = measure(&[COMMANDS[0], &selection].concat());
+        assert_eq!(rows(&interval), expected, "{selection:?}");
+        assert_is_throttled(&interval, path, None, None);
+        let web = row(&interval, path);
+        assert_eq!((&web["unit"], &web["threads"]), (&"web.service".into(), &1.into()), "{web}");
+        assert!(says(&interval, path).starts_with("web.service: its quota (0.2 CPUs: "), "{interval}");
+    }
+}
+
+#[test]
+fn a_slice_limits_the_services_below_it_whose_own_quotas_are_larger() {
+    let mut units = Units::busy("cart.service", &["--slice=shop-cart.slice", "--property=CPUQuota=150%"]);
+    let _web = Units::busy("shop-web.service", &["--slice=shop.slice"]);
+    units.limit("shop.slice", &["CPUQuota=20%"]);
+    let (shop, cart) = ("/shop.slice", "/shop.slice/shop-cart.slice/cart.service");
+    for command in COMMANDS {
+        let interval = measure(command);
+        assert_is_throttled(&interval, shop, None, None);
+        let figures =
+            |path| ["quota_us", "limited_by", "effective_cores"].map(|key| row(&interval, path)[key].clone());
+        assert_eq!(figures(cart), [json!(150_000), json!(shop), json!(0.2)]);
+        for path in ["/shop.slice/shop-cart.slice", "/shop.slice/shop-web.service"] {
+            assert_eq!(figures(path), [Value::Null, json!(shop), json!(0.2)], "{path}");
+        }
+        let throttled = |path| row(&interval, path)["wait"]["by_cause"]["throttled_ns"].as_u64();
+        assert!(throttled(cart) > Some(0), "{interval}");
+        let duration_ns = interval["duration_ns"].as_u64().expect("a duration");
+        // Both loops wait for the quota of the slice.
+        assert!(throttled(shop) > Some(duration_ns / 2), "{interval}");
+        assert!(says(&interval, shop).starts_with("/shop.slice: its quota"), "{interval}");
+        assert_eq!(row(&interval, cart)["nr_throttled"], 0, "its own quota is never used up");
+    }
+}
+
+#[test]
+fn weights_are_those_of_the_units() {
+    let _units = [
+        Units::busy("heavy.service", &["--property=CPUWeight=300"]),
+        Units::busy("plain.service", &[]),
+        Units::busy("idle.service", &["--property=CPUWeight=idle"]),
+    ];
+    let interval = measure(COMMANDS[0]);
+    let weight = |unit: &str| &row(&interval, &format!("/system.slice/{unit}.service"))["weight"];
+    assert_eq!([weight("heavy"), weight("plain")], [&json!(300), &json!(100)], "{interval}");
+    // systemd writes `cpu.idle`, for which the kernel reports the smallest weight.
+    assert_eq!(weight("idle"), &1, "{interval}");
+}
+
+#[test]
+fn a_service_with_delegated_cgroups_has_a_row_and_a_quota_for_each() {
+    let script = "own=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
+        mkdir $own/pool && echo $$ > $own/pool/cgroup.procs &&
+        echo +cpu > $own/cgroup.subtree_control && echo '20000 100000' > $own/pool/cpu.max
+        BUSY"
+        .replace("BUSY", BUSY);
+    let _units = Units::service("builder.service", &["--property=Delegate=yes"], &script);
+    let (service, pool) = ("/system.slice/builder.service", "/system.slice/builder.service/pool");
+    assert_is_throttled_in_all_commands(pool, None, None);
+    let interval = measure(&[COMMANDS[0], &["--unit", "builder"]].concat());
+    let paths: Vec<&str> = rows(&interval).into_iter().map(|(path, _)| path).collect();
+    assert_eq!(paths, ["/", "/system.slice", service, pool]);
+    let units = |path| &row(&interval, path)["unit"];
+    assert_eq!([units(service), units(pool)], [&json!("builder.service"); 2]);
+    assert_eq!(row(&interval, service)["quota_us"], Value::Null);
+    assert!(says(&interval, pool).starts_with("builder.service/pool: its quota"), "{interval}");
+}
