@@ -11,7 +11,7 @@ use crate::readers::installed;
 use crate::{setup, steps};
 
 /// systemd with user sessions, container runtimes, and the programs that tests call.
-const PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,containerd,runc,crun,podman,\
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,containerd,runc,crun,podman,catatonit,\
                         docker.io,iptables,adduser,busybox-static,curl,procps,sudo,tmux";
 /// Left out: they are half of the root, and the machine holds the root in memory.
 const EXCLUDED: [&str; 4] =

@@ -6,13 +6,15 @@ mod containers;
 mod guide;
 mod users;
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
 use crate::{
     bench::{stderr, stdout},
-    runtimes::{BUSY, COMMANDS, assert_is_throttled, assert_is_throttled_in_all_commands, cgroups, measure},
+    runtimes::{
+        BUSY, COMMANDS, QUOTA_US, assert_is_throttled, assert_is_throttled_in_all_commands, cgroups, measure,
+    },
 };
 
 /// Runs a program to its end. Returns its standard output, trimmed.
@@ -28,27 +30,27 @@ fn done(words: &[&str]) -> String {
 /// Services that are stopped on drop, and other units whose settings end then.
 #[derive(Default)]
 struct Units {
-    services: Vec<&'static str>,
-    limited: Vec<&'static str>,
+    services: Vec<String>,
+    limited: Vec<String>,
 }
 
 impl Units {
     /// Starts a service with a busy loop. `settings` are options of systemd-run.
-    fn busy(name: &'static str, settings: &[&str]) -> Self {
+    fn busy(name: &str, settings: &[&str]) -> Self {
         Self::service(name, settings, BUSY)
     }
 
-    fn service(name: &'static str, settings: &[&str], script: &str) -> Self {
+    fn service(name: &str, settings: &[&str], script: &str) -> Self {
         // systemd replaces variables in commands.
         let script = script.replace('$', "$$");
         done(&[&["systemd-run", "--quiet", "--unit", name], settings, &["sh", "-c", &script]].concat());
-        Self { services: vec![name], limited: Vec::new() }
+        Self { services: vec![name.to_owned()], limited: Vec::new() }
     }
 
-    /// Sets properties of a slice.
-    fn limit(&mut self, slice: &'static str, properties: &[&str]) {
-        done(&[&["systemctl", "set-property", "--runtime", slice], properties].concat());
-        self.limited.push(slice);
+    /// Sets properties of a unit that another program started.
+    fn limit(&mut self, unit: &str, properties: &[&str]) {
+        done(&[&["systemctl", "set-property", "--runtime", unit], properties].concat());
+        self.limited.push(unit.to_owned());
     }
 }
 
@@ -79,6 +81,15 @@ fn finding<'i>(interval: &'i Value, path: &str) -> &'i Value {
     let findings = interval["findings"].as_array().expect("findings");
     let found = findings.iter().find(|one| one["rule"] == "throttled" && one["cgroup"] == path);
     found.unwrap_or_else(|| panic!("{path}: {findings:?}"))
+}
+
+/// Runs the command that the finding advises, and checks that the limit of the cgroup is then twice that of the tests.
+fn assert_advice_helps(interval: &Value, path: &str) {
+    let advice = finding(interval, path)["advice"].as_str().expect("a text");
+    let command = advice.strip_prefix("raise its limit: ").unwrap_or_else(|| panic!("no command: {advice}"));
+    done(&["sh", "-c", command.split([';', ',']).next().expect("a command")]);
+    let limit = fs::read_to_string(format!("/sys/fs/cgroup{path}/cpu.max")).expect("a limit");
+    assert_eq!(limit.trim(), format!("{} 100000", 2 * QUOTA_US), "{advice}");
 }
 
 /// The sentence of that finding.
@@ -125,6 +136,7 @@ fn a_slice_limits_the_services_below_it_whose_own_quotas_are_larger() {
         assert!(says(&interval, shop).starts_with("/shop.slice: its quota"), "{interval}");
         assert_eq!(row(&interval, cart)["nr_throttled"], 0, "its own quota is never used up");
     }
+    assert_advice_helps(&measure(COMMANDS[0]), shop);
 }
 
 #[test]

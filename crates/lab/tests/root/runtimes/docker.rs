@@ -61,7 +61,7 @@ impl Docker {
     pub(crate) fn run(&self, options: &[&str], script: &str) -> String {
         let command = [IMAGE, "sh", "-c", script];
         // A host may have AppArmor without its programs.
-        let create = ["create", "--network", "none", "--security-opt", "apparmor=unconfined"];
+        let create = ["create", "--rm", "--network", "none", "--security-opt", "apparmor=unconfined"];
         let id = self.client(&[&create, options, &command].concat());
         self.namespace.owns(&self.cgroup(&id));
         self.client(&["start", &id]);

@@ -49,8 +49,9 @@ impl Podman {
 
     /// Starts a busy loop. Returns the id of the container and the path of its cgroup.
     fn busy(&self, options: &str) -> (String, String) {
-        let id =
-            self.run(&format!("run --detach --network host --cpus 0.2 {options} {IMAGE} sh -c '{BUSY}'"));
+        let id = self.run(&format!(
+            "run --detach --replace --network host --cpus 0.2 {options} {IMAGE} sh -c '{BUSY}'"
+        ));
         let pid = self.run(&format!("inspect --format '{{{{.State.Pid}}}}' {id}"));
         let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a running container");
         let path = cgroup.trim().trim_start_matches("0::").to_owned();

@@ -1,13 +1,14 @@
 //! Users: their sessions, and the services that they start.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
 
 use serde_json::{Value, json};
 
-use super::{Units, done, row, says};
+use super::{Units, assert_advice_helps, done, row, says};
 use crate::runtimes::{BUSY, COMMANDS, assert_is_throttled, assert_is_throttled_in_all_commands, measure};
 
 /// Alice is user 1000.
@@ -30,6 +31,8 @@ impl Drop for Manager {
             let _ = Command::new("loginctl").args(words).output();
         }
         let _ = Command::new("systemctl").args(["stop", "user@1000.service"]).output();
+        // What `systemctl --user set-property` wrote.
+        let _ = fs::remove_dir_all("/home/alice/.config/systemd");
     }
 }
 
@@ -77,6 +80,10 @@ fn the_slice_of_a_user_limits_the_sessions_below_it() {
         assert_eq!([&own["quota_us"], &own["limited_by"]], [&Value::Null, &json!(SLICE)]);
         assert!(says(&interval, SLICE).starts_with("/user.slice/user-1000.slice: its quota"));
     }
+    assert_advice_helps(&measure(COMMANDS[0]), SLICE);
+    slice.limit("user-1000.slice", &["CPUQuota="]);
+    slice.limit(name, &["CPUQuota=20%"]);
+    assert_advice_helps(&measure(COMMANDS[0]), &session.path);
 }
 
 #[test]
@@ -92,4 +99,5 @@ fn a_service_of_a_user_has_its_own_quota_and_belongs_to_the_users_manager() {
     let own = row(&interval, &path);
     assert_eq!([&own["unit"], &own["name"]], ["user@1000.service", name]);
     assert!(says(&interval, &path).starts_with(&format!("{name}: its quota")));
+    assert_advice_helps(&interval, &path);
 }
