@@ -1,6 +1,10 @@
 //! Finds the owner of a cgroup in its path, where systemd, container runtimes and Kubernetes write it.
 
+mod systemctl;
+
 use serde::Serialize;
+
+pub(crate) use systemctl::set_property;
 
 /// Names found in a path; `None`: not in the path.
 ///
@@ -97,27 +101,6 @@ pub(crate) fn container_words(path: &str) -> Option<String> {
         .container
         .filter(|id| own.rsplit('/').next().and_then(container_id) == Some(id))?;
     Some(format!("container {}", &id[..12]))
-}
-
-/// The `systemctl` command that sets a property of the unit whose cgroup this is, without the value.
-///
-/// `None`: systemd does not set the limits of this cgroup. It overwrites limits that are written to the files of a unit, but
-/// container runtimes set those of their scopes and slices.
-pub(crate) fn set_property(path: &str, property: &str) -> Option<String> {
-    let (above, last) = path.rsplit_once('/')?;
-    let is_slice = |part: &str| part.ends_with(".slice") && !part.starts_with("kubepods");
-    let (manager, mut above) = match above.split_once("/user@") {
-        Some((_, below)) => {
-            let (user, slices) = below.split_once('/').unwrap_or((below, ""));
-            (format!("systemctl --user -M {}@", user.strip_suffix(".service")?), slices.split('/'))
-        }
-        None => ("systemctl".to_owned(), above.split('/')),
-    };
-    let is_units = above.all(|part| part.is_empty() || is_slice(part));
-    let is_set = (is_slice(last) || unit(last).is_some()) && container_id(last).is_none();
-    // A shell must not read `\x2d`.
-    let last = if last.contains('\\') { format!("'{last}'") } else { last.to_owned() };
-    (is_units && is_set).then(|| format!("{manager} set-property {last} {property}="))
 }
 
 /// Replaces every part of a path that changes with each start by a placeholder.
@@ -290,36 +273,6 @@ mod tests {
         }
         for path in [format!("{own}/jobs"), format!("/libpod_parent/{ID}"), "/jobs/container".into()] {
             assert_eq!(container_words(&path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn limits_of_units_are_set_by_the_manager_that_owns_them() {
-        let command = |path: &str| set_property(path, "CPUQuota");
-        for (path, words) in [
-            ("/system.slice/web.service", "systemctl set-property web.service CPUQuota="),
-            ("/shop.slice", "systemctl set-property shop.slice CPUQuota="),
-            ("/shop.slice/a\\x2db.service", "systemctl set-property 'a\\x2db.service' CPUQuota="),
-            ("/user.slice/user-9.slice/session-2.scope", "systemctl set-property session-2.scope CPUQuota="),
-            ("/user.slice/user-9.slice/user@9.service", "systemctl set-property user@9.service CPUQuota="),
-            (
-                "/user.slice/user-9.slice/user@9.service/app.slice/burn.service",
-                "systemctl --user -M 9@ set-property burn.service CPUQuota=",
-            ),
-        ] {
-            assert_eq!(command(path).as_deref(), Some(words), "{path}");
-        }
-        for path in [
-            "/",
-            "/render",
-            "/system.slice/web.service/pool",
-            "/docker/web.service",
-            "/kubepods.slice/kubepods-burstable.slice",
-            &format!("/system.slice/docker-{ID}.scope"),
-            &format!("/machine.slice/libpod-{ID}.scope/container"),
-            "/user.slice/user-9.slice/user@9.service/ci.service/jobs.service",
-        ] {
-            assert_eq!(command(path), None, "{path}");
         }
     }
 

@@ -5,10 +5,21 @@ pub(crate) mod doctor;
 pub(crate) mod findings;
 pub(crate) mod sched_ext;
 
-use crate::units;
+use crate::{cgroup_name::set_property, units};
 
 /// The files in which a quota is set.
 pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
+
+/// Where a limit is raised, and how: by writing to a file, or for a unit of systemd with a command that doubles the limit. `cores`:
+/// the limit in CPUs.
+fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
+    match cores.filter(|cores| *cores > 0.0).zip(set_property(path, "CPUQuota")) {
+        Some((cores, command)) => {
+            ("CPUQuota=", format!(": {command}{}%", units::number(2.0 * 100.0 * cores)))
+        }
+        None => ("cpu.max", format!(" ({QUOTA_FILE})")),
+    }
+}
 
 /// Formats a share: `85.7%`, or `no share` if `whole` is 0.
 fn percent(part: u64, whole: u64) -> String {

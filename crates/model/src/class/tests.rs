@@ -58,6 +58,12 @@ fn a_quota_is_named_from_a_tenth_of_the_wanted_time() {
         format!("{first} (3.5 CPUs), on a CPU 50 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us)"),
         "four threads fit"
     );
+    let of_unit = Quota { path: "/system.slice/render.service".into(), ..quota(Some(1.0)) };
+    let says_of_unit = verdict(&throttled, Some(&of_unit)).says;
+    assert!(
+        says_of_unit.contains("raise the limit: systemctl set-property render.service CPUQuota=200%"),
+        "{says_of_unit}"
+    );
     assert_eq!(
         says(None),
         format!(

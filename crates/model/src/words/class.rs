@@ -7,7 +7,7 @@ use crate::{
     class::{Activity, Class, MORE_CPU_PERCENT, NAMED_PERCENT, Quota},
     findings::{BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
     units,
-    words::{QUOTA_FILE, list},
+    words::{list, raise},
 };
 
 /// Maximum number of named parts besides the time on a CPU.
@@ -181,7 +181,8 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
 fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {
     let cores = quota.and_then(|quota| quota.cores).map_or(1.0, f64::ceil);
     let fewer = if activity.threads as f64 > cores { " or use fewer threads" } else { "" };
-    format!("raise the limit ({QUOTA_FILE}){fewer}")
+    let (_, how) = quota.map_or_else(|| raise("", None), |quota| raise(&quota.path, quota.cores));
+    format!("raise the limit{how}{fewer}")
 }
 
 /// Formats a share: `65 %`, or `<1 %` if it rounds to 0.

@@ -40,6 +40,18 @@ fn field_case_2_is_reported_with_its_figures() {
 }
 
 #[test]
+fn the_quota_of_a_unit_is_doubled_with_systemctl() {
+    for (cores, percent) in [(0.5, "100"), (0.333, "66.6"), (4.0, "800")] {
+        let path = "/shop.slice/render.service";
+        let limits = CgroupReading { throttled_ns: Some(S), ..periods(cores, 10, 10) };
+        let scene = Scene::new(&["/shop.slice", path]).limits(path, limits);
+        let found = scene.task(path, S, &[(Cause::Throttled, S)]).only(Rule::Throttled);
+        let expected = format!("raise its limit: systemctl set-property render.service CPUQuota={percent}%");
+        assert_eq!((found.advice, &*found.action), (expected, "raise its limit (CPUQuota=)"));
+    }
+}
+
+#[test]
 fn field_case_2_has_too_many_threads_but_no_bursts_or_own_contention() {
     let scene = field_case_2();
     let found = scene.only(Rule::ThreadsOverQuota);

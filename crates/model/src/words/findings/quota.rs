@@ -3,11 +3,10 @@
 use super::{Short, about, finding, micros, rate};
 use crate::{
     CgroupReading,
-    cgroup_name::set_property,
     findings::{Finding, Throttled},
     quota_use,
     units::{count, cpus, duration, number, times},
-    words::{QUOTA_FILE, findings::Rule, percent},
+    words::{findings::Rule, percent, raise},
 };
 
 pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
@@ -29,8 +28,8 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
         let share = percent(user, user.saturating_add(system));
         format!("; the cgroup is CPU-bound ({share} of its CPU time is in user mode)")
     });
-    let (place, raise) = raise(throttled);
-    let advice = format!("{raise}{threads}{computes}");
+    let (place, how) = raise(throttled.path, limits.quota_cores());
+    let advice = format!("raise its limit{how}{threads}{computes}");
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
     let short = Short::new(
         format!("is at its CPU limit{limit}"),
@@ -38,17 +37,6 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
         format!("raise its limit ({place}){threads}"),
     );
     about(throttled.path, finding(Rule::Throttled, *held_ns, short, clauses.join("; "), advice))
-}
-
-/// Where a limit is raised, and how: by writing to a file, or for a unit of systemd with a command that doubles the limit.
-fn raise(throttled: &Throttled) -> (&'static str, String) {
-    let quota = throttled.limits.quota_cores().filter(|cores| *cores > 0.0);
-    match quota.zip(set_property(throttled.path, "CPUQuota")) {
-        Some((cores, command)) => {
-            ("CPUQuota=", format!("raise its limit: {command}{}%", number(2.0 * 100.0 * cores)))
-        }
-        None => ("cpu.max", format!("raise its limit ({QUOTA_FILE})")),
-    }
 }
 
 fn periods(limits: &CgroupReading) -> String {
