@@ -6,7 +6,7 @@ mod containers;
 mod guide;
 mod users;
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, thread};
 
 use serde_json::{Value, json};
 
@@ -64,6 +64,14 @@ impl Drop for Units {
     }
 }
 
+/// Measures with each of these commands, all at once.
+fn at_the_same_time<const N: usize>(commands: [Vec<&str>; N]) -> [Value; N] {
+    thread::scope(|scope| {
+        let running = commands.map(|command| scope.spawn(move || measure(&command)));
+        running.map(|one| one.join().expect("an interval"))
+    })
+}
+
 /// The only row of a cgroup.
 fn row<'i>(interval: &'i Value, path: &str) -> &'i Value {
     let [row] = cgroups(interval, "path", path)[..] else { panic!("not one row of {path}: {interval}") };
@@ -103,13 +111,21 @@ fn a_service_has_its_name_and_quota_and_is_selected_by_both_name_and_path() {
     let path = "/system.slice/web.service";
     assert_is_throttled_in_all_commands(path, None, None);
     let expected = [("/", "/"), ("/system.slice", "/system.slice"), (path, "web.service")];
-    for selection in [["--unit", "web.service"], ["--unit", "web"], ["--cgroup", path]] {
-        let interval = measure(&[COMMANDS[0], &selection].concat());
-        assert_eq!(rows(&interval), expected, "{selection:?}");
-        assert_is_throttled(&interval, path, None, None);
-        let web = row(&interval, path);
+    let selections = [["--unit", "web.service"], ["--unit", "web"], ["--cgroup", path]];
+    let intervals = at_the_same_time(selections.map(|selection| [COMMANDS[0], &selection].concat()));
+    let figures = |interval: &Value| {
+        let of = |key: &str| row(interval, path)[key].as_f64().expect("a figure");
+        ["usage_ns", "throttled_ns", "nr_periods", "nr_throttled"].map(of)
+    };
+    for (selection, interval) in selections.iter().zip(&intervals) {
+        assert_eq!(rows(interval), expected, "{selection:?}");
+        for (by_name, by_path) in figures(interval).into_iter().zip(figures(&intervals[2])) {
+            assert!((0.7..1.4).contains(&(by_name / by_path)), "{selection:?}: {by_name}, not {by_path}");
+        }
+        assert_is_throttled(interval, path, None, None);
+        let web = row(interval, path);
         assert_eq!((&web["unit"], &web["threads"]), (&"web.service".into(), &1.into()), "{web}");
-        assert!(says(&interval, path).starts_with("web.service: its quota (0.2 CPUs: "), "{interval}");
+        assert!(says(interval, path).starts_with("web.service: its quota (0.2 CPUs: "), "{interval}");
     }
 }
 
