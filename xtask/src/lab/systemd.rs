@@ -18,9 +18,9 @@ const EXCLUDED: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/lib/*/gconv/*"];
 /// Runs in the new root.
 const SETTINGS: &str = include_str!("systemd/settings.sh");
-/// cpio keeps owners and hard links.
-const PACK: &str =
-    r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name root.cpio | cpio --quiet -o -H newc > root.cpio"#;
+/// cpio keeps owners and hard links. Packages and lists of apt stay out.
+const PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.deb" ! -path "./var/lib/apt/lists/*" \
+    ! -name root.cpio | cpio --quiet -o -H newc > root.cpio"#;
 
 /// The archive of the root. Creates it if it is missing.
 pub(super) fn root() -> Result<PathBuf, Failure> {
