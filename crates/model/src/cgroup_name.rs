@@ -4,7 +4,7 @@ mod systemctl;
 
 use serde::Serialize;
 
-pub(crate) use systemctl::set_property;
+pub use systemctl::set_property;
 
 /// Names found in a path; `None`: not in the path.
 ///

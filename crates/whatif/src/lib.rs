@@ -16,11 +16,13 @@
 //!
 //! Where tasks run on more CPUs than their rate needs, the kernel leaves up to 1 ms of runtime on each one. The model does not.
 
+mod arrivals;
 mod bounds;
 mod demand;
 mod engine;
 mod outcome;
 mod pool;
+mod refine;
 mod replay;
 mod setting;
 mod tree;

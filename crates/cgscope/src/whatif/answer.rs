@@ -1,9 +1,9 @@
 //! The answer for one cgroup: what other limits would have done, or why that is not known.
 
 use cgscope_model::CgroupReading;
-use cgscope_whatif::{Cells, Check, Figures, Limit, Replay};
+use cgscope_whatif::{Cells, Check, Figures, Limit, Replay, Tree};
 
-use super::history::{History, Neighbours};
+use super::history::{Assumption, History};
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
 const NEARLY_ALL: f64 = 0.95;
@@ -84,7 +84,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     let id = target.family[target.at].0;
     let cgroup = history.cgroups.get(&id)?;
     let (limit, counted, span_ns) = (cgroup.limit()?, cgroup.counted(), history.span_ns());
-    let ran_ns: u64 = below(target).filter_map(|id| Some(history.cgroups.get(&id)?.ran_ns())).sum();
+    let ran_ns: u64 = below(target).filter_map(|id| Some(history.cgroups.get(&id)?.ran_ns(span_ns))).sum();
     let usage_ns = counted.usage_ns.unwrap_or(ran_ns);
     let mut answer = Answer {
         path: target.path.clone(),
@@ -98,8 +98,9 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         refusal: None,
         counted,
     };
-    let asked = Asked::new(history, target, question, limit)?;
     let recorded_share = counted_share(&answer.counted);
+    answer.is_least_demand = recorded_share > NEARLY_ALL;
+    let asked = Asked::new(history, target, question, limit, answer.is_least_demand)?;
     answer.check = asked.figures(limit).map(|figures| Check {
         share: figures.throttled_share,
         recorded_share,
@@ -108,7 +109,6 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     });
     answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
     if answer.refusal.is_none() {
-        answer.is_least_demand = recorded_share > NEARLY_ALL;
         asked.fill(&mut answer);
     }
     Some(answer)
@@ -152,7 +152,7 @@ fn refusal(answer: &Answer, has_changed: bool, ran_ns: u64, usage_ns: u64) -> Op
 struct Asked<'q> {
     /// The limits in force.
     limits: Vec<Option<Limit>>,
-    /// Neighbours yield, or stay.
+    /// One for each assumption.
     replays: Vec<Replay>,
     /// The most CPUs that the cgroup can use.
     cpus: f64,
@@ -163,15 +163,25 @@ struct Asked<'q> {
 }
 
 impl<'q> Asked<'q> {
-    fn new(history: &History, target: &Target, question: &'q Question, limit: Limit) -> Option<Self> {
-        let mut trees =
-            [Neighbours::Yield, Neighbours::Stay].map(|neighbours| history.tree(&target.family, neighbours));
+    fn new(
+        history: &History,
+        target: &Target,
+        question: &'q Question,
+        limit: Limit,
+        is_least_demand: bool,
+    ) -> Option<Self> {
+        let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
+        let count = if is_least_demand { 3 } else { 2 };
+        let trees =
+            assumptions.iter().take(count).map(|assumption| history.tree(&target.family, *assumption));
+        let mut trees: Vec<Tree> = trees.collect();
         let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
         for tree in &mut trees {
             tree.nodes[target.at].threads = question.threads;
         }
+        let cells = Cells { loops: trees[0].nodes[target.at].profile.loops(), ..Cells::default() };
         let replays = trees.iter().map(|tree| Replay::new(tree).ok()).collect::<Option<_>>()?;
-        Some(Self { limits, replays, cpus, at: target.at, question, limit, cells: Cells::default() })
+        Some(Self { limits, replays, cpus, at: target.at, question, limit, cells })
     }
 
     fn with(&self, limit: Limit) -> Vec<Option<Limit>> {

@@ -7,6 +7,8 @@ use cgscope_whatif::{Limit, Node, Profile, Slot, Tree};
 
 /// Maximum length of a history: an hour in the longest slots.
 const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Maximum length of a history whose slots are divided for the simulation.
+const REFINED_NS: u64 = 600_000_000_000;
 
 /// A cgroup with a quota.
 #[derive(Clone, Debug)]
@@ -14,7 +16,9 @@ pub struct Cgroup {
     slots: Vec<DemandSlot>,
     shift: u32,
     first: CgroupReading,
+    /// The reading before the latest one.
     last: CgroupReading,
+    latest: CgroupReading,
     /// The quota, the period or the burst was changed during the recording.
     pub has_changed: bool,
 }
@@ -25,8 +29,11 @@ pub struct History {
     /// The cgroups to keep; `None`: all.
     chosen: Option<BTreeSet<u64>>,
     pub cgroups: BTreeMap<u64, Cgroup>,
+    samples: u64,
     begin_ns: Option<u64>,
     end_ns: u64,
+    /// The time of the latest sample.
+    now_ns: u64,
     /// CPUs of the host.
     cpus: u32,
     /// A sample had no demand.
@@ -40,6 +47,7 @@ impl Cgroup {
             shift: 0,
             first: reading.clone(),
             last: reading.clone(),
+            latest: reading.clone(),
             has_changed: false,
         }
     }
@@ -61,15 +69,20 @@ impl Cgroup {
         self.last.since(Some(&self.first))
     }
 
-    /// CPU time of its own tasks, ns.
-    pub fn ran_ns(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.ran_ns).sum()
+    /// CPU time of its own tasks in the first `span_ns`, ns.
+    pub fn ran_ns(&self, span_ns: u64) -> u64 {
+        self.slots.iter().take((span_ns >> self.shift) as usize).map(|slot| slot.ran_ns).sum()
     }
 
     fn take(&mut self, reading: &CgroupReading) {
         let limit = |reading: &CgroupReading| [reading.quota_us, reading.period_us, reading.burst_us];
-        self.has_changed |= limit(reading) != limit(&self.last);
-        self.last = reading.clone();
+        self.has_changed |= limit(reading) != limit(&self.latest);
+        self.latest = reading.clone();
+    }
+
+    /// The latest reading becomes the one before.
+    fn step(&mut self) {
+        self.last = self.latest.clone();
     }
 
     /// Adds slots. `begin_ns`: the start of the history.
@@ -100,21 +113,24 @@ impl Cgroup {
     }
 }
 
-/// What a cgroup would do about waits for CPUs that others had.
+/// What is assumed about what a recording cannot show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Neighbours {
-    /// They let it run: such waits end.
-    Yield,
-    /// They make it wait as before.
-    Stay,
+pub enum Assumption {
+    /// Waits for CPUs that others had would end.
+    NeighboursYield,
+    /// Others would make the tasks wait for CPUs as before.
+    NeighboursStay,
+    /// The tasks would always use as many CPUs as they did when they used many. For a cgroup that was throttled nearly all the time: its
+    /// tasks may sleep only because others of them, for whose results they wait, are throttled.
+    AlwaysBusy,
 }
 
 /// A slot of demand for the simulation.
-fn simulated(slot: DemandSlot, slot_ns: u64, neighbours: Neighbours) -> Slot {
+fn simulated(slot: DemandSlot, slot_ns: u64, assumption: Assumption) -> Slot {
     let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
     let active_ns = ran_ns + waited_ns;
     let (mut late_ns, mut presumed_ns) = (throttled_ns + waited_ns, presumed_ns);
-    if neighbours == Neighbours::Stay && active_ns != 0 {
+    if assumption == Assumption::NeighboursStay && active_ns != 0 {
         // The tasks run and wait for CPUs in turn, as before: only a part of each second of demand is served.
         let part = |ns: u64| (u128::from(ns) * u128::from(ran_ns) / u128::from(active_ns)) as u64;
         (late_ns, presumed_ns) = (part(throttled_ns), part(presumed_ns));
@@ -134,6 +150,40 @@ fn whole(ns: u64, more_ns: u64, slot_ns: u64) -> u64 {
     if sum_ns > slot_ns && over_ns <= slot_ns / 8 { more_ns.saturating_sub(over_ns) } else { more_ns }
 }
 
+/// Slots on either side of one that show what is usual.
+const AROUND: usize = 30;
+
+/// Raises the demand of slots in which a quota was used up to what is usual around them. When some tasks are throttled, others that wait
+/// for their results sleep, although they would run.
+fn raise_throttled(slots: &mut [Slot], is_throttled: &[bool], slot_ns: u64) {
+    let mut sums = vec![(0, 0)];
+    for (slot, is_throttled) in slots.iter().zip(is_throttled) {
+        let (sum_ns, count) = sums[sums.len() - 1];
+        let runnable_ns = if *is_throttled { 0 } else { slot.ran_ns + slot.waited_ns };
+        sums.push((sum_ns + runnable_ns, count + u64::from(runnable_ns != 0)));
+    }
+    for at in (0..slots.len()).filter(|at| is_throttled[*at]) {
+        let (first, end) = (sums[at.saturating_sub(AROUND)], sums[(at + AROUND + 1).min(slots.len())]);
+        let usual_ns = (end.0 - first.0).checked_div(end.1 - first.1).unwrap_or(0);
+        let slot = &mut slots[at];
+        // Below one CPU, the others would not run beside it.
+        if slot.ran_ns != 0 && usual_ns > slot_ns && usual_ns > slot.ran_ns + slot.waited_ns {
+            slot.waited_ns = usual_ns - slot.ran_ns;
+        }
+    }
+}
+
+/// Raises the demand of all slots to that of the busiest ones, and leaves out those in which nobody ran.
+fn raise_all(slots: &mut [Slot]) {
+    let runnable_ns = |slot: &Slot| slot.ran_ns + slot.waited_ns;
+    let mut all: Vec<u64> = slots.iter().map(runnable_ns).filter(|ns| *ns != 0).collect();
+    all.sort_unstable();
+    let Some(most_ns) = all.get(all.len() * 95 / 100).copied() else { return };
+    for slot in slots {
+        slot.waited_ns = most_ns.saturating_sub(slot.ran_ns).max(1);
+    }
+}
+
 fn add(slot: &mut DemandSlot, more: DemandSlot) {
     slot.ran_ns += more.ran_ns;
     slot.wanted_ns += more.wanted_ns;
@@ -148,22 +198,28 @@ impl History {
         Self { chosen: Some(chosen), ..Self::default() }
     }
 
-    /// Adds the next sample.
+    /// Adds the next sample. What came before the second one is left out, because cgroups get their slots with the first; and what comes
+    /// with the last one, because tasks that run at its end are not counted yet.
     pub fn add(&mut self, sample: &Sample) {
         let Some(now_ns) = sample.demand_until_ns else {
             self.has_gaps = true;
             return;
         };
-        let is_first = self.begin_ns.is_none();
+        self.samples += 1;
+        self.end_ns = std::mem::replace(&mut self.now_ns, now_ns);
+        for cgroup in self.cgroups.values_mut() {
+            cgroup.step();
+        }
+        if self.samples < 2 {
+            return;
+        }
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
-        self.end_ns = now_ns;
         let is_chosen = |id: u64| self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
-        for reading in
-            sample.limits.iter().filter(|reading| reading.quota_us.is_some() && is_chosen(reading.id))
-        {
+        let readings = sample.limits.iter();
+        for reading in readings.filter(|reading| reading.quota_us.is_some() && is_chosen(reading.id)) {
             self.cgroups.entry(reading.id).or_insert_with(|| Cgroup::new(reading)).take(reading);
         }
-        if !is_first {
+        if self.samples > 2 {
             for demand in &sample.demand {
                 if let Some(cgroup) = self.cgroups.get_mut(&demand.cgroup_id) {
                     cgroup.add(demand, begin_ns);
@@ -178,8 +234,13 @@ impl History {
         self.end_ns.saturating_sub(self.begin_ns.unwrap_or(self.end_ns)).min(LONGEST_NS)
     }
 
+    /// How many parts of a slot are simulated. A long history has enough bursts that what happens within slots evens out.
+    fn refinement(&self) -> u32 {
+        if self.span_ns() <= REFINED_NS { 4 } else { 1 }
+    }
+
     /// The tree of these cgroups, whose parents come before their children, each with its parent's index.
-    pub fn tree(&self, family: &[(u64, Option<usize>)], neighbours: Neighbours) -> Tree {
+    pub fn tree(&self, family: &[(u64, Option<usize>)], assumption: Assumption) -> Tree {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
         let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(0).max(22);
         let length = (self.span_ns() >> shift) as usize;
@@ -187,8 +248,14 @@ impl History {
             let cgroup = self.cgroups.get(id);
             let slots = cgroup.map(|cgroup| cgroup.joined(shift, length)).unwrap_or_default();
 
-            let slots = slots.into_iter().map(|slot| simulated(slot, 1 << shift, neighbours)).collect();
-            let profile = Profile { slot_ns: 1 << shift, slots };
+            let is_throttled: Vec<bool> = slots.iter().map(|slot| slot.throttled_ns != 0).collect();
+            let mut slots =
+                slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect::<Vec<_>>();
+            raise_throttled(&mut slots, &is_throttled, 1 << shift);
+            if assumption == Assumption::AlwaysBusy {
+                raise_all(&mut slots);
+            }
+            let profile = Profile { slot_ns: 1 << shift, slots }.refined(self.refinement());
             Node { parent: *parent, limit: cgroup.and_then(Cgroup::limit), threads: None, profile }
         };
         let cpuset = known().filter_map(|cgroup| cgroup.last.cpus).max().unwrap_or(self.cpus);

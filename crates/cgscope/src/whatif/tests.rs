@@ -6,7 +6,7 @@ use cgscope_model::{CgroupReading, DemandReading, Interval, Sample, demand::part
 
 use super::{
     answer::{Answer, Question, Refusal, answer},
-    history::{History, Neighbours},
+    history::{Assumption, History},
     limited, target, words,
 };
 
@@ -101,7 +101,7 @@ fn what_the_samples_contradict_is_refused() {
         answered(&samples, &QUESTION).0.refusal
     };
     assert_eq!(refused(|_| {}), None);
-    assert_eq!(refused(|samples| samples.truncate(2)), Some(Refusal::Short(10)));
+    assert_eq!(refused(|samples| samples.truncate(4)), Some(Refusal::Short(10)));
     assert_eq!(refused(|samples| samples[5].limits[1].quota_us = Some(70_000)), Some(Refusal::Changed));
     let lost = refused(|samples| samples[5..9].iter_mut().for_each(|sample| sample.demand.clear()));
     assert!(matches!(lost, Some(Refusal::Incomplete(..))), "{lost:?}");
@@ -124,12 +124,12 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
     let samples = samples(20);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
-    for neighbours in [Neighbours::Yield, Neighbours::Stay] {
-        let tree = history.tree(&[(1, None), (2, Some(0))], neighbours);
-        assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, SECONDS * S >> SHIFT);
+    for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {
+        let tree = history.tree(&[(1, None), (2, Some(0))], assumption);
+        assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, (SECONDS - 2) * S >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
-        // 20 ms in each of 200 periods, less what rounding loses.
-        assert!((3_600 * MS..=4_000 * MS).contains(&ran_ns), "{ran_ns}");
+        // 20 ms in each of 180 periods, less what rounding loses.
+        assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
         assert_eq!((tree.nodes[0].parent, tree.nodes[1].parent), (None, Some(0)));
         assert_eq!(tree.capacity, [2.0]);
     }

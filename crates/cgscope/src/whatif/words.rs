@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use cgscope_model::{
-    CgroupName, Interval,
+    Interval,
+    cgroup_name::set_property,
     names::Names,
     units::{count, cpus, duration, number},
 };
@@ -126,7 +127,6 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
 /// The command or the setting that sets a limit.
 pub fn setting(answer: &Answer, names: &Names, limit: Limit) -> String {
     let path = &answer.path;
-    let CgroupName { unit, .. } = CgroupName::of(path);
     let cores = limit.cpus();
     if let Some((_, named)) = names.container(path) {
         if named.pod().is_some() {
@@ -136,10 +136,8 @@ pub fn setting(answer: &Answer, names: &Names, limit: Limit) -> String {
             return format!("docker update --cpus {} {container} (or podman update)", number(cores));
         }
     }
-    let last = path.rsplit('/').next().unwrap_or_default();
-    let unit = unit.or_else(|| last.ends_with(".slice").then(|| last.to_owned()));
-    match unit {
-        Some(unit) => format!("systemctl set-property {unit} CPUQuota={}%", (cores * 100.0).ceil()),
+    match set_property(path, "CPUQuota") {
+        Some(command) => format!("{command}{}%", (cores * 100.0).ceil()),
         None => format!(
             "write \"{} {}\" to cpu.max of {path} (v1: cpu.cfs_quota_us)",
             limit.quota_ns.div_ceil(1_000),

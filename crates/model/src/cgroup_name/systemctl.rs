@@ -6,7 +6,7 @@ use super::{container_id, unit};
 ///
 /// `None`: systemd does not set the limits of this cgroup. It overwrites limits that are written to the files of a unit, but
 /// container runtimes set those of their scopes and slices.
-pub(crate) fn set_property(path: &str, property: &str) -> Option<String> {
+pub fn set_property(path: &str, property: &str) -> Option<String> {
     let (above, last) = path.rsplit_once('/')?;
     // A user's own manager has all units below `user@UID.service`.
     let (above, manager, below) = match above.split_once("/user@") {
