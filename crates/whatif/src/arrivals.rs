@@ -100,7 +100,7 @@ mod tests {
                 at_ms = end_ms;
             }
         };
-        let (mut now_ms, mut used_ms, mut period) = (3.0, 0.0, 0.0);
+        let (mut now_ms, mut used_ms, mut period) = (3.0f64, 0.0, 0.0);
         while now_ms < 20_000.0 {
             let (begin_ms, mut left_ms) = (now_ms, cost_ms);
             while left_ms > 1e-9 {

@@ -41,7 +41,7 @@ fn amounts(slot: u64, need_ms: u64) -> [u64; 5] {
 /// Samples once a second. The task is a loop that would use `need_ms` of each period.
 fn samples(need_ms: u64) -> Vec<Sample> {
     let sample = |second: u64| {
-        let slots: Vec<_> = (0..=SECONDS * S >> SHIFT)
+        let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)
             .filter(|slot| (slot << SHIFT) / S + 1 == second)
             .map(|slot| (slot, amounts(slot, need_ms)))
             .collect();
@@ -126,7 +126,7 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
     samples.iter().for_each(|sample| history.add(sample));
     for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {
         let tree = history.tree(&[(1, None), (2, Some(0))], assumption);
-        assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, (SECONDS - 2) * S >> SHIFT);
+        assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, ((SECONDS - 2) * S) >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
         // 20 ms in each of 180 periods, less what rounding loses.
         assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
