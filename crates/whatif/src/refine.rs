@@ -28,19 +28,22 @@ impl Profile {
         Self { slot_ns: part_ns, slots: slots.collect() }
     }
 
-    /// Divides an amount of a slot among its parts, from the side of the busier neighbour on, and in each part no more than the CPUs of
-    /// that neighbour or of the slot itself can do.
+    /// Divides an amount of a slot among its parts: as much to each as fills whole CPUs, and the rest from the side of the busier neighbour
+    /// on, to no more CPUs than there are in the slot or in that neighbour.
     fn pieces(&self, at: usize, by: u32, amount: impl Fn(&Slot) -> u64) -> Vec<u64> {
         let of = |at: Option<usize>| at.and_then(|at| self.slots.get(at)).map_or(0, &amount);
         let (before, now, after) = (of(at.checked_sub(1)), of(Some(at)), of(at.checked_add(1)));
-        let cpus = now.max(before.max(after)).div_ceil(self.slot_ns.max(1)).max(1);
-        let most = (self.slot_ns / u64::from(by)).max(1) * cpus;
-        let mut left = now;
+        let slot_ns = self.slot_ns.max(1);
+        let part_ns = (slot_ns / u64::from(by)).max(1);
+        let full = now / slot_ns;
+        // A burst of several tasks may end within a slot.
+        let cpus = if full == 0 { now.max(before.max(after)).div_ceil(slot_ns).max(1) } else { 1 };
+        let mut left = now - full * part_ns * u64::from(by);
         let mut pieces: Vec<u64> = (0..by)
             .map(|part| {
-                let piece = if part + 1 == by { left } else { left.min(most) };
+                let piece = if part + 1 == by { left } else { left.min(part_ns * cpus) };
                 left -= piece;
-                piece
+                full * part_ns + piece
             })
             .collect();
         if after > before {
@@ -83,6 +86,10 @@ mod tests {
         let refined = profile(&[200, 50, 0]).refined(4);
         let ran: Vec<u64> = refined.slots.iter().map(|slot| slot.ran_ns).collect();
         assert_eq!(ran[4..8], [50, 0, 0, 0]);
+        // One of two ends.
+        let refined = profile(&[200, 130, 100]).refined(4);
+        let ran: Vec<u64> = refined.slots.iter().map(|slot| slot.ran_ns).collect();
+        assert_eq!(ran[4..8], [50, 30, 25, 25]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn raise_throttled(slots: &mut [Slot], is_throttled: &[bool], slot_ns: u64) {
     }
     for at in (0..slots.len()).filter(|at| is_throttled[*at]) {
         let (first, end) = (sums[at.saturating_sub(AROUND)], sums[(at + AROUND + 1).min(slots.len())]);
-        let usual_ns = (end.0 - first.0).checked_div(end.1 - first.1).unwrap_or(0);
+        let usual_ns = whole(0, (end.0 - first.0).checked_div(end.1 - first.1).unwrap_or(0), slot_ns);
         let slot = &mut slots[at];
         // Below one CPU, the others would not run beside it.
         if slot.ran_ns != 0 && usual_ns > slot_ns && usual_ns > slot.ran_ns + slot.waited_ns {
@@ -174,11 +174,11 @@ fn raise_throttled(slots: &mut [Slot], is_throttled: &[bool], slot_ns: u64) {
 }
 
 /// Raises the demand of all slots to that of the busiest ones, and leaves out those in which nobody ran.
-fn raise_all(slots: &mut [Slot]) {
+fn raise_all(slots: &mut [Slot], slot_ns: u64) {
     let runnable_ns = |slot: &Slot| slot.ran_ns + slot.waited_ns;
     let mut all: Vec<u64> = slots.iter().map(runnable_ns).filter(|ns| *ns != 0).collect();
     all.sort_unstable();
-    let Some(most_ns) = all.get(all.len() * 95 / 100).copied() else { return };
+    let Some(most_ns) = all.get(all.len() * 95 / 100).map(|ns| whole(0, *ns, slot_ns)) else { return };
     for slot in slots {
         slot.waited_ns = most_ns.saturating_sub(slot.ran_ns).max(1);
     }
@@ -253,7 +253,7 @@ impl History {
                 slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect::<Vec<_>>();
             raise_throttled(&mut slots, &is_throttled, 1 << shift);
             if assumption == Assumption::AlwaysBusy {
-                raise_all(&mut slots);
+                raise_all(&mut slots, 1 << shift);
             }
             let profile = Profile { slot_ns: 1 << shift, slots }.refined(self.refinement());
             Node { parent: *parent, limit: cgroup.and_then(Cgroup::limit), threads: None, profile }
