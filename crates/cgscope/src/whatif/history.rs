@@ -116,9 +116,9 @@ impl Cgroup {
 /// What is assumed about what a recording cannot show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
-    /// Waits for CPUs that others had would end.
+    /// Waits for CPUs that others had would end, and tasks would not sleep while others of them are throttled.
     NeighboursYield,
-    /// Others would make the tasks wait for CPUs as before.
+    /// Others would make the tasks wait for CPUs as before, and the tasks would sleep as before.
     NeighboursStay,
     /// The tasks would always use as many CPUs as they did when they used many. For a cgroup that was throttled nearly all the time: its
     /// tasks may sleep only because others of them, for whose results they wait, are throttled.
@@ -251,7 +251,9 @@ impl History {
             let is_throttled: Vec<bool> = slots.iter().map(|slot| slot.throttled_ns != 0).collect();
             let mut slots =
                 slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect::<Vec<_>>();
-            raise_throttled(&mut slots, &is_throttled, 1 << shift);
+            if assumption != Assumption::NeighboursStay {
+                raise_throttled(&mut slots, &is_throttled, 1 << shift);
+            }
             if assumption == Assumption::AlwaysBusy {
                 raise_all(&mut slots, 1 << shift);
             }

@@ -71,7 +71,6 @@ pub(crate) struct Measured {
 pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
     let cgroup = limited(limit);
     let _load = kind.start(&cgroup);
-    thread::sleep(Duration::from_millis(500));
     let read = || {
         (
             cgroup.stat("nr_periods").unwrap_or(0),
