@@ -7,7 +7,7 @@ use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
 /// Tests that run only on the host: the reason, and prefixes of their full names.
-const HOST_ONLY: [(&str, &[&str]); 29] = [
+const HOST_ONLY: [(&str, &[&str]); 30] = [
     (
         "needs two readings at one moment, and emulation is too slow for that",
         &["coarse::the_sums_equal_those_of_the_exact_mode"],
@@ -36,6 +36,7 @@ const HOST_ONLY: [(&str, &[&str]); 29] = [
     ("installs into a Debian root, which needs the archive; the kernel does not matter", &["packages::"]),
     ("the container runtimes are 300 MB; cgroups are named the same on every kernel", &["runtimes::"]),
     ("ffmpeg and its libraries are 250 MB", &["field_case_2::"]),
+    ("simulates shares of time and measures them, which is meaningless under emulation", &["whatif::"]),
     ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses", "kill::a_kill_with_bpf"]),
     (
         "ends its load at a fixed time after the start, and emulation is too slow for that",
