@@ -16,13 +16,18 @@ use crate::{
 /// Maximum number of cgroups, up from a task's own, that are looked at for a quota.
 const LEVELS: usize = 16;
 
-/// Counts the run of `prev`, which switches out, if a quota applies to it. Not inlined, because it is rare.
+/// Counts the run of `prev`, which switches out, if a quota applies to it.
+#[inline(always)]
+pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bool) {
+    if get(&mut ring.running.place) != 0 {
+        count_run(prev, ring, cpu, clock_ns, is_blocked.into());
+    }
+}
+
+/// Not inlined, as the functions below: each then returns to a single state, and the verifier follows the rest of the hook once.
 #[inline(never)]
-pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
-    // Otherwise the hook has not seen who switched in last.
-    if prev.tid() == get(&mut ring.tid)
-        && let Some(storage) = storage(prev)
-    {
+fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
+    if let Some(storage) = storage(prev) {
         demand::left::<Kernel>(&mut storage.demand, cpu, clock_ns, is_blocked != 0);
     }
     set(&mut ring.running.place, 0);
@@ -32,9 +37,13 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u6
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     let turn = demand_turn();
-    if turn == 0 {
-        return;
+    if turn != 0 {
+        find_wait(next, storage, cpu, clock_ns, turn);
     }
+}
+
+#[inline(never)]
+fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, turn: u32) {
     if get(&mut storage.demand.turn) != turn {
         find_place(next, storage, turn);
     }
@@ -47,12 +56,12 @@ pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64)
 #[inline(always)]
 pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if get(&mut storage.demand.place) != 0 {
-        count(storage, cpu, clock_ns);
+        count_wait(storage, cpu, clock_ns);
     }
 }
 
 #[inline(never)]
-fn count(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+fn count_wait(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     demand::arrived::<Kernel>(&storage.by_cause, &mut storage.demand, cpu, clock_ns);
 }
 

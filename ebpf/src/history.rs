@@ -37,8 +37,9 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
-    // If it was marked, that was another task's wait.
+    // If it was marked, that was another task's wait, and the run was another task's, too.
     ring.is_late = 0;
+    ring.running.place = 0;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
         begin(ring, prev, who(prev), since_ns);
         ring.is_late = u32::from(prev.tid() != 0);

@@ -31,24 +31,22 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let clock_ns = queue.clock_ns();
     // Always present: every possible CPU has a ring.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
-    let state = prev.state();
-    // Only the low byte holds the bool.
-    let preempted = ctx.arg::<u64>(0) as u8 != 0;
     // The rare and long code paths come first and then join again, so that the verifier follows each of them only once.
-    if get(&mut ring.running.place) != 0 {
-        demand::left(prev, ring, queue.cpu(), clock_ns, u64::from(state != 0 && !preempted));
-    }
     history::settle(ring, prev, queue);
     if get(&mut ring.is_late) != 0 {
         set(&mut ring.is_late, 0);
         arrived_late(prev, queue);
     }
+    let state = prev.state();
     if state != 0 {
-        leave(prev, state, preempted, clock_ns);
+        // Only the low byte holds the bool.
+        let preempted = ctx.arg::<u64>(0) as u8 != 0;
+        leave(prev, state, preempted, ring, queue.cpu(), clock_ns);
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
         segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
+        demand::left(prev, ring, queue.cpu(), clock_ns, false);
     }
     set(&mut ring.coming, history::who(next));
     let who = get(&mut ring.coming);
@@ -83,10 +81,14 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
 
 /// Handles a `prev` that goes to sleep or exits. The idle task never does.
 #[inline(always)]
-fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
+fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
+        demand::left(prev, ring, cpu, clock_ns, true);
         report_exit(prev);
-    } else if preempted {
+        return;
+    }
+    demand::left(prev, ring, cpu, clock_ns, !preempted);
+    if preempted {
         if let Some(storage) = storage(prev) {
             ledger::begin_unstamped(prev, storage, clock_ns);
         }

@@ -85,6 +85,16 @@ impl Host for Kernel {
     }
 
     #[inline(always)]
+    fn count_demand_wait(cpu: u32, clock_ns: u64) {
+        count_demand_wait(cpu, clock_ns);
+    }
+
+    #[inline(always)]
+    fn count_demand_run(cpu: u32, clock_ns: u64) {
+        count_demand_run(cpu, clock_ns);
+    }
+
+    #[inline(always)]
     fn spread(cpu: u32) {
         spread(cpu);
     }
@@ -198,6 +208,22 @@ pub extern "C" fn press_split() -> u32 {
 #[inline(never)]
 pub extern "C" fn count_batch(cpu: u32) -> u32 {
     pressure::count_batch::<Kernel>(cpu);
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn count_demand_wait(cpu: u32, clock_ns: u64) -> u32 {
+    demand::count_wait::<Kernel>(cpu, clock_ns);
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn count_demand_run(cpu: u32, clock_ns: u64) -> u32 {
+    demand::count_run::<Kernel>(cpu, clock_ns);
     0
 }
 

@@ -96,6 +96,8 @@ pub struct Running {
     pub place: u64,
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
+    /// Its [`Demand::position_ns`].
+    position_ns: u64,
     /// When the wait before that began.
     ready_ns: u64,
     /// How long the task had been throttled until that wait, ns.
@@ -128,37 +130,57 @@ pub fn ends_wait<H: Host>(next: H::Task, waits: &Waits, by_cause: &ByCause, cpu:
 #[inline(always)]
 pub fn arrived<H: Host>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
     let Some(ring) = H::ring(cpu) else { return };
-    let (ready_ns, before_ns) = (get(&mut ring.running.ready_ns), get(&mut ring.running.limited_ns));
-    let place = u64::from(demand.place);
-    let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else { return };
-    if get(&mut demand.position_ns) == 0 {
-        set(&mut demand.position_ns, ready_ns);
-    }
+    let before_ns = get(&mut ring.running.limited_ns);
+    set(&mut ring.running.limited_ns, by_cause[Cause::Throttled as usize].wrapping_sub(before_ns));
+    set(&mut ring.running.place, get(&mut demand.place).into());
+    set(&mut ring.running.position_ns, get(&mut demand.position_ns));
+    H::count_demand_wait(cpu, clock_ns);
+    set(&mut demand.position_ns, get(&mut ring.running.position_ns));
+}
+
+/// Counts the wait of the task that is about to run on a CPU.
+#[inline(always)]
+pub fn count_wait<H: Host>(cpu: u32, clock_ns: u64) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let running = &mut ring.running;
+    let (place, ready_ns) = (get(&mut running.place), get(&mut running.ready_ns));
     // The quota comes first, see `split`.
-    let limited_ns = by_cause[Cause::Throttled as usize].wrapping_sub(before_ns);
-    let free_ns = ready_ns.wrapping_add(limited_ns).min(clock_ns);
+    let free_ns = ready_ns.wrapping_add(get(&mut running.limited_ns)).min(clock_ns);
+    let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else {
+        set(&mut running.place, 0);
+        return;
+    };
+    set(&mut running.since_ns, clock_ns);
+    let mut position_ns = get(&mut running.position_ns);
+    if position_ns == 0 {
+        position_ns = ready_ns;
+    }
+    let latest_ns = position_ns.max(clock_ns.saturating_sub(LONGEST_LAG << (shift & 63)));
+    set(&mut running.position_ns, latest_ns);
     spread::<H>(cpu, place, Amount::Throttled, ready_ns, free_ns);
     spread::<H>(cpu, place, Amount::Waited, free_ns, clock_ns);
-    let position_ns = get(&mut demand.position_ns);
-    let latest_ns = clock_ns.saturating_sub(LONGEST_LAG << (shift & 63));
-    if position_ns < latest_ns {
-        spread::<H>(cpu, place, Amount::Presumed, position_ns, latest_ns);
-        set(&mut demand.position_ns, latest_ns);
-    }
-    set(&mut ring.running.since_ns, clock_ns);
-    set(&mut ring.running.place, place);
+    spread::<H>(cpu, place, Amount::Presumed, position_ns, latest_ns);
 }
 
 /// Counts the run of the task that switches out.
 #[inline(always)]
 pub fn left<H: Host>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
+    H::count_demand_run(cpu, clock_ns);
     let Some(ring) = H::ring(cpu) else { return };
-    let (place, since_ns) = (get(&mut ring.running.place), get(&mut ring.running.since_ns));
-    let position_ns = get(&mut demand.position_ns);
+    set(&mut demand.position_ns, if is_blocked { 0 } else { get(&mut ring.running.position_ns) });
+}
+
+/// Counts the run of the task that ran on a CPU.
+#[inline(always)]
+pub fn count_run<H: Host>(cpu: u32, clock_ns: u64) {
+    let Some(ring) = H::ring(cpu) else { return };
+    let running = &mut ring.running;
+    let (place, since_ns) = (get(&mut running.place), get(&mut running.since_ns));
+    let position_ns = get(&mut running.position_ns);
     let end_ns = position_ns + clock_ns.saturating_sub(since_ns);
+    set(&mut running.position_ns, end_ns);
     spread::<H>(cpu, place, Amount::Ran, since_ns, clock_ns);
     spread::<H>(cpu, place, Amount::Wanted, position_ns, end_ns);
-    set(&mut demand.position_ns, if is_blocked { 0 } else { end_ns });
 }
 
 /// Adds the time from `from_ns` to `to_ns` to the slots of that time.

@@ -97,6 +97,10 @@ pub trait Host {
     fn count_batch(cpu: u32);
     /// The slots of demand at this place.
     fn slots(place: u64) -> Option<&'static mut Slots>;
+    /// Calls [`demand::count_wait`](crate::demand::count_wait), as above.
+    fn count_demand_wait(cpu: u32, clock_ns: u64);
+    /// Calls [`demand::count_run`](crate::demand::count_run), as above.
+    fn count_demand_run(cpu: u32, clock_ns: u64);
     /// Calls [`demand::spread_all`](crate::demand::spread_all), as above.
     fn spread(cpu: u32);
     /// Whether no other task waits on the run queue of the task with this handle.

@@ -173,6 +173,14 @@ impl Host for Simulated {
         (place == 1).then(|| MAPS.with_borrow(|maps| unsafe { &mut *maps.slots }))
     }
 
+    fn count_demand_wait(cpu: u32, clock_ns: u64) {
+        demand::count_wait::<Self>(cpu, clock_ns);
+    }
+
+    fn count_demand_run(cpu: u32, clock_ns: u64) {
+        demand::count_run::<Self>(cpu, clock_ns);
+    }
+
     fn spread(cpu: u32) {
         demand::spread_all::<Self>(cpu);
     }
