@@ -84,7 +84,7 @@ impl DemandReading {
     pub fn each_slot(&self, mut each: impl FnMut(u64, DemandSlot)) {
         let Self { ran, wanted, useful, throttled, runnable, .. } = self;
         let mut lists = [ran, wanted, useful, throttled, runnable].map(|list| list.iter().peekable());
-        let ns = |parts: u64| ns_of(parts.min(1 << 32), self.slot_shift.min(30));
+        let ns = |parts: u64| ns_of(parts.min(1 << 20), self.slot_shift.min(30));
         while let Some(index) = lists.iter_mut().filter_map(|list| list.peek().map(|(index, _)| *index)).min()
         {
             let [ran, wanted, useful, throttled, runnable] = lists

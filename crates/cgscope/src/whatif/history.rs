@@ -87,7 +87,8 @@ impl Cgroup {
 
     /// Adds slots. `begin_ns`: the start of the history.
     fn add(&mut self, demand: &DemandReading, begin_ns: u64) {
-        self.shift = demand.slot_shift.min(40);
+        // A hostile recording may have very short slots, of which an hour would fill the memory.
+        self.shift = demand.slot_shift.clamp(22, 40);
         let begin = begin_ns >> self.shift;
         let longest = (LONGEST_NS >> self.shift) as usize;
         demand.each_slot(|number, more| {

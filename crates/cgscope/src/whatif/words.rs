@@ -65,8 +65,8 @@ fn refused(refusal: &Refusal, answer: &Answer) -> String {
         }
         Refusal::Changed => "the limit was changed during the recording; record again".into(),
         Refusal::Incomplete(ran_ns, usage_ns) => format!(
-            "the recording has {} of the {} of CPU time that the kernel counted for this cgroup; record the whole host, without \
-             losses",
+            "the recording has {} of the {} of CPU time that the kernel counted for this cgroup; record the whole host with an \
+             interval of at most 1 s, without losses",
             duration(*ran_ns),
             duration(*usage_ns)
         ),
