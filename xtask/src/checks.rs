@@ -65,6 +65,8 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     let ebpf = steps::workspace().join("ebpf");
     steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
+    // Only `--long` builds the fuzz targets, and refuses an old lock file.
+    steps.step("lock file of fuzz/", cargo(&["fetch", "--locked"]).current_dir(fuzz::dir()))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     // `--all-targets` omits tests that `cargo test` does not run by default.
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];

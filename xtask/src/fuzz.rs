@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::steps::{self, Steps, cargo_path};
 
-/// The directory of the fuzz targets.
-const FUZZ: &str = "fuzz";
+/// The directory of the fuzz targets, which are a workspace of their own.
+pub(crate) fn dir() -> PathBuf {
+    steps::workspace().join("fuzz")
+}
 
 /// A fuzz target. Its corpus is in the directory `fuzz/corpus/NAME`.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     // The host triple has this form on every platform that can build cgscope.
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let mut build = std::process::Command::new(cargo_path());
-    build.current_dir(steps::workspace().join(FUZZ)).env("RUSTFLAGS", COVERAGE);
+    build.current_dir(dir()).env("RUSTFLAGS", COVERAGE);
     // With an explicit `--target`, cargo does not apply RUSTFLAGS to build scripts and derive macros.
     build.args(["build", "--release", "--locked", "--target", &host, "--target-dir"]).arg(&built);
     steps.step("the fuzz targets", &mut build)?;
@@ -103,7 +105,7 @@ fn corpora(built: &Path, target: &FuzzTarget) -> Result<[PathBuf; 2], Failure> {
     let found = built.join("corpus").join(target.name);
     fs::create_dir_all(&found)
         .map_err(|why| Failure::Host(format!("cannot create {}: {why}", found.display())))?;
-    Ok([found, steps::workspace().join(FUZZ).join("corpus").join(target.name)])
+    Ok([found, dir().join("corpus").join(target.name)])
 }
 
 fn target_dir() -> PathBuf {
