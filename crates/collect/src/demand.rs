@@ -16,9 +16,11 @@ use crate::{Failure, kernel_side::KernelSide};
 /// Minimum and maximum number of places. Each takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// The number of entries of the table for a host with this number of cgroups. The first entry is nobody's.
-pub(crate) fn table_size(cgroups: usize) -> u32 {
-    cgroups.clamp(*PLACES.start(), *PLACES.end()) as u32 + 1
+/// The number of entries of the table for a host with this number of cgroups. The first entry is nobody's. A daemon has the most:
+/// it starts before the cgroups that it will see.
+pub(crate) fn table_size(cgroups: usize, is_daemon: bool) -> u32 {
+    let places = if is_daemon { *PLACES.end() } else { cgroups.clamp(*PLACES.start(), *PLACES.end()) };
+    places as u32 + 1
 }
 
 /// The cgroups with a place.

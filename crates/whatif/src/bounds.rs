@@ -29,7 +29,7 @@ impl<T: Copy + PartialOrd> Bounds<T> {
 pub struct Cells {
     /// The loops.
     pub loops: Vec<Loop>,
-    /// Number of phases, evenly spaced over a period; at least 1.
+    /// Number of phases; at least 1.
     pub phases: u32,
     /// See [`Setting::tick_ns`].
     pub tick_ns: u64,
@@ -38,21 +38,23 @@ pub struct Cells {
 }
 
 impl Default for Cells {
-    /// Both loops, four phases.
+    /// Both loops, eight phases.
     fn default() -> Self {
-        Self { loops: vec![Loop::Open, Loop::Closed], phases: 4, tick_ns: 0, longest: 8 }
+        Self { loops: vec![Loop::Open, Loop::Closed], phases: 8, tick_ns: 0, longest: 8 }
     }
 }
 
 impl Cells {
-    /// The settings for a cgroup whose limit has this period, ns. Its phases are in the middle of equal parts of the period, so that no
-    /// refill falls together with the start. The grids of other cgroups are at another distance in each phase.
+    /// The settings for a cgroup whose limit has this period, ns. The grids of other cgroups are at another distance in each phase.
+    ///
+    /// Equal parts of a period would all meet a load on a clock alike: with one every 130 ms, phases of a period of 100 ms that are 25 ms
+    /// apart differ by 5 ms at most. Multiples of the golden ratio are spread over each part of a period, too.
     pub fn settings(&self, node: usize, period_ns: u64) -> impl Iterator<Item = Setting> {
-        let parts = u64::from(self.phases.max(1));
+        let phases = self.phases.max(1);
         self.loops.iter().flat_map(move |replay| {
-            (0..parts).map(move |phase| {
-                let own_ns = share_of(period_ns, 2 * phase + 1, 2 * parts);
-                let spread_ns = share_of(period_ns, phase, parts);
+            (0..phases).map(move |phase| {
+                let own_ns = part_of(period_ns, HALF.wrapping_add(GOLDEN.wrapping_mul(phase)));
+                let spread_ns = part_of(period_ns, ROOT.wrapping_mul(phase));
                 let setting = Setting { spread_ns, ..Setting::new(*replay, own_ns) };
                 // `phase_ns` is that of the first cgroup.
                 let phase_ns = (2 * own_ns + period_ns - setting.phase_of(node, period_ns)) % period_ns;
@@ -62,9 +64,14 @@ impl Cells {
     }
 }
 
-/// `part / whole` of a length, ns.
-fn share_of(length_ns: u64, part: u64, whole: u64) -> u64 {
-    (u128::from(length_ns) * u128::from(part) / u128::from(whole)) as u64
+/// Parts of a period, in 2^32ths: no refill falls together with the start, and the two steps (the golden ratio, and the square root of 2,
+/// less 1) do not repeat each other.
+const HALF: u32 = 1 << 31;
+const GOLDEN: u32 = 2_654_435_769;
+const ROOT: u32 = 1_779_033_704;
+
+fn part_of(length_ns: u64, part: u32) -> u64 {
+    (u128::from(length_ns) * u128::from(part) >> 32) as u64
 }
 
 /// The figures of one cgroup under a limit, as bounds over all cells.

@@ -258,7 +258,7 @@ impl BpfSource {
             && options.accounts.is_none()
             && needed.iter().all(|feature| resolved.has(*feature));
         let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
-        let demand_places = demand::table_size(tree.map_or(0, CgroupTree::len));
+        let demand_places = demand::table_size(tree.map_or(0, CgroupTree::len), options.shared);
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,

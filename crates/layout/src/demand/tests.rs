@@ -174,6 +174,20 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
 }
 
 #[test]
+fn a_sum_of_the_kernel_that_is_lower_than_expected_is_no_wait() {
+    let _maps = Maps::new(true);
+    *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
+    let now = 100 << SHIFT;
+    let mut task = Sim { queued_ns: now - 7, ready_ns: now - 7, ..Sim::default() };
+    task.demand.place = PLACE;
+    task.waits.expected_run_delay_ns = 5;
+    task.switch_in(0, now, 0);
+    let slots = Simulated::slots(PLACE.into()).expect("a place");
+    let waited: u64 = slots.slots.iter().map(|slot| slot[Amount::Waited as usize]).sum();
+    assert_eq!(waited, 7);
+}
+
+#[test]
 fn a_period_has_at_least_four_slots_if_they_need_not_be_shorter_than_four_milliseconds() {
     let shifts = [1_000_000, 10_000_000, 20_000_000, 50_000_000, 100_000_000, 1_000_000_000].map(shift_for);
     assert_eq!(shifts, [22, 22, 22, 23, 24, 24]);

@@ -19,7 +19,7 @@ fn bounds_contain_the_figures_of_every_cell() {
     let limit = Limit::new(110 * MS, PERIOD_NS);
     let (replay, cells) = (replay(limit), Cells::default());
     let outcomes = replay.cells(&[Some(limit)], 0, &cells).unwrap();
-    assert_eq!(outcomes.len(), 8);
+    assert_eq!(outcomes.len(), 16);
     let figures = replay.figures(&[Some(limit)], 0, &cells).unwrap().unwrap();
     for outcome in &outcomes {
         let share = outcome.throttled_share();
@@ -34,16 +34,23 @@ fn bounds_contain_the_figures_of_every_cell() {
 }
 
 #[test]
-fn phases_are_spread_over_a_period_in_both_loops() {
+fn phases_are_spread_over_a_period_and_over_its_parts_in_both_loops() {
+    let cells = Cells::default();
+    let settings: Vec<Setting> = cells.settings(0, PERIOD_NS).collect();
+    assert_eq!(settings.iter().filter(|setting| setting.replay == Loop::Open).count() * 2, settings.len());
     for node in [0, 1, 5] {
-        let settings: Vec<Setting> = Cells::default().settings(node, PERIOD_NS).collect();
-        let phases: Vec<u64> = settings.iter().map(|setting| setting.phase_of(node, PERIOD_NS)).collect();
-        assert_eq!(phases, [12_500_000, 37_500_000, 62_500_000, 87_500_000].repeat(2));
-        let distances: Vec<u64> = settings.iter().map(|setting| setting.spread_ns).collect();
-        assert_eq!(distances, [0, 25_000_000, 50_000_000, 75_000_000].repeat(2));
+        let phases = || cells.settings(node, PERIOD_NS).map(|one| one.phase_of(node, PERIOD_NS));
+        assert!(phases().eq(settings.iter().map(|setting| setting.phase_ns)), "those of its own grid");
+        assert!(phases().all(|phase_ns| phase_ns != 0), "no refill at the start");
+        for parts in [1, 2, 3, 4, 5, 10, 20] {
+            let part_ns = PERIOD_NS / parts;
+            let mut phases: Vec<u64> = phases().map(|phase_ns| phase_ns % part_ns).collect();
+            phases.sort_unstable();
+            phases.push(phases[0] + part_ns);
+            let widest_ns = phases.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+            assert!(widest_ns < part_ns * 4 / 10, "{parts}: {widest_ns}");
+        }
     }
-    let settings: Vec<Setting> = Cells::default().settings(0, PERIOD_NS).collect();
-    assert_eq!(settings.iter().filter(|setting| setting.replay == Loop::Open).count(), 4);
 }
 
 #[test]
