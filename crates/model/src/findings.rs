@@ -24,7 +24,7 @@ use cgscope_layout::Cause;
 use serde::Serialize;
 
 pub use crate::interval::REALTIME_PERCENT;
-pub use crate::words::{QUOTA_FILE, findings::Rule};
+pub use crate::words::{QUOTA_FILE, findings::Rule, set_burst, set_quota};
 use crate::{
     Blame, CgroupReading, Group, Interval, Tree, sum,
     tree::{Node, Sums},

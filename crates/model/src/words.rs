@@ -5,7 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod findings;
 pub(crate) mod sched_ext;
 
-use crate::{cgroup_name::set_property, units};
+use crate::{cgroup_name::set_property, names::Names, units};
 
 /// The files in which a quota is set.
 pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
@@ -19,6 +19,28 @@ fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
         }
         None => ("cpu.max", format!(" ({QUOTA_FILE})")),
     }
+}
+
+/// The command, the setting or the file that sets a quota. Kubernetes and container engines overwrite what is written to files.
+pub fn set_quota(path: &str, names: &Names, quota_us: u64, period_us: u64) -> String {
+    let cores = quota_us as f64 / period_us.max(1) as f64;
+    if let Some((_, named)) = names.container(path) {
+        if named.pod().is_some() {
+            return format!("resources: {{limits: {{cpu: {}m}}}}", (cores * 1e3).ceil());
+        }
+        if let Some(container) = &named.container {
+            return format!("docker update --cpus {} {container} (or podman update)", units::number(cores));
+        }
+    }
+    match set_property(path, "CPUQuota") {
+        Some(command) => format!("{command}{}%", (cores * 100.0).ceil()),
+        None => format!("write \"{quota_us} {period_us}\" to cpu.max of {path} (v1: cpu.cfs_quota_us)"),
+    }
+}
+
+/// The file that sets a burst. Neither systemd nor Kubernetes has a setting for it.
+pub fn set_burst(path: &str, burst_us: u64) -> String {
+    format!("write {burst_us} to cpu.max.burst of {path} (v1: cpu.cfs_burst_us; Linux 5.14)")
 }
 
 /// Formats a share: `85.7%`, or `no share` if `whole` is 0.

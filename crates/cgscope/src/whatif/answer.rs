@@ -1,5 +1,7 @@
 //! The answer for one cgroup: what other limits would have done, or why that is not known.
 
+pub mod advice;
+
 use cgscope_model::CgroupReading;
 use cgscope_whatif::{Cells, Check, Figures, Limit, Replay, Tree};
 
@@ -60,10 +62,35 @@ pub struct Answer {
     pub rows: Vec<Row>,
     /// The least quota that meets the target.
     pub least: Option<Row>,
+    /// The least burst that meets the target with the quota in force.
+    pub burst: Option<Row>,
+    /// Tasks that could run at once for a whole slot, at least; `None`: nobody could.
+    pub at_once: Option<u32>,
+    /// What fewer threads would do under the limit in force.
+    pub fewer: Option<Fewer>,
+    pub cautions: Vec<Caution>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
     /// Why there is no advice.
     pub refusal: Option<Refusal>,
+}
+
+/// The limit in force with as many threads as the quota feeds.
+#[derive(Clone, Debug)]
+pub struct Fewer {
+    /// Maximum number of tasks that run at once.
+    pub most: u32,
+    pub figures: Figures,
+}
+
+/// Why bounds may be far apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Caution {
+    /// While some tasks were throttled, others slept that run at other times: they may wait for a lock or a result. The part of the demand
+    /// that was presumed for them, 0 to 1.
+    SleptWhileThrottled(f64),
+    /// Tasks waited for CPUs: the part of the time in which they could run and were not throttled, 0 to 1.
+    WaitedForCpus(f64),
 }
 
 /// Why there is no advice.
@@ -94,10 +121,15 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         check: None,
         rows: Vec::new(),
         least: None,
+        burst: None,
+        at_once: None,
+        fewer: None,
+        cautions: Vec::new(),
         is_least_demand: false,
         refusal: None,
         counted,
     };
+    advice::observe(&mut answer, history, target);
     let recorded_share = counted_share(&answer.counted);
     answer.is_least_demand = recorded_share > NEARLY_ALL;
     let asked = Asked::new(history, target, question, limit, answer.is_least_demand)?;
@@ -110,6 +142,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
     if answer.refusal.is_none() {
         asked.fill(&mut answer);
+        advice::fill(&mut answer, &asked, history, target);
     }
     Some(answer)
 }
@@ -179,7 +212,7 @@ impl<'q> Asked<'q> {
         for tree in &mut trees {
             tree.nodes[target.at].threads = question.threads;
         }
-        let cells = Cells { loops: trees[0].nodes[target.at].profile.loops(), ..Cells::default() };
+        let cells = Cells { loops: history.loops(target.family[target.at].0), ..Cells::default() };
         let replays = trees.iter().map(|tree| Replay::new(tree).ok()).collect::<Option<_>>()?;
         Some(Self { limits, replays, cpus, at: target.at, question, limit, cells })
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample};
-use cgscope_whatif::{Limit, Node, Profile, Slot, Tree};
+use cgscope_whatif::{Limit, Loop, Node, Profile, Slot, Tree};
 
 /// Maximum length of a history: an hour in the longest slots.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -103,6 +103,13 @@ impl Cgroup {
         });
     }
 
+    /// The slots for the simulation, and those in which tasks were throttled.
+    fn simulated(&self, shift: u32, length: usize, assumption: Assumption) -> (Vec<Slot>, Vec<bool>) {
+        let slots = self.joined(shift, length);
+        let is_throttled = slots.iter().map(|slot| slot.throttled_ns != 0).collect();
+        (slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect(), is_throttled)
+    }
+
     /// The slots, each joined from several to 2^`shift` ns, until `length`.
     fn joined(&self, shift: u32, length: usize) -> Vec<DemandSlot> {
         let mut slots = vec![DemandSlot::default(); length];
@@ -124,6 +131,19 @@ pub enum Assumption {
     /// The tasks would always use as many CPUs as they did when they used many. For a cgroup that was throttled nearly all the time: its
     /// tasks may sleep only because others of them, for whose results they wait, are throttled.
     AlwaysBusy,
+}
+
+/// How many tasks could run.
+#[derive(Clone, Debug, Default)]
+pub struct Runnable {
+    pub slot_ns: u64,
+    /// Time that tasks ran or waited in each slot, ns.
+    pub slots_ns: Vec<u64>,
+    pub ran_ns: u64,
+    /// Time that tasks waited for CPUs, ns.
+    pub waited_ns: u64,
+    /// Time that tasks slept while others were throttled, although they usually run, ns.
+    pub slept_ns: u64,
 }
 
 /// A slot of demand for the simulation.
@@ -154,21 +174,31 @@ fn whole(ns: u64, more_ns: u64, slot_ns: u64) -> u64 {
 /// Slots on either side of one that show what is usual.
 const AROUND: usize = 30;
 
-/// Raises the demand of slots in which a quota was used up to what is usual around them. When some tasks are throttled, others that wait
-/// for their results sleep, although they would run.
-fn raise_throttled(slots: &mut [Slot], is_throttled: &[bool], slot_ns: u64) {
+/// The slots in which a quota was used up and fewer tasks could run than is usual around them: their places, and what is usual, ns. When
+/// some tasks are throttled, others that wait for their results sleep, although they would run.
+fn usual(slots: &[Slot], is_throttled: &[bool], slot_ns: u64) -> Vec<(usize, u64)> {
     let mut sums = vec![(0, 0)];
     for (slot, is_throttled) in slots.iter().zip(is_throttled) {
         let (sum_ns, count) = sums[sums.len() - 1];
         let runnable_ns = if *is_throttled { 0 } else { slot.ran_ns + slot.waited_ns };
         sums.push((sum_ns + runnable_ns, count + u64::from(runnable_ns != 0)));
     }
-    for at in (0..slots.len()).filter(|at| is_throttled[*at]) {
+    let around = |at: usize| {
         let (first, end) = (sums[at.saturating_sub(AROUND)], sums[(at + AROUND + 1).min(slots.len())]);
-        let usual_ns = whole(0, (end.0 - first.0).checked_div(end.1 - first.1).unwrap_or(0), slot_ns);
+        whole(0, (end.0 - first.0).checked_div(end.1 - first.1).unwrap_or(0), slot_ns)
+    };
+    // Below one CPU, the others would not run beside it.
+    let throttled = (0..slots.len()).filter(|at| is_throttled[*at]).map(|at| (at, around(at)));
+    throttled
+        .filter(|(at, usual_ns)| *usual_ns > slot_ns.max(slots[*at].ran_ns + slots[*at].waited_ns))
+        .collect()
+}
+
+/// Raises the demand of slots in which a quota was used up to what is usual around them.
+fn raise_throttled(slots: &mut [Slot], is_throttled: &[bool], slot_ns: u64) {
+    for (at, usual_ns) in usual(slots, is_throttled, slot_ns) {
         let slot = &mut slots[at];
-        // Below one CPU, the others would not run beside it.
-        if slot.ran_ns != 0 && usual_ns > slot_ns && usual_ns > slot.ran_ns + slot.waited_ns {
+        if slot.ran_ns != 0 {
             slot.waited_ns = usual_ns - slot.ran_ns;
         }
     }
@@ -240,6 +270,36 @@ impl History {
         if self.span_ns() <= REFINED_NS { 4 } else { 1 }
     }
 
+    /// The loops that the recording of a cgroup does not contradict. From whole slots: where work was in a slot is a guess.
+    pub fn loops(&self, id: u64) -> Vec<Loop> {
+        let slots = |cgroup: &Cgroup| {
+            let length = (self.span_ns() >> cgroup.shift) as usize;
+            cgroup.simulated(cgroup.shift, length, Assumption::NeighboursYield).0
+        };
+        let cgroup = self.cgroups.get(&id);
+        let slot_ns = 1 << cgroup.map_or(0, |cgroup| cgroup.shift);
+        Profile { slot_ns, slots: cgroup.map(slots).unwrap_or_default() }.loops()
+    }
+
+    /// How many tasks of these cgroups could run.
+    pub fn runnable(&self, ids: impl Iterator<Item = u64>) -> Runnable {
+        let cgroups: Vec<&Cgroup> = ids.filter_map(|id| self.cgroups.get(&id)).collect();
+        let shift = cgroups.iter().map(|cgroup| cgroup.shift).max().unwrap_or(0).max(22);
+        let length = (self.span_ns() >> shift) as usize;
+        let mut all = Runnable { slot_ns: 1 << shift, slots_ns: vec![0; length], ..Runnable::default() };
+        for cgroup in cgroups {
+            let (slots, is_throttled) = cgroup.simulated(shift, length, Assumption::NeighboursYield);
+            let usual = usual(&slots, &is_throttled, all.slot_ns).into_iter();
+            all.slept_ns += usual.map(|(at, ns)| ns - slots[at].ran_ns - slots[at].waited_ns).sum::<u64>();
+            for (sum_ns, slot) in all.slots_ns.iter_mut().zip(cgroup.joined(shift, length)) {
+                *sum_ns += slot.ran_ns + slot.throttled_ns + slot.waited_ns;
+                all.ran_ns += slot.ran_ns;
+                all.waited_ns += slot.waited_ns;
+            }
+        }
+        all
+    }
+
     /// The tree of these cgroups, whose parents come before their children, each with its parent's index.
     pub fn tree(&self, family: &[(u64, Option<usize>)], assumption: Assumption) -> Tree {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
@@ -247,11 +307,8 @@ impl History {
         let length = (self.span_ns() >> shift) as usize;
         let node = |(id, parent): &(u64, Option<usize>)| {
             let cgroup = self.cgroups.get(id);
-            let slots = cgroup.map(|cgroup| cgroup.joined(shift, length)).unwrap_or_default();
-
-            let is_throttled: Vec<bool> = slots.iter().map(|slot| slot.throttled_ns != 0).collect();
-            let mut slots =
-                slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect::<Vec<_>>();
+            let (mut slots, is_throttled) =
+                cgroup.map(|cgroup| cgroup.simulated(shift, length, assumption)).unwrap_or_default();
             if assumption != Assumption::NeighboursStay {
                 raise_throttled(&mut slots, &is_throttled, 1 << shift);
             }

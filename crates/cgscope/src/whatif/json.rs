@@ -5,7 +5,7 @@ use cgscope_whatif::Bounds;
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, Question, Refusal, Row},
+    answer::{Answer, Caution, Question, Refusal, Row},
     words,
 };
 
@@ -34,7 +34,19 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "is_least_demand": answer.is_least_demand,
         "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),
         "least": answer.least.as_ref().map(row),
-        "setting": answer.least.as_ref().map(|row| words::setting(answer, &whole.names, row.limit)),
+        "setting": answer.least.as_ref().map(|row| words::quota_setting(answer, &whole.names, row.limit)),
+        "burst": answer.burst.as_ref().map(row),
+        "burst_setting": answer.burst.as_ref().map(|row| words::burst_setting(answer, row.limit)),
+        "tasks_at_once": answer.at_once,
+        "fewer_threads": answer.fewer.as_ref().map(|fewer| {
+            let mut object = row(&Row { limit: *limit, figures: fewer.figures });
+            object["threads"] = fewer.most.into();
+            object
+        }),
+        "cautions": answer.cautions.iter().map(|caution| match caution {
+            Caution::SleptWhileThrottled(_) => "slept_while_throttled",
+            Caution::WaitedForCpus(_) => "waited_for_cpus",
+        }).collect::<Vec<_>>(),
     })
 }
 

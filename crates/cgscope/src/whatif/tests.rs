@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cgscope_model::{CgroupReading, DemandReading, Interval, Sample, demand::parts};
 
 use super::{
-    answer::{Answer, Question, Refusal, answer},
-    history::{Assumption, History},
+    answer::{Answer, Caution, Question, Refusal, advice, answer},
+    history::{Assumption, History, Runnable},
     limited, target, words,
 };
 
@@ -21,40 +21,92 @@ const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice
 const QUESTION: Question =
     Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
-/// In each period of 100 ms, a task needs `need_ms` and gets at most 50 ms. Slots do not fit into periods.
-fn amounts(slot: u64, need_ms: u64) -> [u64; 5] {
-    let (begin, end) = (slot << SHIFT, (slot + 1) << SHIFT);
-    let within = |from_ms: u64, to_ms: u64| {
-        (begin / (100 * MS)..=end / (100 * MS))
-            .map(|period| {
-                let at = period * 100 * MS;
-                (at + to_ms * MS).min(end).saturating_sub((at + from_ms * MS).max(begin))
-            })
-            .sum::<u64>()
-    };
-    let got_ms = need_ms.min(50);
-    let late_ms = if need_ms > 50 { 100 } else { got_ms };
-    [within(0, got_ms), within(0, got_ms), within(got_ms, late_ms), 0, within(got_ms, need_ms.max(got_ms))]
-        .map(|ns| parts(ns, SHIFT))
+/// What the tasks do under the quota of 50 ms, in ms of a cycle of periods of 100 ms. Slots do not fit into periods.
+struct Load {
+    tasks: u64,
+    cycle_ms: u64,
+    ran: &'static [(u64, u64)],
+    wanted: &'static [(u64, u64)],
+    throttled: &'static [(u64, u64)],
+    presumed: &'static [(u64, u64)],
+    throttled_periods: u64,
 }
 
-/// Samples once a second. The task is a loop that would use `need_ms` of each period.
-fn samples(need_ms: u64) -> Vec<Sample> {
+const NONE: Load = Load {
+    tasks: 1,
+    cycle_ms: 100,
+    ran: &[],
+    wanted: &[],
+    throttled: &[],
+    presumed: &[],
+    throttled_periods: 0,
+};
+/// A busy loop.
+const LOOP: Load = Load {
+    ran: &[(0, 50)],
+    wanted: &[(0, 50)],
+    throttled: &[(50, 100)],
+    presumed: &[(50, 100)],
+    throttled_periods: 1,
+    ..NONE
+};
+/// Two busy loops, each on its own CPU.
+const TWO_LOOPS: Load = Load {
+    tasks: 2,
+    ran: &[(0, 25)],
+    wanted: &[(0, 25)],
+    throttled: &[(25, 100)],
+    presumed: &[(25, 100)],
+    ..LOOP
+};
+/// A task that needs 20 ms in each period.
+const SMALL: Load = Load { ran: &[(0, 20)], wanted: &[(0, 20)], ..NONE };
+/// A task that needs 60 ms in every other period.
+const BURSTS: Load = Load {
+    cycle_ms: 200,
+    ran: &[(0, 50), (100, 110)],
+    wanted: &[(0, 60)],
+    throttled: &[(50, 100)],
+    throttled_periods: 1,
+    ..NONE
+};
+
+impl Load {
+    /// The sum of spans between two times, ns.
+    fn within(&self, spans: &[(u64, u64)], begin: u64, end: u64) -> u64 {
+        let cycle = self.cycle_ms * MS;
+        let one = |at: u64| {
+            let part =
+                |(from, to): &(u64, u64)| (at + to * MS).min(end).saturating_sub((at + from * MS).max(begin));
+            spans.iter().map(part).sum::<u64>()
+        };
+        (begin / cycle..=end / cycle).map(|number| one(number * cycle)).sum::<u64>() * self.tasks
+    }
+
+    fn amounts(&self, slot: u64) -> [u64; 5] {
+        [self.ran, self.wanted, self.throttled, &[], self.presumed]
+            .map(|spans| parts(self.within(spans, slot << SHIFT, (slot + 1) << SHIFT), SHIFT))
+    }
+}
+
+/// Samples once a second.
+fn samples(load: &Load) -> Vec<Sample> {
     let sample = |second: u64| {
         let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)
             .filter(|slot| (slot << SHIFT) / S + 1 == second)
-            .map(|slot| (slot, amounts(slot, need_ms)))
+            .map(|slot| (slot, load.amounts(slot)))
             .collect();
         let only: Vec<_> = slots.iter().map(|(_, amounts)| *amounts).collect();
         let first = slots.first().map_or(0, |(slot, _)| *slot);
+        let of = |id: u64, sum: u64| if id == 2 { sum } else { 0 };
         let limits = |id: u64, quota_us: Option<u64>| CgroupReading {
             id,
             quota_us,
             period_us: Some(100_000),
-            usage_ns: Some(second * 10 * need_ms.min(50) * MS),
+            usage_ns: Some(load.within(load.ran, 0, second * S)),
             nr_periods: Some(second * 10),
-            nr_throttled: Some(if id == 2 && need_ms > 50 { second * 10 } else { 0 }),
-            throttled_ns: Some(if id == 2 && need_ms > 50 { second * 500 * MS } else { 0 }),
+            nr_throttled: Some(of(id, second * S / (load.cycle_ms * MS) * load.throttled_periods)),
+            throttled_ns: Some(of(id, load.within(load.throttled, 0, second * S))),
             ..CgroupReading::default()
         };
         Sample {
@@ -81,13 +133,76 @@ fn answered(samples: &[Sample], question: &Question) -> (Answer, Interval) {
 
 #[test]
 fn a_loop_at_its_limit_is_answered_in_a_table_and_a_setting() {
-    let (answer, whole) = answered(&samples(100), &QUESTION);
+    let (answer, whole) = answered(&samples(&LOOP), &QUESTION);
     insta::assert_snapshot!(words::text(&[answer], &whole, &QUESTION, 3));
 }
 
 #[test]
+fn bursts_need_a_burst_and_no_higher_quota() {
+    let (answer, whole) = answered(&samples(&BURSTS), &QUESTION);
+    let burst = answer
+        .burst
+        .as_ref()
+        .unwrap_or_else(|| panic!("{}", words::text(std::slice::from_ref(&answer), &whole, &QUESTION, 0)))
+        .limit;
+    assert_eq!((burst.quota_ns, burst.period_ns), (50 * MS, 100 * MS));
+    assert!((10 * MS..=20 * MS).contains(&burst.burst_ns), "{burst:?}");
+    insta::assert_snapshot!(words::text(&[answer], &whole, &QUESTION, 0));
+}
+
+#[test]
+fn two_loops_under_half_a_cpu_are_told_how_many_threads_it_feeds() {
+    let (answer, whole) = answered(&samples(&TWO_LOOPS), &QUESTION);
+    assert_eq!(answer.at_once, Some(2));
+    let fewer = answer.fewer.as_ref().expect("fewer threads");
+    let throttled = fewer.figures.throttled_ns_per_s;
+    assert!(fewer.most == 1 && throttled.low > 0.48e9 && throttled.high < 0.52e9, "{fewer:?}");
+    assert!(answer.burst.is_none(), "a loop saves nothing up");
+    let text = words::text(&[answer], &whole, &QUESTION, 0);
+    assert!(text.contains("GOMAXPROCS=1"), "{text}");
+    let question = Question { threads: Some(2), ..QUESTION };
+    let (answer, whole) = answered(&samples(&TWO_LOOPS), &question);
+    let text = words::text(&[answer], &whole, &question, 0);
+    assert!(text.contains("--threads 2 changes nothing"), "{text}");
+}
+
+#[test]
+fn tasks_that_sleep_while_others_are_throttled_lead_to_a_caution() {
+    // Both run on 1.2 CPUs; then one is throttled, and the other one sleeps until it has run.
+    let both = Load { tasks: 2, ran: &[(0, 60)], wanted: &[(0, 60)], ..NONE };
+    let one = Load { throttled: &[(60, 100)], presumed: &[(60, 100)], throttled_periods: 1, ..NONE };
+    let (mut samples, other) = (samples(&both), samples(&one));
+    for (sample, other) in samples.iter_mut().zip(other) {
+        sample.limits[0].quota_us = None;
+        sample.limits[1] = CgroupReading {
+            quota_us: Some(120_000),
+            usage_ns: sample.limits[1].usage_ns,
+            ..other.limits[1].clone()
+        };
+        sample.demand.extend(other.demand);
+    }
+    let (answer, whole) = answered(&samples, &QUESTION);
+    assert!(
+        matches!(answer.cautions[..], [Caution::SleptWhileThrottled(share)] if share > 0.2),
+        "{answer:?}"
+    );
+    let text = words::text(&[answer], &whole, &QUESTION, 0);
+    assert!(text.contains("as behind a lock"), "{text}");
+}
+
+#[test]
+fn waits_for_cpus_lead_to_a_caution() {
+    let slots_ns = vec![100, 50, 0];
+    let runnable =
+        |waited_ns| Runnable { slot_ns: 50, slots_ns: slots_ns.clone(), ran_ns: 90, waited_ns, slept_ns: 0 };
+    assert_eq!(advice::cautions(&runnable(10)), [Caution::WaitedForCpus(0.1)]);
+    assert_eq!(advice::cautions(&runnable(9)), []);
+    assert_eq!((advice::at_once(&runnable(0)), advice::at_once(&Runnable::default())), (Some(2), None));
+}
+
+#[test]
 fn a_quota_that_never_ran_out_has_a_lower_one_that_is_enough() {
-    let (answer, _) = answered(&samples(20), &QUESTION);
+    let (answer, _) = answered(&samples(&SMALL), &QUESTION);
     let least = answer.least.expect("a quota").limit.cpus();
     assert!((0.2..=0.25).contains(&least) && !answer.is_least_demand, "{least}");
     assert!(answer.rows.iter().all(|row| row.limit.cpus() <= 2.0), "the host has two CPUs");
@@ -96,7 +211,7 @@ fn a_quota_that_never_ran_out_has_a_lower_one_that_is_enough() {
 #[test]
 fn what_the_samples_contradict_is_refused() {
     let refused = |change: fn(&mut Vec<Sample>)| {
-        let mut samples = samples(100);
+        let mut samples = samples(&LOOP);
         change(&mut samples);
         answered(&samples, &QUESTION).0.refusal
     };
@@ -113,7 +228,7 @@ fn what_the_samples_contradict_is_refused() {
 
 #[test]
 fn cgroups_that_share_a_quota_are_simulated_together() {
-    let samples = samples(100);
+    let samples = samples(&LOOP);
     let whole = Interval::between(&samples[0], &samples[samples.len() - 1]);
     let target = target(PATHS[1], &limited(&whole));
     assert_eq!((target.family, target.at), (vec![(1, None), (2, Some(0))], 1));
@@ -121,7 +236,7 @@ fn cgroups_that_share_a_quota_are_simulated_together() {
 
 #[test]
 fn the_slots_of_a_tree_are_those_of_the_recording() {
-    let samples = samples(20);
+    let samples = samples(&SMALL);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
     for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {

@@ -4,24 +4,27 @@ use std::fmt::Write;
 
 use cgscope_model::{
     Interval,
-    cgroup_name::set_property,
+    findings::{set_burst, set_quota},
     names::Names,
     units::{count, cpus, duration, number},
 };
 use cgscope_whatif::{Bounds, Check, Limit};
 
-use super::answer::{Answer, Question, Refusal, Row};
+use super::answer::{Answer, Caution, Fewer, Question, Refusal, Row};
 
 pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usize) -> String {
     let mut text = String::new();
     for answer in answers {
         let _ = writeln!(text, "{}", about(answer, &whole.names));
         if let Some(refusal) = &answer.refusal {
-            let _ = writeln!(text, "  No advice: {}.\n", refused(refusal, answer));
-            continue;
+            let _ = writeln!(text, "  No advice: {}.", refused(refusal));
+        } else {
+            text += &table(answer);
+            text += &least(answer, &whole.names, question);
+            text.extend(burst(answer, question));
+            text.extend(threads(answer, question));
         }
-        text += &table(answer);
-        text += &least(answer, &whole.names, question);
+        text.extend(answer.cautions.iter().map(|one| caution(*one)));
         text.push('\n');
     }
     if left != 0 {
@@ -58,7 +61,7 @@ fn about(answer: &Answer, names: &Names) -> String {
     text
 }
 
-fn refused(refusal: &Refusal, answer: &Answer) -> String {
+fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Short(periods) => {
             format!("the recording has only {} of this quota; record for longer", count(*periods, "period"))
@@ -71,7 +74,6 @@ fn refused(refusal: &Refusal, answer: &Answer) -> String {
             duration(*usage_ns)
         ),
         Refusal::Unfit => {
-            let _ = answer;
             "the simulation of the limit in force is off by more than 10 %, so it would be wrong about other limits, too".into()
         }
     }
@@ -120,28 +122,65 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
     if answer.is_least_demand {
         text += "  Nearly every period was throttled, so the demand is known only from below: it may need more.\n";
     }
-    let _ = writeln!(text, "  -> {}", setting(answer, names, row.limit));
+    let _ = writeln!(text, "  -> {}", quota_setting(answer, names, row.limit));
     text
 }
 
-/// The command or the setting that sets a limit.
-pub fn setting(answer: &Answer, names: &Names, limit: Limit) -> String {
-    let path = &answer.path;
-    let cores = limit.cpus();
-    if let Some((_, named)) = names.container(path) {
-        if named.pod().is_some() {
-            return format!("resources: {{limits: {{cpu: {}m}}}}", (cores * 1e3).ceil());
-        }
-        if let Some(container) = &named.container {
-            return format!("docker update --cpus {} {container} (or podman update)", number(cores));
-        }
+/// How to set a quota.
+pub fn quota_setting(answer: &Answer, names: &Names, limit: Limit) -> String {
+    set_quota(&answer.path, names, limit.quota_ns.div_ceil(1_000), limit.period_ns / 1_000)
+}
+
+/// How to set a burst.
+pub fn burst_setting(answer: &Answer, limit: Limit) -> String {
+    set_burst(&answer.path, limit.burst_ns.div_ceil(1_000))
+}
+
+/// A burst that is enough with the quota in force.
+fn burst(answer: &Answer, question: &Question) -> Option<String> {
+    let limit = answer.burst.as_ref()?.limit;
+    Some(format!(
+        "  With the same quota and a burst of {}, too, at most {} of the periods are throttled.\n  -> {}\n",
+        duration(limit.burst_ns),
+        percent(question.target),
+        burst_setting(answer, limit)
+    ))
+}
+
+/// What fewer threads would do.
+fn threads(answer: &Answer, question: &Question) -> Option<String> {
+    let at_once = answer.at_once?;
+    if let Some(most) = question.threads {
+        let least = u64::from(at_once);
+        return (most >= at_once).then(|| {
+            format!(
+                "  No more than {} could run at once: --threads {most} changes nothing.\n",
+                count(least, "task")
+            )
+        });
     }
-    match set_property(path, "CPUQuota") {
-        Some(command) => format!("{command}{}%", (cores * 100.0).ceil()),
-        None => format!(
-            "write \"{} {}\" to cpu.max of {path} (v1: cpu.cfs_quota_us)",
-            limit.quota_ns.div_ceil(1_000),
-            limit.period_ns / 1_000
+    let Fewer { most, figures } = answer.fewer.as_ref()?;
+    let throttled = map(figures.throttled_ns_per_s, |ns| ns as u64);
+    Some(format!(
+        "  At least {} could run at once, and the quota feeds {most}. With no more than {most} at once (GOMAXPROCS={most}, \
+         OMP_NUM_THREADS={most} or an option of the program): {} of the periods throttled, {} per second.\n",
+        count(at_once.into(), "task"),
+        shares(figures.throttled_share),
+        durations(throttled),
+    ))
+}
+
+/// Why bounds may be far apart.
+fn caution(caution: Caution) -> String {
+    match caution {
+        Caution::SleptWhileThrottled(share) => format!(
+            "  While some of its tasks were throttled, others slept that run at other times, as behind a lock: {} of the demand is a guess.\n",
+            percent(share)
+        ),
+        Caution::WaitedForCpus(share) => format!(
+            "  For {} of the time in which its tasks could run, they waited for a CPU, behind each other or other cgroups: a higher quota \
+             helps only if CPUs are free.\n",
+            percent(share)
         ),
     }
 }

@@ -1,0 +1,86 @@
+//! What would do besides another quota: a burst, or fewer threads; and why bounds may be far apart.
+
+use cgscope_whatif::{Figures, Limit};
+
+use super::{Answer, Asked, Caution, Fewer, Question, Row, Target, below};
+use crate::whatif::history::{History, Runnable};
+
+/// Bursts that are tried: so many equal parts of the quota, which is the most that the kernel allows.
+const BURSTS: u64 = 10;
+/// The least share that is worth a caution.
+const NOTABLE: f64 = 0.1;
+/// This part of the slots in which a task could run had no more tasks than are said to run at once.
+const USUAL: f64 = 0.95;
+
+/// What the recording shows, whether there is advice or not.
+pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
+    let runnable = history.runnable(below(target));
+    answer.at_once = at_once(&runnable);
+    answer.cautions = cautions(&runnable);
+}
+
+pub(super) fn fill(answer: &mut Answer, asked: &Asked<'_>, history: &History, target: &Target) {
+    let is_throttled = super::counted_share(&answer.counted) > asked.question.target;
+    if is_throttled {
+        answer.burst = burst(asked);
+        answer.fewer = answer.at_once.and_then(|at_once| fewer(asked, answer, at_once, history, target));
+    }
+}
+
+pub fn at_once(runnable: &Runnable) -> Option<u32> {
+    let mut tasks = runnable.slots_ns.iter().copied().filter(|ns| *ns != 0).collect::<Vec<_>>();
+    tasks.sort_unstable();
+    let at = ((tasks.len() as f64 * USUAL) as usize).min(tasks.len().saturating_sub(1));
+    let ns = *tasks.get(at)?;
+    Some((ns.saturating_add(runnable.slot_ns / 2) / runnable.slot_ns).clamp(1, u32::MAX.into()) as u32)
+}
+
+pub fn cautions(runnable: &Runnable) -> Vec<Caution> {
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let all_ns: u64 = runnable.slots_ns.iter().sum();
+    let slept = share(runnable.slept_ns, all_ns + runnable.slept_ns);
+    let waited = share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns);
+    let slept = (slept >= NOTABLE).then_some(Caution::SleptWhileThrottled(slept));
+    slept.into_iter().chain((waited >= NOTABLE).then_some(Caution::WaitedForCpus(waited))).collect()
+}
+
+/// The least burst that meets the target with the quota in force.
+fn burst(asked: &Asked<'_>) -> Option<Row> {
+    let with = |parts: u64| Limit { burst_ns: asked.limit.quota_ns * parts / BURSTS, ..asked.limit };
+    let enough = |parts: u64| {
+        let figures = asked.figures(with(parts))?;
+        (figures.throttled_share.high <= asked.question.target).then_some(figures)
+    };
+    let Question { burst_ns: None, period_ns: None, .. } = asked.question else { return None };
+    let first = asked.limit.burst_ns * BURSTS / asked.limit.quota_ns + 1;
+    if first > BURSTS {
+        return None;
+    }
+    let (mut found, mut low, mut high) = (enough(BURSTS)?, first, BURSTS);
+    while low < high {
+        let middle = low.midpoint(high);
+        match enough(middle) {
+            Some(figures) => (found, high) = (figures, middle),
+            None => low = middle + 1,
+        }
+    }
+    Some(Row { limit: with(high), figures: found })
+}
+
+/// What happens with as many threads as the quota feeds.
+fn fewer(
+    asked: &Asked<'_>,
+    answer: &Answer,
+    at_once: u32,
+    history: &History,
+    target: &Target,
+) -> Option<Fewer> {
+    let most = (answer.limit.cpus() + 0.01).max(1.0) as u32;
+    if asked.question.threads.is_some() || at_once <= most {
+        return None;
+    }
+    let question = Question { threads: Some(most), ..asked.question.clone() };
+    let figures: Figures = Asked::new(history, target, &question, answer.limit, answer.is_least_demand)?
+        .figures(answer.limit)?;
+    Some(Fewer { most, figures })
+}
