@@ -71,7 +71,7 @@ const GOLDEN: u32 = 2_654_435_769;
 const ROOT: u32 = 1_779_033_704;
 
 fn part_of(length_ns: u64, part: u32) -> u64 {
-    (u128::from(length_ns) * u128::from(part) >> 32) as u64
+    ((u128::from(length_ns) * u128::from(part)) >> 32) as u64
 }
 
 /// The figures of one cgroup under a limit, as bounds over all cells.
