@@ -109,16 +109,22 @@ Examples:
   cgscope diff before.rec after.rec       the largest changes
   cgscope diff before.rec after.rec -a    every figure that was compared")]
     Diff(Diff),
-    /// Find out from a recording which CPU quota would have been enough
+    /// Find out which CPU quota would have been enough
     ///
-    /// Simulates other quotas with the recorded demand of a cgroup. Each figure has two bounds: work arrives when it did, or
-    /// everything moves later by the time that tasks were throttled. There is no advice if the simulation of the quota in force does
-    /// not fit what the kernel counted. See docs/whatif.md.
+    /// Without FILE, measures this host. Simulates other quotas with the demand of a cgroup. Each figure has two bounds: work arrives
+    /// when it did, or everything moves later by the time that tasks were throttled. There is no advice if the simulation of the quota
+    /// in force does not fit what the kernel counted. See docs/whatif.md.
     #[command(after_long_help = "\
 Examples:
+  sudo cgscope whatif                     measure this host for 30 seconds
+  sudo cgscope whatif -d 2m --unit web.service
   cgscope whatif app.rec                  the cgroups that were throttled longest
   cgscope whatif app.rec --unit web.service --quota 0.5..2
   cgscope whatif app.rec --pod shop/cart --target 0.1%")]
+    #[command(mut_args(|option| match option.get_id().as_str() {
+        "mode" | "connect" | "runtime" | "verbose" => option.conflicts_with("file"),
+        _ => option,
+    }))]
     Whatif(Whatif),
     /// Convert a recording to the format of another tool
     #[command(after_long_help = "\
@@ -164,6 +170,17 @@ pub struct Select {
     #[arg(long, value_name = "NAME", requires = "command", hide_short_help = true, help_heading = selectors::HEADING)]
     pub user: Option<String>,
 
+    #[command(flatten)]
+    pub measure: Measure,
+
+    /// Start this command, measure it and its children until it exits
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"], hide_short_help = true)]
+    pub command: Vec<String>,
+}
+
+// No doc comment: clap would print it in the help of each command.
+#[derive(Debug, Default, Args)]
+pub struct Measure {
     /// How to measure
     #[arg(long, value_name = "MODE", default_value = "auto", hide_short_help = true)]
     pub mode: ModeChoice,
@@ -185,10 +202,6 @@ pub struct Select {
     /// Report progress on standard error
     #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,
-
-    /// Start this command, measure it and its children until it exits
-    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"], hide_short_help = true)]
-    pub command: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -385,6 +398,11 @@ pub const LONGEST: Duration = Duration::from_secs(86_400);
 /// Parses an interval like `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
 fn interval(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
+}
+
+/// Parses the length of a measurement whose samples are kept in memory.
+fn short_time(text: &str) -> Result<Duration, String> {
+    bounded(text, Duration::from_secs(600), "a duration looks like 5s or 2m", "10m")
 }
 
 /// Parses a time like [`interval`], but also in days, for commands that run for long.

@@ -20,6 +20,7 @@ mod export;
 mod feed;
 mod hist;
 mod mode;
+mod ndjson;
 mod packaging;
 mod record;
 mod recording;
@@ -98,7 +99,7 @@ fn dispatch(command: Command) -> Result {
             Command::Packaging(options) => packaging::run(&options),
             Command::Top(options) => top::run(&options).await,
             Command::Serve(options) => serve::run(&options).await,
-            Command::Whatif(options) => whatif::run(&options),
+            Command::Whatif(options) => whatif::run(&options).await,
         }
     });
     // Do not wait for a thread that itself waits for a running command.

@@ -7,7 +7,7 @@ use cgscope_model::Selection;
 
 use crate::{
     child::Output,
-    cli::{ModeChoice, Select},
+    cli::{Measure, ModeChoice, Select},
     exit::{Error, Result},
 };
 
@@ -42,14 +42,20 @@ impl Target {
             selection,
             command: select.command.clone(),
             user: select.user.clone(),
-            mode: select.mode,
-            connect: select.connect.clone(),
-            runtime: select.runtime.clone(),
-            paths: select.paths,
-            verbose: select.verbose,
             memory: select.memory,
-            ..Self::default()
+            ..Self::whole_host(&select.measure)
         })
+    }
+
+    pub fn whole_host(measure: &Measure) -> Self {
+        Self {
+            mode: measure.mode,
+            connect: measure.connect.clone(),
+            runtime: measure.runtime.clone(),
+            paths: measure.paths,
+            verbose: measure.verbose,
+            ..Self::default()
+        }
     }
 
     pub fn words(&self) -> String {

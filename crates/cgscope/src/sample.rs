@@ -29,7 +29,7 @@ pub async fn run(options: &Sample) -> Result {
             "--memory is not available in `sample`, which reads only threads: use `cgscope top --memory`",
         ));
     }
-    if options.select.connect.is_some() {
+    if options.select.measure.connect.is_some() {
         return Err(Error::could_not_run(
             "--connect is not available in `sample`, which reads the threads by itself: run it with privileges (sudo)",
         ));

@@ -6,7 +6,7 @@ use cgscope_export::Format;
 use cgscope_view::replay::time::{When, speed};
 use clap::{ArgGroup, Args};
 
-use super::{Select, Selectors, interval, long_time};
+use super::{Measure, Select, Selectors, interval, long_time, short_time};
 use crate::trigger::{Trigger, trigger};
 
 #[derive(Debug, Args)]
@@ -202,8 +202,14 @@ pub struct Diff {
 
 #[derive(Debug, Args)]
 pub struct Whatif {
-    /// Recording to read
-    pub file: PathBuf,
+    /// Recording to read; without it, measure this host
+    pub file: Option<PathBuf>,
+
+    /// How long to measure
+    ///
+    /// At most 10m. Samples are taken once a second, or ten times if the time is shorter than 10s.
+    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = short_time, conflicts_with = "file")]
+    pub duration: Duration,
 
     #[command(flatten)]
     pub selectors: Selectors,
@@ -233,6 +239,9 @@ pub struct Whatif {
     /// Print one JSON object (cgscope.whatif/1) per cgroup
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    pub measure: Measure,
 }
 
 /// Quotas in CPUs, ascending.

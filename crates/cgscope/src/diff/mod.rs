@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::{
     cli,
     exit::{Error, Exit, Result},
+    ndjson::json_line,
     recording::{Recording, subject},
-    report::json_line,
 };
 
 pub fn run(options: &cli::Diff) -> Result {

@@ -20,11 +20,10 @@ use cgscope_model::{
     json::IntervalObject,
     units,
 };
-use serde::Serialize;
-
 use crate::{
     cli::Report,
     exit::{Error, Result},
+    ndjson::json_line,
     recording::Recording,
 };
 use rows::{Pair, Row};
@@ -111,9 +110,4 @@ fn objects(recording: &mut Recording, all: bool) -> Result<()> {
         json_line(&mut out, &object).map_err(|error| Error::output(&error))?;
     }
     out.flush().map_err(|error| Error::output(&error))
-}
-
-pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, object)?;
-    writeln!(out)
 }

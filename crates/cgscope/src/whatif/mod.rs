@@ -3,6 +3,8 @@
 mod answer;
 mod history;
 mod json;
+mod live;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -11,32 +13,53 @@ use std::{
     collections::BTreeSet,
     io::{self, Write},
     path::Path,
+    sync::Arc,
 };
 
-use cgscope_model::{
-    CgroupReading, Interval, Mode,
-    interval::Appended,
-    selection::{SelectionFilter, is_at_or_below},
-};
+use cgscope_model::{Interval, Mode, interval::Appended, selection::SelectionFilter, units};
 
 use crate::{
     cli,
     exit::{Error, Exit, Result},
+    ndjson::json_line,
     recording::Recording,
-    report::json_line,
 };
 use answer::{Answer, Question, Target, answer};
 use history::History;
+use targets::targets;
+#[cfg(test)]
+use targets::{limited, target};
 
-/// Maximum number of cgroups to simulate if none is selected: those that were throttled longest.
-const MOST: usize = 5;
+pub async fn run(options: &cli::Whatif) -> Result {
+    let (answers, whole, left, exit) = match &options.file {
+        Some(file) => of_recording(options, file)?,
+        None => of_host(options).await?,
+    };
+    if answers.is_empty() {
+        return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
+    }
+    print(options, &answers, &whole, &question(options), left).map_err(|error| Error::output(&error))?;
+    let is_refused = answers.iter().any(|answer| answer.refusal.is_some());
+    Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
+}
 
-pub fn run(options: &cli::Whatif) -> Result {
-    let mut recording = Recording::open(&options.file)?;
-    let whole = overview(&mut recording)?;
+/// The answers, the whole time as one interval, the number of other throttled cgroups, and the exit code so far.
+type Answered = (Vec<Answer>, Interval, usize, Exit);
+
+fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
-    let (targets, left) = targets(&whole, &filter, &recording.file)?;
-    let history = history(&options.file, &targets)?;
+    let mut recording = Recording::open(file)?;
+    let mut whole = overview(&mut recording)?;
+    Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
+    if whole.mode == Mode::Coarse {
+        return Err(Error::could_not_run(format!(
+            "{} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode",
+            recording.file
+        )));
+    }
+    let (targets, left) =
+        targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
+    let history = history(file, &targets)?;
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
             "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
@@ -44,12 +67,26 @@ pub fn run(options: &cli::Whatif) -> Result {
             recording.file
         )));
     }
-    let question = question(options);
-    let answers: Vec<Answer> =
-        targets.iter().filter_map(|target| answer(&history, target, &question)).collect();
-    print(options, &answers, &whole, &question, left).map_err(|error| Error::output(&error))?;
-    let is_refused = answers.iter().any(|answer| answer.refusal.is_some());
-    Ok(recording.finish().max(if is_refused { Exit::Incomplete } else { Exit::Done }))
+    Ok((answers(&history, &targets, &question(options)), whole, left, recording.finish()))
+}
+
+async fn of_host(options: &cli::Whatif) -> Result<Answered> {
+    let filter = filter(options)?;
+    let selection = options.selectors.selection().map_err(Error::could_not_run)?;
+    let (mut measured, mut session, end) = live::measure(options, &selection, &filter).await?;
+    let whole = measured.whole(options.measure.paths);
+    let (targets, left) = targets(&whole, &filter).map_err(|why| {
+        Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
+    })?;
+    let (history, question) = (measured.history, question(options));
+    let work = move || answers(&history, &targets, &question);
+    let answers = live::unless_interrupted(&mut session, work).await?;
+    let exit = live::exit(&whole, &session, &end);
+    Ok((answers, whole, left, exit))
+}
+
+fn answers(history: &History, targets: &[Target], question: &Question) -> Vec<Answer> {
+    targets.iter().filter_map(|target| answer(history, target, question)).collect()
 }
 
 fn question(options: &cli::Whatif) -> Question {
@@ -97,64 +134,6 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
         ));
     }
     Ok(filter)
-}
-
-/// The cgroups to simulate, and how many others were throttled.
-fn targets(whole: &Interval, filter: &SelectionFilter, file: &str) -> Result<(Vec<Target>, usize)> {
-    if whole.mode == Mode::Coarse {
-        return Err(Error::could_not_run(format!(
-            "{file} was recorded in the coarse mode, which does not see when tasks run; record with the exact mode"
-        )));
-    }
-    let mut limited = limited(whole);
-    limited.sort_by_key(|(path, reading)| (std::cmp::Reverse(reading.throttled_ns), *path));
-    let chosen: Vec<_> = limited
-        .iter()
-        .filter(|(path, reading)| {
-            filter.wants_cgroup(path, &whole.names)
-                && (filter.is_by_cgroup() || reading.nr_throttled.is_some_and(|periods| periods != 0))
-        })
-        .collect();
-    if chosen.is_empty() {
-        let why = if limited.is_empty() {
-            "no cgroup had a quota"
-        } else if filter.is_by_cgroup() {
-            "the selected cgroups had no quota of their own"
-        } else {
-            "no quota ran out; select a cgroup (--cgroup, --unit, --pod, --container) to see what a lower one would have done"
-        };
-        return Err(Error::could_not_run(format!("{file}: {why}")));
-    }
-    let left = chosen.len().saturating_sub(MOST);
-    Ok((chosen.into_iter().take(MOST).map(|(path, _)| target(path, &limited)).collect(), left))
-}
-
-/// The cgroups that had a quota, with their counters.
-fn limited(whole: &Interval) -> Vec<(&str, &CgroupReading)> {
-    let path =
-        |id| whole.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| &*whole.cgroups[at].1);
-    let with_quota = whole.limits.iter().filter(|reading| reading.quota_us.is_some());
-    with_quota.filter_map(|reading| Some((path(reading.id)?, reading))).collect()
-}
-
-/// A cgroup, with all others that share a quota with it.
-fn target(path: &str, limited: &[(&str, &CgroupReading)]) -> Target {
-    let root = above(path, limited).min_by_key(|path| path.len()).unwrap_or(path);
-    let mut members: Vec<_> = limited.iter().filter(|(path, _)| is_at_or_below(path, root)).collect();
-    members.sort_by_key(|(path, _)| (path.len(), *path));
-    let place = |wanted: &str| members.iter().position(|(path, _)| *path == wanted);
-    let parent = |path: &str| above(path, limited).max_by_key(|path| path.len()).and_then(place);
-    Target {
-        path: path.to_owned(),
-        family: members.iter().map(|(path, reading)| (reading.id, parent(path))).collect(),
-        at: place(path).unwrap_or(0),
-    }
-}
-
-/// The cgroups with a quota above one.
-fn above<'l>(path: &'l str, limited: &'l [(&str, &CgroupReading)]) -> impl Iterator<Item = &'l str> {
-    let paths = limited.iter().map(|(path, _)| *path);
-    paths.filter(move |other| *other != path && is_at_or_below(path, other))
 }
 
 fn history(file: &Path, targets: &[Target]) -> Result<History> {

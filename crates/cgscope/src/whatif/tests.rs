@@ -16,13 +16,14 @@ const SHIFT: u32 = 24;
 const SECONDS: u64 = 20;
 
 /// A service at 0.5 CPUs, with a batch job in it that has no quota, below a slice at 1 CPU.
-const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
+pub(crate) const PATHS: [&str; 3] =
+    ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
 
-const QUESTION: Question =
+pub(crate) const QUESTION: Question =
     Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
 /// What the tasks do under the quota of 50 ms, in ms of a cycle of periods of 100 ms. Slots do not fit into periods.
-struct Load {
+pub(crate) struct Load {
     tasks: u64,
     cycle_ms: u64,
     ran: &'static [(u64, u64)],
@@ -42,7 +43,7 @@ const NONE: Load = Load {
     throttled_periods: 0,
 };
 /// A busy loop.
-const LOOP: Load = Load {
+pub(crate) const LOOP: Load = Load {
     ran: &[(0, 50)],
     wanted: &[(0, 50)],
     throttled: &[(50, 100)],
@@ -60,7 +61,7 @@ const TWO_LOOPS: Load = Load {
     ..LOOP
 };
 /// A task that needs 20 ms in each period.
-const SMALL: Load = Load { ran: &[(0, 20)], wanted: &[(0, 20)], ..NONE };
+pub(crate) const SMALL: Load = Load { ran: &[(0, 20)], wanted: &[(0, 20)], ..NONE };
 /// A task that needs 60 ms in every other period.
 const BURSTS: Load = Load {
     cycle_ms: 200,
@@ -90,7 +91,7 @@ impl Load {
 }
 
 /// Samples once a second.
-fn samples(load: &Load) -> Vec<Sample> {
+pub(crate) fn samples(load: &Load) -> Vec<Sample> {
     let sample = |second: u64| {
         let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)
             .filter(|slot| (slot << SHIFT) / S + 1 == second)

@@ -64,11 +64,11 @@ fn about(answer: &Answer, names: &Names) -> String {
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Short(periods) => {
-            format!("the recording has only {} of this quota; record for longer", count(*periods, "period"))
+            format!("there are only {} of this quota; measure for longer", count(*periods, "period"))
         }
-        Refusal::Changed => "the limit was changed during the recording; record again".into(),
+        Refusal::Changed => "the limit was changed; measure again".into(),
         Refusal::Incomplete(ran_ns, usage_ns) => format!(
-            "the recording has {} of the {} of CPU time that the kernel counted for this cgroup; record the whole host with an \
+            "the samples have {} of the {} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
              interval of at most 1 s, without losses",
             duration(*ran_ns),
             duration(*usage_ns)

@@ -1,5 +1,6 @@
 //! `cgscope whatif`: what it says about other quotas, beside what happens under them.
 
+mod live;
 mod long;
 
 use std::{fmt, thread, time::Duration};

@@ -1,0 +1,60 @@
+//! Answers without a file.
+
+use std::{thread, time::Duration};
+
+use super::{LOOP, Limit, limited};
+use crate::{
+    background::Background,
+    bad_input::assert_one_sentence,
+    bench::{cgscope, json_lines, run, stderr},
+};
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn a_busy_loop_on_the_running_host_would_use_a_cpu() {
+    let cgroup = limited(Limit::of(500));
+    let _load = LOOP.start(&cgroup);
+    let output = run(&["whatif", "-d", "4", "--cgroup", &cgroup.name, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("measuring for 4.00s"), "{}", stderr(&output));
+    let answer = json_lines(&output).remove(0);
+    let least = answer["least"]["cores"].as_f64().unwrap_or_else(|| panic!("no quota in {answer}"));
+    assert!((0.9..=1.1).contains(&least) && answer["path"] == cgroup.name, "{answer}");
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn ctrl_c_ends_a_measurement_early_and_answers() {
+    let cgroup = limited(Limit::of(500));
+    let _load = LOOP.start(&cgroup);
+    let mut whatif = Background::start(cgscope().args(["whatif", "-d", "5m", "--cgroup", &cgroup.name]));
+    whatif.wait_for("measuring for 5m00s; Ctrl-C ends early");
+    thread::sleep(Duration::from_secs(5));
+    whatif.signal(libc::SIGINT);
+    let (code, said) = whatif.wait();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_measurement_without_an_answer_is_refused() {
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../record/tests/files/version-4.rec");
+    let both = run(&["whatif", old, "-d", "5"]);
+    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
+    assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
+    assert_one_sentence(
+        &run(&["whatif", "--mode", "coarse", "-d", "1"]),
+        &["whatif needs the exact mode", "as requested"],
+    );
+    let cgroup = limited(Limit::of(500));
+    let _load = LOOP.start(&cgroup);
+    let short = run(&["whatif", "-d", "1", "--cgroup", &cgroup.name, "--json"]);
+    assert_eq!(short.status.code(), Some(1), "{}", stderr(&short));
+    assert_eq!(json_lines(&short)[0]["refused"], "short");
+    let none = run(&["whatif", "--cgroup", "/no/such"]);
+    assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
+    assert!(
+        stderr(&none).contains("had no quota of their own when the measurement began"),
+        "{}",
+        stderr(&none)
+    );
+}
