@@ -20,11 +20,13 @@ use cgscope_model::{
     json::IntervalObject,
     units,
 };
+
 use crate::{
     cli::Report,
     exit::{Error, Result},
     ndjson::json_line,
     recording::Recording,
+    whatif::brief,
 };
 use rows::{Pair, Row};
 use words::About;
@@ -44,6 +46,8 @@ struct Whole {
     processes: Vec<Row>,
     threads: Vec<Row>,
     pairs: Vec<Pair>,
+    /// The quotas that would have been enough, a line for each cgroup.
+    enough: Vec<String>,
 }
 
 impl Whole {
@@ -57,39 +61,41 @@ impl Whole {
             processes: rows::processes(&interval),
             threads: rows::threads(&interval),
             pairs: rows::pairs(&interval),
+            enough: Vec::new(),
             timeline,
             interval,
         }
     }
 
-    fn read(recording: &mut Recording) -> Result<Self> {
+    fn read(recording: &mut Recording, path: &Path) -> Result<Self> {
         recording.at_most(INTERVALS)?;
         let (mut whole, mut timeline) = (Appended::default(), Timeline::new(SLICES));
         while let Some(interval) = recording.next_interval()? {
             timeline.add(&interval);
             whole.push(interval);
         }
-        Ok(Self::new(whole.into_interval(), timeline, &recording.losses(), &recording.host))
+        let whole = Self::new(whole.into_interval(), timeline, &recording.losses(), &recording.host);
+        Ok(Self { enough: brief::lines(path, &whole.interval), ..whole })
     }
 }
 
 pub fn run(options: &Report) -> Result {
     let mut recording = Recording::open(&options.file)?;
     match &options.html {
-        Some(path) => page(&mut recording, path)?,
+        Some(path) => page(&mut recording, &options.file, path)?,
         None if options.json => objects(&mut recording, options.all)?,
         None => {
-            let whole = Whole::read(&mut recording)?;
+            let whole = Whole::read(&mut recording, &options.file)?;
             print(&words::report(&About::new(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())
 }
 
-fn page(recording: &mut Recording, path: &Path) -> Result<()> {
+fn page(recording: &mut Recording, file: &Path, path: &Path) -> Result<()> {
     // Check the file first, so that no long recording is read for a page that cannot be written.
     let place = html::output::place(path)?;
-    let whole = Whole::read(recording)?;
+    let whole = Whole::read(recording, file)?;
     let page = html::page(&About::new(recording, &whole.interval), &whole);
     let Some(place) = place else { return print(&page) };
     html::output::write(&place, &page)?;

@@ -47,9 +47,32 @@ pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
 /// A host with four CPUs, measured as a whole.
 pub(super) const HOST: Host = Host { cpus: Some(4), whole: true };
 
+/// A recording with hostile names.
+pub(super) fn about() -> About {
+    About {
+        file: "/tmp/<b>.rec".into(),
+        what: "the cgroup /<i> on host".into(),
+        host_words: "Linux 6.12 x86_64, 4 CPUs".into(),
+        extent: "9 samples".into(),
+        ending: "the command ended with exit status 7".into(),
+        host: HOST,
+    }
+}
+
 #[test]
 fn the_report_goes_from_what_is_wrong_to_who_and_when() {
-    insta::assert_snapshot!(words::body_of(&whole(), &HOST));
+    insta::assert_snapshot!(words::body_of(&whole(), &about()));
+}
+
+#[test]
+fn quotas_that_would_have_been_enough_are_below_those_in_force() {
+    let section = "\nWhat would have been enough (at most 1% of the periods are throttled; `cgscope whatif /tmp/<b>.rec` shows other \
+                   quotas):\n  web has 0.5 CPUs; 1 CPU would have been enough: ...\n";
+    assert!(!words::body_of(&whole(), &about()).contains("What would have been enough"));
+    let line = "web has 0.5 CPUs; 1 CPU would have been enough: ...".to_owned();
+    let text = words::body_of(&Whole { enough: vec![line], ..whole() }, &about());
+    let (before, after) = text.split_once(section).expect("the section");
+    assert!(before.contains("\nQuota of ") && after.contains("\nCgroups, each"), "{text}");
 }
 
 #[test]

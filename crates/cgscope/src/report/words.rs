@@ -61,20 +61,20 @@ pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {
         0 => format!("{title}\n{NOTHING}\n"),
-        _ => title + &body_of(whole, &about.host),
+        _ => title + &body_of(whole, about),
     }
 }
 
 /// Everything below the title. Writing to a String cannot fail.
-pub fn body_of(whole: &Whole, host: &Host) -> String {
+pub fn body_of(whole: &Whole, about: &About) -> String {
     let mut out = String::new();
-    let _ = body(&mut out, whole, host);
+    let _ = body(&mut out, whole, about);
     out
 }
 
 /// Writes first the findings, then the sums and the timeline, then the tables. Cost and losses come last.
-fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
-    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
+fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
+    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs, enough } = whole;
     let mode = interval.mode;
     writeln!(out, "\n{}", text::findings_heading(findings))?;
     out.push_str(&text::findings(findings, WIDTH));
@@ -83,8 +83,9 @@ fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     for sentence in sentences(whole, &total) {
         writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
     }
-    when::timeline(out, timeline, interval, host.cpus)?;
+    when::timeline(out, timeline, interval, about.host.cpus)?;
     tables::quotas(out, interval, cgroups)?;
+    quotas_enough(out, enough, &about.file)?;
     tables::table(out, "Cgroups, each with its descendants", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
@@ -98,6 +99,23 @@ fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     nodes::memory_lines(out, interval)?;
     writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
     writeln!(out, "{}", text::loss_line(&interval.losses))
+}
+
+/// The heading of the quotas that would have been enough.
+pub const ENOUGH: &str = "What would have been enough";
+
+/// What is enough, and which command shows more.
+pub fn enough_hint(file: &str) -> String {
+    format!("at most 1% of the periods are throttled; `cgscope whatif {file}` shows other quotas")
+}
+
+fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
+    if enough.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
+    // Not wrapped, because users copy the settings.
+    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 /// The warning about losses, if there are any.

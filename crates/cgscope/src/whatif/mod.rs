@@ -1,6 +1,7 @@
 //! `cgscope whatif`: which quota would have been enough.
 
 mod answer;
+pub mod brief;
 mod history;
 mod json;
 mod live;
@@ -29,6 +30,10 @@ use history::History;
 use targets::targets;
 #[cfg(test)]
 use targets::{limited, target};
+
+/// The question without options.
+const PLAIN: Question =
+    Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
 pub async fn run(options: &cli::Whatif) -> Result {
     let (answers, whole, left, exit) = match &options.file {

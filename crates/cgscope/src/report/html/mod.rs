@@ -61,6 +61,7 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("findings_heading", text(&crate::text::findings_heading(&whole.findings))),
         ("findings", whole.findings.iter().map(finding).collect()),
         ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
+        ("enough", enough(about, &whole.enough)),
         ("notes", notes(interval)),
         ("style", style()),
         ("script", SCRIPT.to_owned()),
@@ -110,6 +111,19 @@ fn finding(finding: &Finding) -> String {
         text(&capital(says)),
         text(&capital(advice)),
         if *lost_ns == 0 { String::new() } else { format!("{} of waiting", duration(*lost_ns)) },
+    )
+}
+
+/// The quotas that would have been enough, if a quota ran out.
+fn enough(about: &About, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let items: String = lines.iter().map(|line| format!("<li>{}</li>\n", text(line))).collect();
+    format!(
+        "<section id=\"enough\">\n<h2>{}</h2>\n<p class=\"hint\">{}.</p>\n<ul class=\"sentences\">\n{items}</ul>\n</section>\n",
+        words::ENOUGH,
+        text(&capital(&words::enough_hint(&about.file))),
     )
 }
 

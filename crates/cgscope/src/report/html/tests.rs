@@ -5,18 +5,7 @@ use std::{
 };
 
 use super::*;
-use crate::report::tests::HOST;
-
-fn about() -> About {
-    About {
-        file: "/tmp/<b>.rec".into(),
-        what: "the cgroup /<i> on host".into(),
-        host_words: "Linux 6.12 x86_64, 4 CPUs".into(),
-        extent: "9 samples".into(),
-        ending: "the command ended with exit status 7".into(),
-        host: HOST,
-    }
-}
+use crate::report::tests::{about, whole};
 
 /// Base64 of the SHA-256 of a text.
 fn hash(text: &str) -> String {
@@ -61,7 +50,7 @@ fn inserted_text_is_not_searched_for_placeholders() {
 
 #[test]
 fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
-    let page = page(&about(), &crate::report::tests::whole());
+    let page = page(&about(), &whole());
     assert!(page.starts_with(BEGINNING));
     assert!(!page.contains("{{"), "a placeholder remains");
     let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
@@ -82,6 +71,17 @@ fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
         .sum();
     assert_eq!(Some(heat), data["total"]["count"].as_u64());
     insta::assert_snapshot!(serde_json::to_string_pretty(&data["quotas"]).unwrap());
+}
+
+#[test]
+fn the_page_says_which_quotas_would_have_been_enough() {
+    assert!(!page(&about(), &whole()).contains("id=\"enough\""), "no quota ran out");
+    let page = page(&about(), &Whole { enough: vec![HOSTILE.into()], ..whole() });
+    let section =
+        page.split("<section id=\"enough\">").nth(1).and_then(|rest| rest.split("</section>").next());
+    let section = section.expect("the section");
+    assert!(section.contains(&format!("<li>{}</li>", text(HOSTILE))), "{section}");
+    assert!(section.contains("`cgscope whatif /tmp/&lt;b&gt;.rec`"), "{section}");
 }
 
 #[test]

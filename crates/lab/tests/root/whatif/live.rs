@@ -1,12 +1,12 @@
-//! Answers without a file.
+//! Answers without a file, and in the report.
 
 use std::{thread, time::Duration};
 
-use super::{LOOP, Limit, limited};
+use super::{LOOP, Limit, Recorded, limited};
 use crate::{
     background::Background,
     bad_input::assert_one_sentence,
-    bench::{cgscope, json_lines, run, stderr},
+    bench::{cgscope, json_lines, run, stderr, stdout},
 };
 
 #[test]
@@ -57,4 +57,17 @@ fn a_measurement_without_an_answer_is_refused() {
         "{}",
         stderr(&none)
     );
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn the_report_names_the_least_quota_of_what_was_throttled() {
+    let recorded = Recorded::new(&LOOP, Limit::of(500), 6);
+    let text = stdout(&run(&["report", &recorded.file()]));
+    let section =
+        text.split("\nWhat would have been enough").nth(1).unwrap_or_else(|| panic!("no section in {text}"));
+    let name = recorded.path.trim_start_matches('/');
+    let line =
+        section.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name} in {section}"));
+    assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
 }

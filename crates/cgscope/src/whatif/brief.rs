@@ -1,0 +1,76 @@
+//! The answers in one line each, for `cgscope report`.
+
+use std::path::Path;
+
+use cgscope_model::{Interval, Mode, Selection, selection::SelectionFilter, units::cpus};
+
+use super::{
+    PLAIN,
+    answer::{Answer, Question, Refusal, Target},
+    answers, history,
+    targets::targets,
+    words,
+};
+
+/// Maximum work: cgroups that are simulated, times seconds. It takes some seconds.
+const MOST_WORK: u64 = 50_000;
+
+/// A line for each of the cgroups that were throttled longest. Empty if no quota ran out, or if the recording has no demand.
+pub fn lines(file: &Path, whole: &Interval) -> Vec<String> {
+    // A pipe cannot be read again.
+    if !file.is_file() || whole.mode == Mode::Coarse {
+        return Vec::new();
+    }
+    let everything = SelectionFilter::new(&Selection::default());
+    let chosen = everything.ok().and_then(|filter| targets(whole, &filter).ok());
+    let Some((mut targets, _)) = chosen else { return Vec::new() };
+    let left_out = targets.split_off(affordable(&targets, whole.duration_ns / 1_000_000_000));
+    // A file that cannot be read again has been reported.
+    let history = history(file, &targets).ok().filter(|history| !history.has_gaps);
+    let Some(history) = history else { return Vec::new() };
+    // Only the least quota is printed. A table with one quota takes less time than one with eight.
+    let question = Question { quotas: vec![1.0], ..PLAIN };
+    let answers = answers(&history, &targets, &question);
+    let left_out = left_out.iter().map(|target| {
+        format!(
+            "{} shares its limits with many others, so it is not simulated here",
+            whole.names.of(&target.path)
+        )
+    });
+    answers.iter().map(|answer| line(answer, whole)).chain(left_out).collect()
+}
+
+/// The number of cgroups that can be simulated without making the report slow.
+fn affordable(targets: &[Target], seconds: u64) -> usize {
+    let work = targets.iter().scan(0, |work, target| {
+        *work += target.family.len() as u64 * seconds.min(3_600);
+        Some(*work)
+    });
+    work.take_while(|work| *work <= MOST_WORK).count()
+}
+
+fn line(answer: &Answer, whole: &Interval) -> String {
+    let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
+    let advice = match (&answer.refusal, &answer.least) {
+        (Some(refusal), _) => format!("no advice, because {}", because(refusal)),
+        (None, None) => "no quota on its CPUs would have been enough".to_owned(),
+        (None, Some(least)) => {
+            let more = if answer.is_least_demand { " or more" } else { "" };
+            let (least, setting) = (least.limit, words::setting(answer, &whole.names, least.limit));
+            format!("{}{more} would have been enough: {setting}", cpus(least.cpus()))
+        }
+    };
+    format!("{name} has {limit}; {advice}")
+}
+
+fn because(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Short(_) => "it ran in too few periods",
+        Refusal::Changed => "the limit was changed",
+        Refusal::Incomplete(..) => "not all of its CPU time was recorded",
+        Refusal::Unfit => "the simulation does not fit what the kernel counted",
+    }
+}
+
+#[cfg(test)]
+mod tests;

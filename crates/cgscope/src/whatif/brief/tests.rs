@@ -1,0 +1,94 @@
+//! Tests with recordings of made-up samples.
+
+use std::path::PathBuf;
+
+use cgscope_model::Sample;
+use cgscope_record::{FileWriter, Header, Reason};
+
+use super::{super::tests::samples, *};
+
+/// A recording of these samples, and the whole as one interval.
+struct File(PathBuf, Interval);
+
+impl File {
+    fn new(name: &str, samples: &[Sample]) -> Self {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-{name}.rec", std::process::id()));
+        let mut file = FileWriter::create(&path, &Header::default()).expect("a file of ours");
+        samples.iter().for_each(|sample| file.sample(sample).expect("a sample"));
+        file.end(0, Reason::Finished).expect("an end");
+        Self(path, Interval::between(&samples[0], &samples[samples.len() - 1]))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        lines(&self.0, &self.1)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn changed(name: &str, need_ms: u64, change: fn(&mut Sample)) -> Vec<String> {
+    let mut samples = samples(need_ms);
+    samples.iter_mut().for_each(change);
+    File::new(name, &samples).lines()
+}
+
+#[test]
+fn a_quota_that_ran_out_has_a_line_with_a_setting() {
+    assert_eq!(
+        changed("enough", 100, |_| {}),
+        [
+            "web.service has 0.5 CPUs; 1 CPU or more would have been enough: systemctl set-property web.service CPUQuota=100%"
+        ]
+    );
+}
+
+#[test]
+fn a_refusal_is_given_in_its_short_form() {
+    let refused = changed("refused", 100, |sample| {
+        sample.limits[1].quota_us = Some(if sample.mono_ns < 5_000_000_000 { 50_000 } else { 60_000 });
+    });
+    assert_eq!(refused, ["web.service has 0.6 CPUs; no advice, because the limit was changed"]);
+}
+
+#[test]
+fn a_recording_without_throttling_or_demand_has_no_line() {
+    assert!(changed("unthrottled", 20, |_| {}).is_empty());
+    assert!(changed("old", 100, |sample| sample.demand_until_ns = None).is_empty());
+    assert!(changed("coarse", 100, |sample| sample.mode = Mode::Coarse).is_empty());
+}
+
+#[test]
+fn at_most_five_cgroups_have_a_line() {
+    let many = |sample: &mut Sample| {
+        let (limits, demand) = (sample.limits[1].clone(), sample.demand.first().cloned());
+        sample.limits.truncate(1);
+        for id in 2..10 {
+            sample.limits.push(cgscope_model::CgroupReading { id, ..limits.clone() });
+            sample.cgroups.push((id, format!("/shop.slice/{id}.service").into()));
+        }
+        sample.demand = (2..10)
+            .filter_map(|cgroup_id| Some(cgscope_model::DemandReading { cgroup_id, ..demand.clone()? }))
+            .collect();
+        sample.cgroups.retain(|(id, path)| *id == 1 || path.ends_with(&format!("/{id}.service")));
+        sample.limits[0].quota_us = Some(800_000);
+    };
+    let said = changed("many", 100, many);
+    assert_eq!(said.len(), 5, "{said:#?}");
+}
+
+#[test]
+fn what_would_make_the_report_slow_is_not_simulated() {
+    let family = |members: usize| Target {
+        path: "/a".into(),
+        family: (0..members as u64).map(|id| (id, (id != 0).then_some(0))).collect(),
+        at: 0,
+    };
+    let targets = [family(1), family(9), family(1), family(100)];
+    assert_eq!([10, 600, 3_600, 100_000].map(|seconds| affordable(&targets, seconds)), [4, 3, 3, 3]);
+    let many = [family(20), family(1)];
+    assert_eq!([600, 3_600].map(|seconds| affordable(&many, seconds)), [2, 0]);
+}
