@@ -30,6 +30,7 @@ named! {
     States = "states", &["7"], "States: how many threads run, wait and sleep";
     Task = "task", &["8"], "Task: everything about the selected row";
     Findings = "findings", &["f"], "opens or closes Findings: what is wrong, and what to do";
+    WhatIf = "what_if", &["e"], "opens or closes What if: which quota would have been enough";
     NextView = "next_view", &["tab"], "the next view";
     PreviousView = "previous_view", &["shift-tab"], "the view before";
     Up = "up", &["up", "k", "ctrl-p"], "a row up";

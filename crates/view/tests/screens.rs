@@ -90,11 +90,26 @@ fn style(style: Style) -> String {
     words.join("+")
 }
 
+/// An answer to the question which quota would have been enough, with a line that is wrapped.
+const ENOUGH: &str = "\
+from the last 12.0s, renewed every few seconds
+/render: 0.5 CPUs (50.0ms of every 100ms), used 0.5 on average over 12.0s
+  counted by the kernel: 120 of 120 periods throttled (100%), 6.00s throttled
+     CPUs  periods throttled
+  now 0.5        98.3%..100%
+        1                 0%
+  At most 1% of the periods are throttled from 1 CPU on.
+  Nearly every period was throttled, so the demand is known only from below: it may need more.
+  -> write \"100000 100000\" to cpu.max of /render (v1: cpu.cfs_quota_us)";
+
 fn snapshots(file: &str, view: View, keys: &[&str]) {
     for (colours, mode) in [(Colours::None, "plain"), (Colours::Many, "colour")] {
         let mut app = app(&format!("{file}.rec"), colours);
         press(&mut app, view.command().default_keys()[0]);
         keys.iter().for_each(|key| press(&mut app, key));
+        if let Some(path) = app.wanted_enough().cloned() {
+            app.on_enough(&path, ENOUGH.lines().map(str::to_owned).collect());
+        }
         for (width, height) in SIZES {
             app.on_resize(width, height);
             let buffer = written::buffer(&app);
@@ -127,6 +142,7 @@ views! {
     the_nodes_are_side_by_side: "nodes", Numa, [];
     the_states_are_measured: "neighbour", States, [];
     a_task_is_shown_with_all_known_figures: "neighbour", Task, ["1", "t", "p", "home", "8"];
+    a_question_about_a_quota_is_answered_in_text: "quota", WhatIf, [];
     all_findings_are_shown_with_advice: "neighbour", Findings, [];
     the_help_has_keys_and_columns: "neighbour", Help, [];
     a_quota_is_visible_on_the_overview: "quota", Overview, [];

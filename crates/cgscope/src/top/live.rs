@@ -18,6 +18,7 @@ use crate::{
     terminal::Screen,
     top::{
         INSTEAD,
+        enough::Enough,
         names::Names,
         screen::{self, Flow, Updates, show},
     },
@@ -38,7 +39,15 @@ pub async fn run(
     app.begin_with(begin);
     app.notice = remembered.notice();
     app.recorded = tee.state();
-    let mut live = Live { session, tee, names: Names::start(), earlier: None, worst: Exit::Done, end: None };
+    let mut live = Live {
+        session,
+        tee,
+        names: Names::start(),
+        enough: Enough::start(),
+        earlier: None,
+        worst: Exit::Done,
+        end: None,
+    };
     let shown = show(&mut screen, &mut app, &mut live).await;
     // Messages are visible only after the screen is closed.
     drop(screen);
@@ -61,6 +70,7 @@ struct Live {
     session: Session,
     tee: Tee,
     names: Names,
+    enough: Enough,
     earlier: Option<Box<Sample>>,
     worst: Exit,
     end: Option<End>,
@@ -87,7 +97,9 @@ impl Live {
         if let Some(earlier) = &self.earlier {
             let interval = self.session.between(earlier, &sample)?;
             self.worst = self.worst.max(Exit::of_losses(&interval.losses));
-            app.on_interval(Arc::new(interval));
+            let interval = Arc::new(interval);
+            app.on_interval(interval.clone());
+            self.enough.add(&sample, &interval, app.area.width.into());
         }
         self.earlier = Some(sample);
         Ok(())
@@ -105,10 +117,15 @@ impl Updates for Live {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
         self.keep_pace(app);
         self.names.ask(app);
+        self.enough.follow(app);
         let event = tokio::select! {
             event = self.session.next_or_signal(self.end.is_some()) => event?,
             lines = self.names.next() => {
                 app.on_command_lines(lines);
+                return Ok(Flow::Draw);
+            }
+            answer = self.enough.next() => {
+                self.enough.show(answer, app);
                 return Ok(Flow::Draw);
             }
         };
@@ -117,6 +134,7 @@ impl Updates for Live {
                 if anew {
                     self.worst = self.worst.max(Exit::Incomplete);
                     self.tee.begins_anew();
+                    self.enough.begin_anew();
                     self.earlier = None;
                 }
                 (sample, end)

@@ -1,5 +1,6 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
+mod enough;
 mod input;
 mod live;
 mod names;

@@ -32,7 +32,7 @@ pub struct Question {
 }
 
 /// A cgroup with a quota, and the cgroups that share its limits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub path: String,
     /// The ids of the cgroups of the tree with the places of their parents; parents come first.

@@ -7,7 +7,8 @@ mod json;
 mod live;
 mod targets;
 #[cfg(test)]
-mod tests;
+pub mod tests;
+pub mod watch;
 mod words;
 
 use std::{

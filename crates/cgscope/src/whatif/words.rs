@@ -13,13 +13,18 @@ use cgscope_whatif::{Bounds, Check, Limit};
 use super::answer::{Answer, Caution, Fewer, Question, Refusal, Row};
 
 pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usize) -> String {
+    within(answers, whole, question, left, usize::MAX)
+}
+
+/// The same, with tables of at most `room` characters: the last columns are left out.
+pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: usize, room: usize) -> String {
     let mut text = String::new();
     for answer in answers {
         let _ = writeln!(text, "{}", about(answer, &whole.names));
         if let Some(refusal) = &answer.refusal {
             let _ = writeln!(text, "  No advice: {}.", refused(refusal));
         } else {
-            text += &table(answer);
+            text += &table(answer, room);
             text += &least(answer, &whole.names, question);
             text.extend(burst(answer, question));
             text.extend(threads(answer, question));
@@ -82,14 +87,19 @@ fn refused(refusal: &Refusal) -> String {
 const HEAD: [&str; 7] =
     ["CPUs", "periods throttled", "throttled/s", "stall p50", "stall p99", "all work done", "unused"];
 
-fn table(answer: &Answer) -> String {
+fn table(answer: &Answer, room: usize) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(answer.rows.iter().map(|row| cells(row, answer.limit)));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 7] = std::array::from_fn(width);
+    let ends = widths.iter().scan(0, |end, width| {
+        *end += width + 2;
+        Some(*end)
+    });
+    let columns = ends.take_while(|end| *end <= room).count();
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
+        let cells = row.iter().zip(widths).take(columns).map(|(cell, width)| format!("{cell:>width$}"));
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
     }
     text

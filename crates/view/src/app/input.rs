@@ -78,6 +78,9 @@ impl App {
     }
 
     fn run(&mut self, command: Command) -> Effect {
+        if command == Command::WhatIf && self.view != View::WhatIf {
+            return self.ask_enough();
+        }
         if let Some(view) = View::of(command) {
             return self.go(if view == self.view && view.is_over() { self.before() } else { view });
         }
@@ -146,7 +149,7 @@ impl App {
     }
 
     /// Shows a view. If help or findings open, remembers the view below them.
-    fn go(&mut self, view: View) -> Effect {
+    pub(super) fn go(&mut self, view: View) -> Effect {
         let below = self.before();
         if self.view.is_over() {
             self.back.pop();

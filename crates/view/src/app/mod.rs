@@ -1,5 +1,6 @@
 //! The state of the screen. Intervals and input change it, and drawing reads it. Nothing here draws.
 
+mod enough;
 mod input;
 pub mod list;
 mod parts;
@@ -94,6 +95,8 @@ pub struct App {
     pub ended: Option<String>,
     /// Command lines of processes, by pid, each with the process name at the time of the request. `None`: the process has none.
     command_lines: BTreeMap<u32, (Arc<str>, Option<Arc<str>>)>,
+    /// The question which quota would have been enough; see [`View::WhatIf`].
+    pub(crate) enough: Option<enough::Enough>,
     /// Size of the screen.
     pub area: Rect,
     /// The position in a replay; `None` on a live screen.

@@ -232,7 +232,8 @@ fn views_keep_the_selected_row() {
     (0..4).for_each(|_| {
         press(&mut app, KeyCode::Down);
     });
-    for view in View::ALL.iter().filter(|view| **view != View::Help) {
+    // The answer about a quota only opens for a cgroup with a quota.
+    for view in View::ALL.iter().filter(|view| !matches!(view, View::Help | View::WhatIf)) {
         type_in(&mut app, view.command().default_keys()[0]);
         assert_eq!(app.view, *view);
     }

@@ -35,6 +35,8 @@ named! {
     States = "states", "States", Command::States;
     /// Everything about one subject.
     Task = "task", "Task", Command::Task;
+    /// Which quota would have been enough for a cgroup.
+    WhatIf = "whatif", "What if", Command::WhatIf;
     /// All findings, and what to do.
     Findings = "findings", "Findings", Command::Findings;
     /// Keys and columns.
@@ -51,9 +53,9 @@ impl View {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }
 
-    /// The view this many places further, skipping findings and help.
+    /// The view this many places further, skipping those that cover others.
     pub(crate) fn step(self, places: isize) -> Self {
-        let views = &Self::ALL[..Self::ALL.len() - 2];
+        let views: Vec<Self> = Self::ALL.iter().copied().filter(|view| !view.is_over()).collect();
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
@@ -81,12 +83,12 @@ impl View {
 
     /// Whether the view shows lines that scroll. Such a view is not saved as the first view of the next run.
     pub(crate) const fn is_text(self) -> bool {
-        matches!(self, Self::Task | Self::Findings | Self::Help)
+        matches!(self, Self::Task | Self::WhatIf | Self::Findings | Self::Help)
     }
 
     /// Whether the view covers another one, which returns when it closes.
     pub(crate) const fn is_over(self) -> bool {
-        matches!(self, Self::Findings | Self::Help)
+        matches!(self, Self::WhatIf | Self::Findings | Self::Help)
     }
 
     /// Whether the view shows the list of the Overview, or the subject selected there.

@@ -38,7 +38,7 @@ pub fn line(app: &App) -> Line<'static> {
 /// The most important keys of the view, as many as fit.
 fn keys(app: &App) -> Line<'static> {
     let shown: &[(Command, &str)] = match app.view {
-        View::Help | View::Task => &[
+        View::Help | View::Task | View::WhatIf => &[
             (Command::Quit, "quit"),
             (Command::Back, "back"),
             (Command::Down, "scroll"),

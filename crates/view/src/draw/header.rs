@@ -202,7 +202,8 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
 fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
     let theme = app.theme;
     let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
-        let views = View::ALL.iter().filter_map(|view| {
+        // What if is about the selected row, and its key is in the help.
+        let views = View::ALL.iter().filter(|view| **view != View::WhatIf).filter_map(|view| {
             let key = app.settings.keymap.first(view.command())?;
             // If space is short, help and findings are shown as keys only.
             let letters = if view.is_over() && !help { 0 } else { letters };

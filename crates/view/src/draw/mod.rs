@@ -18,6 +18,7 @@ mod table;
 mod task;
 #[cfg(test)]
 mod tests;
+mod whatif;
 pub mod written;
 
 use ratatui::{
@@ -108,7 +109,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
         ]),
         View::Numa => with_list(vec![(above, numa::lines(app, body))]),
         View::States => with_list(vec![(above, states::sums(app, above))]),
-        View::Task | View::Findings | View::Help => {
+        View::Task | View::WhatIf | View::Findings | View::Help => {
             let lines = text(app, body);
             let first = app.scrolled.min(lines.len().saturating_sub(body.height.into()));
             vec![(body, lines.into_iter().skip(first).take(body.height.into()).collect())]
@@ -120,6 +121,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
 fn text(app: &App, body: Rect) -> Lines {
     match app.view {
         View::Task => task::lines(app, body),
+        View::WhatIf => whatif::lines(app, body),
         View::Findings => findings::all(app, body),
         View::Help => help::lines(app),
         _ => Vec::new(),

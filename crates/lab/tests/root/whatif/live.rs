@@ -1,4 +1,4 @@
-//! Answers without a file, and in the report.
+//! Answers without a file, in the report, and on the screen.
 
 use std::{thread, time::Duration};
 
@@ -7,6 +7,7 @@ use crate::{
     background::Background,
     bad_input::assert_one_sentence,
     bench::{cgscope, json_lines, run, stderr, stdout},
+    terminal::Terminal,
 };
 
 #[test]
@@ -70,4 +71,26 @@ fn the_report_names_the_least_quota_of_what_was_throttled() {
     let line =
         section.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("no {name} in {section}"));
     assert!(line.contains("has 0.5 CPUs; ") && line.contains("would have been enough"), "{line}");
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time"]
+fn the_screen_answers_for_the_selected_cgroup() {
+    let cgroup = limited(Limit::of(500));
+    let _load = LOOP.start(&cgroup);
+    let terminal = Terminal::new(160, 40);
+    let name = cgroup.name.trim_start_matches('/');
+    terminal.cgscope(&format!("top -d 0.5 --view cgroups --filter {name}"));
+    terminal.wait_for("tasks on average");
+    terminal.wait_for(name);
+    terminal.press("e");
+    let screen = terminal.wait_for("What would have been enough for");
+    assert!(screen.contains(name), "{screen}");
+    let screen = terminal.wait_for("of the periods are throttled from");
+    assert!(screen.contains("from the last "), "{screen}");
+    terminal.press("Escape");
+    terminal.wait_until(|screen| !screen.contains("What would have been enough"), "the list");
+    terminal.press("q");
+    terminal.wait_for("left with 0");
+    terminal.assert_given_back();
 }
