@@ -56,7 +56,7 @@ fn line(answer: &Answer, whole: &Interval) -> String {
         (None, None) => "no quota on its CPUs would have been enough".to_owned(),
         (None, Some(least)) => {
             let more = if answer.is_least_demand { " or more" } else { "" };
-            let (least, setting) = (least.limit, words::setting(answer, &whole.names, least.limit));
+            let (least, setting) = (least.limit, words::quota_setting(answer, &whole.names, least.limit));
             format!("{}{more} would have been enough: {setting}", cpus(least.cpus()))
         }
     };

@@ -9,7 +9,7 @@ use cgscope_view::{
 };
 
 use super::*;
-use crate::whatif::tests::samples;
+use crate::whatif::tests::{LOOP, samples};
 
 fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());
@@ -38,7 +38,7 @@ fn add(enough: &mut Enough, samples: &[Sample]) {
 
 #[tokio::test]
 async fn an_answer_appears_on_the_screen() {
-    let samples = samples(100);
+    let samples = samples(&LOOP);
     let (mut app, mut enough) = (asking(&samples), Enough::start());
     enough.follow(&app);
     // The first sample starts a simulation, and the next one follows its answer.
@@ -62,7 +62,7 @@ async fn an_answer_appears_on_the_screen() {
 
 #[tokio::test]
 async fn an_answer_to_an_earlier_question_is_dropped() {
-    let samples = samples(100);
+    let samples = samples(&LOOP);
     let (mut app, mut enough) = (asking(&samples), Enough::start());
     enough.follow(&app);
     add(&mut enough, &samples[..4]);

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use cgscope_model::Sample;
 use cgscope_record::{FileWriter, Header, Reason};
 
-use super::{super::tests::samples, *};
+use super::{
+    super::tests::{LOOP, Load, SMALL, samples},
+    *,
+};
 
 /// A recording of these samples, and the whole as one interval.
 struct File(PathBuf, Interval);
@@ -30,8 +33,8 @@ impl Drop for File {
     }
 }
 
-fn changed(name: &str, need_ms: u64, change: fn(&mut Sample)) -> Vec<String> {
-    let mut samples = samples(need_ms);
+fn changed(name: &str, load: &Load, change: fn(&mut Sample)) -> Vec<String> {
+    let mut samples = samples(load);
     samples.iter_mut().for_each(change);
     File::new(name, &samples).lines()
 }
@@ -39,7 +42,7 @@ fn changed(name: &str, need_ms: u64, change: fn(&mut Sample)) -> Vec<String> {
 #[test]
 fn a_quota_that_ran_out_has_a_line_with_a_setting() {
     assert_eq!(
-        changed("enough", 100, |_| {}),
+        changed("enough", &LOOP, |_| {}),
         [
             "web.service has 0.5 CPUs; 1 CPU or more would have been enough: systemctl set-property web.service CPUQuota=100%"
         ]
@@ -48,7 +51,7 @@ fn a_quota_that_ran_out_has_a_line_with_a_setting() {
 
 #[test]
 fn a_refusal_is_given_in_its_short_form() {
-    let refused = changed("refused", 100, |sample| {
+    let refused = changed("refused", &LOOP, |sample| {
         sample.limits[1].quota_us = Some(if sample.mono_ns < 5_000_000_000 { 50_000 } else { 60_000 });
     });
     assert_eq!(refused, ["web.service has 0.6 CPUs; no advice, because the limit was changed"]);
@@ -56,9 +59,9 @@ fn a_refusal_is_given_in_its_short_form() {
 
 #[test]
 fn a_recording_without_throttling_or_demand_has_no_line() {
-    assert!(changed("unthrottled", 20, |_| {}).is_empty());
-    assert!(changed("old", 100, |sample| sample.demand_until_ns = None).is_empty());
-    assert!(changed("coarse", 100, |sample| sample.mode = Mode::Coarse).is_empty());
+    assert!(changed("unthrottled", &SMALL, |_| {}).is_empty());
+    assert!(changed("old", &LOOP, |sample| sample.demand_until_ns = None).is_empty());
+    assert!(changed("coarse", &LOOP, |sample| sample.mode = Mode::Coarse).is_empty());
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn at_most_five_cgroups_have_a_line() {
         sample.cgroups.retain(|(id, path)| *id == 1 || path.ends_with(&format!("/{id}.service")));
         sample.limits[0].quota_us = Some(800_000);
     };
-    let said = changed("many", 100, many);
+    let said = changed("many", &LOOP, many);
     assert_eq!(said.len(), 5, "{said:#?}");
 }
 

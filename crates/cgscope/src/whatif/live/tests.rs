@@ -5,7 +5,7 @@ use super::{
         answer::{Answer, Refusal},
         answers,
         targets::targets,
-        tests::{PATHS, QUESTION, samples},
+        tests::{LOOP, PATHS, QUESTION, SMALL, samples},
     },
     *,
 };

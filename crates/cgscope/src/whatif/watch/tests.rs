@@ -1,7 +1,7 @@
 //! Tests with made-up samples in place of the screen.
 
 use super::{
-    super::tests::{PATHS, samples},
+    super::tests::{LOOP, PATHS, samples},
     *,
 };
 
@@ -23,7 +23,7 @@ fn answer_of(samples: &[Sample], cells: usize) -> Lines {
 
 #[test]
 fn the_answer_follows_when_there_are_enough_periods() {
-    let samples = samples(100);
+    let samples = samples(&LOOP);
     assert_eq!(answer_of(&samples[..2], 200).lines, ["measuring ..."]);
     let soon = answer_of(&samples[..5], 200);
     assert_eq!(soon.lines, ["measuring: 10 of 20 periods so far, which count while something runs"]);
@@ -35,7 +35,7 @@ fn the_answer_follows_when_there_are_enough_periods() {
 
 #[test]
 fn a_narrow_table_loses_its_last_columns() {
-    let (wide, narrow) = (answer_of(&samples(100), 200).lines, answer_of(&samples(100), 60).lines);
+    let (wide, narrow) = (answer_of(&samples(&LOOP), 200).lines, answer_of(&samples(&LOOP), 60).lines);
     let row = |lines: &[String], mark: &str| {
         lines.iter().find(|line| line.contains(mark)).cloned().expect("a line")
     };
@@ -48,7 +48,7 @@ fn a_narrow_table_loses_its_last_columns() {
 #[test]
 fn why_there_is_no_answer_is_said() {
     let changed = |change: fn(&mut Sample)| {
-        let mut samples = samples(100);
+        let mut samples = samples(&LOOP);
         samples[3..].iter_mut().for_each(change);
         answer_of(&samples, 200).lines
     };
@@ -60,7 +60,7 @@ fn why_there_is_no_answer_is_said() {
 
 #[test]
 fn collecting_begins_anew_if_another_cgroup_shares_the_limit() {
-    let mut samples = samples(100);
+    let mut samples = samples(&LOOP);
     let (watch, _) = watched(&samples);
     assert_eq!(watch.history.span_ns(), 17_000_000_000);
     samples[..10].iter_mut().for_each(|sample| sample.limits[0].quota_us = None);
@@ -70,7 +70,7 @@ fn collecting_begins_anew_if_another_cgroup_shares_the_limit() {
 
 #[test]
 fn no_more_than_ten_minutes_are_kept() {
-    let first = samples(100).remove(0);
+    let first = samples(&LOOP).remove(0);
     let at = |second: u64| Sample {
         unix_ns: second * 1_000_000_000,
         mono_ns: second * 1_000_000_000,
