@@ -53,6 +53,25 @@ fn phases_are_spread_over_a_period_and_over_its_parts_in_both_loops() {
     }
 }
 
+/// A clock of 130 ms meets ten places of a period of 100 ms, 10 ms apart. Phases that differ by a multiple of that are alike.
+#[test]
+fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
+    let slots = (0..26_000u64).map(|ms| {
+        let ran_ns = if ms % 130 < 30 { MS } else { 0 };
+        Slot { ran_ns, firm_ns: ran_ns, ..Slot::default() }
+    });
+    let profile = Profile { slot_ns: MS, slots: slots.collect() };
+    let limit = Some(Limit::new(27 * MS, PERIOD_NS));
+    let replay = Replay::new(&Tree::single(profile, limit, 2.0)).unwrap();
+    let of = |cells: Cells| {
+        let cells = Cells { loops: vec![Loop::Open], ..cells };
+        replay.figures(&[limit], 0, &cells).unwrap().unwrap().throttled_ns_per_s
+    };
+    let (few, all) = (of(Cells::default()), of(Cells { phases: 500, ..Cells::default() }));
+    assert!(all.high > all.low * 1.2, "the phase matters: {all:?}");
+    assert!(few.high - few.low > 0.8 * (all.high - all.low), "{few:?} of {all:?}");
+}
+
 #[test]
 fn the_least_quota_is_the_first_that_is_enough() {
     let limit = Limit::new(100 * MS, PERIOD_NS);
