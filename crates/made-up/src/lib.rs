@@ -1,6 +1,7 @@
 //! Generates samples of a fictitious host of any size, for tests and benches. Equal arguments always give equal samples.
 
 mod cgroups;
+pub mod demand;
 pub mod small;
 mod tasks;
 

@@ -7,6 +7,8 @@ mod json;
 mod live;
 mod targets;
 #[cfg(test)]
+mod speed;
+#[cfg(test)]
 pub mod tests;
 pub mod watch;
 mod words;
