@@ -1,6 +1,6 @@
 //! Reads a recording as a series of intervals, with the same functions as the live commands.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, printable, units};
@@ -53,6 +53,11 @@ impl Recording {
 
     pub fn header(&self) -> &Header {
         self.reader.header()
+    }
+
+    /// Reads only a part of each sample, which takes much less time: see [`FileReader::only`]. Call it before the first sample.
+    pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
+        self.reader.only(tables, rows);
     }
 
     /// Makes intervals longer, so that there are at most this many. A long recording is then read much faster, with the same

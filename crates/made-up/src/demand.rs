@@ -19,7 +19,7 @@ const KEPT: u64 = LONGEST_LAG + 8;
 /// Id of the first cgroup with a quota.
 const FIRST_ID: u64 = 1_000;
 /// One in this many cgroups is the only container of a pod that has a higher quota.
-const IN_PODS: u64 = 4;
+const IN_PODS: u64 = 5;
 
 /// When the next piece of work begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,18 +50,21 @@ const fn load(next: Next, tasks: u64, cost_us: u64, gap_us: u64, quota_us: u64) 
     Load { next, tasks, cost_us, gap_us, quota_us }
 }
 
+/// Three busy loops: few cgroups have any.
+const LOOP: Load = load(Next::AtOnce, 3, 50_000, 0, 60_000);
+
 /// Nearly half of them use up their quotas.
 const LOADS: [Load; 12] = [
     load(Next::Random, 1, 1_000, 25_000, 50_000),
     load(Next::Random, 2, 24_000, 150_000, 30_000),
     load(Next::Clock, 1, 2_000, 50_000, 20_000),
-    load(Next::AtOnce, 1, 50_000, 0, 50_000),
+    load(Next::Random, 4, 50_000, 180_000, 35_000),
     load(Next::Random, 4, 3_000, 33_000, 50_000),
     load(Next::Clock, 1, 18_000, 110_000, 25_000),
     load(Next::Pause, 1, 5_000, 60_000, 40_000),
     load(Next::Pause, 2, 30_000, 71_000, 25_000),
     load(Next::Random, 1, 700, 9_000, 100_000),
-    load(Next::AtOnce, 3, 50_000, 0, 60_000),
+    load(Next::Clock, 3, 30_000, 100_000, 32_000),
     load(Next::Clock, 1, 10_000, 1_000_000, 60_000),
     load(Next::Random, 1, 60_000, 400_000, 30_000),
 ];
@@ -97,7 +100,7 @@ impl Service {
     fn new(number: u64) -> Self {
         Self {
             id: FIRST_ID + number,
-            load: LOADS[(number % LOADS.len() as u64) as usize],
+            load: if number % 40 == 9 { LOOP } else { LOADS[(number % LOADS.len() as u64) as usize] },
             chance: Chance::of(number),
             now_ns: BOOTED_NS,
             due_ns: BOOTED_NS + number * 1_234_567 % 100_000_000,
@@ -284,7 +287,7 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// A host with this many cgroups with a quota that have tasks. A quarter of them are in pods, which have quotas that never run out.
+    /// A host with this many cgroups with a quota that have tasks. A fifth of them are in pods, which have quotas that never run out.
     pub fn new(cgroups: u64) -> Self {
         Self { services: (0..cgroups).map(Service::new).collect(), round: 0 }
     }

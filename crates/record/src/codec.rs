@@ -1,6 +1,6 @@
 //! Encodes and decodes samples as payloads. A key frame holds a whole sample, a delta frame the changes since the previous one.
 
-use std::{any::Any, io, sync::Arc};
+use std::{any::Any, collections::BTreeSet, io, sync::Arc};
 
 use cgscope_model::{
     CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
@@ -191,10 +191,14 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
 
 /// Decodes samples from payloads.
 pub(crate) struct SampleDecoder {
+    /// The tables of the file.
+    file: Vec<Table>,
     tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
+    /// Tables at the end of a payload are not read.
+    is_cut: bool,
     /// Whether a key frame was read, without damage since then.
     has_base: bool,
     /// The number of delta frames since that key frame.
@@ -204,13 +208,33 @@ pub(crate) struct SampleDecoder {
 impl SampleDecoder {
     pub(crate) fn new(tables: &[Table]) -> io::Result<Self> {
         Ok(Self {
+            file: tables.to_vec(),
             tables: tables.iter().map(table_decoder).collect(),
             texts: Vec::new(),
             decompressor: zstd::bulk::Decompressor::new()?,
             raw: Vec::new(),
+            is_cut: false,
             has_base: false,
             deltas: 0,
         })
+    }
+
+    /// From the next key frame on, decodes only these tables, and of those in `rows`, only the rows whose first number is among these.
+    /// The others are empty.
+    pub(crate) fn only(&mut self, wanted: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
+        self.clear();
+        let is_wanted = |table: &Table| wanted.contains(&table.name.as_str());
+        let end = self.file.iter().rposition(is_wanted).map_or(0, |last| last + 1);
+        self.is_cut = end != self.file.len();
+        let decoder = |table: &Table| -> Box<dyn TableDecoder> {
+            if !is_wanted(table) {
+                return Box::new(Decoder::<Skipped>::new(table));
+            }
+            let mut decoder = table_decoder(table);
+            decoder.only(rows.iter().find(|(name, _)| *name == table.name).map(|(_, rows)| rows.clone()));
+            decoder
+        };
+        self.tables = self.file[..end].iter().map(decoder).collect();
     }
 
     /// Reports a break in the sequence of frames: next, only a key frame can be decoded.
@@ -322,7 +346,7 @@ impl SampleDecoder {
         for table in &mut self.tables {
             table.decode(bytes, &self.texts, &mut new_left)?;
         }
-        bytes.0.iter().all(|byte| *byte == 0).then_some(())
+        (self.is_cut || bytes.0.iter().all(|byte| *byte == 0)).then_some(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads recordings. No frame is used before its checksum is verified.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::PathBuf,
@@ -99,6 +100,12 @@ impl<R: Read + Seek> Reader<R> {
     /// The number of skipped frames so far, whose kinds this version does not know.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// Decodes only these tables from now on: the names of members of [`Sample`], and `whole` for those that are neither lists nor times. Of
+    /// the tables in `rows`, only the rows of these ids. Everything else is empty. Call it before the first sample.
+    pub fn only(&mut self, tables: &[&str], rows: &[(&str, BTreeSet<u64>)]) {
+        self.decoder.only(tables, rows);
     }
 
     /// Reads the whole file without decompressing, and returns the positions of all samples. The iteration then restarts.

@@ -45,8 +45,15 @@ impl Demand {
             presumed: slot.presumed_ns as f64 / slot_ns,
             parallel: (parallel as f64).min(most).min(cpus),
         });
-        let closed = profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most));
-        Self { open: open.collect(), closed: closed.collect() }
+        let mut closed: Vec<ClosedStep> = Vec::new();
+        for step in profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most)) {
+            // Each step takes time to simulate: steps of one rate are one step.
+            match closed.last_mut() {
+                Some(last) if last.rate == step.rate => last.amount_ns += step.amount_ns,
+                _ => closed.push(step),
+            }
+        }
+        Self { open: open.collect(), closed }
     }
 }
 

@@ -72,8 +72,6 @@ pub(crate) struct Engine<'a> {
     pub states: Vec<State>,
     pub flows: Vec<Flow>,
     unfinished: usize,
-    /// A cgroup alone, open loop: all its CPUs are throttled until this time.
-    stalled_until_ns: f64,
 }
 
 impl<'a> Engine<'a> {
@@ -92,7 +90,6 @@ impl<'a> Engine<'a> {
             states: vec![State::default(); count],
             flows: vec![Flow::default(); count],
             unfinished: count,
-            stalled_until_ns: 0.0,
         };
         if !this.is_open {
             (0..count).for_each(|at| this.begin_step(at));
@@ -318,10 +315,6 @@ impl<'a> Engine<'a> {
             }
         }
         self.pass(next_ns);
-        if let (true, [state], [Some(pool)]) = (self.is_open, &self.states[..], &self.pools[..]) {
-            let is_stalled = state.wants && state.served == 0.0;
-            self.stalled_until_ns = if is_stalled { pool.refill_ns.min(pool.slack_ns) } else { 0.0 };
-        }
     }
 
     /// Lets time pass until `next_ns`, in which no rate changes.

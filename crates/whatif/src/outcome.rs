@@ -1,5 +1,7 @@
 //! The figures of a replay.
 
+use crate::Limit;
+
 /// Buckets per power of two: a length is known to about 1 %.
 const PARTS: u64 = 64;
 /// Bits of [`PARTS`].
@@ -102,6 +104,17 @@ impl Outcome {
         let unused_ns = self.unused_quota_ns? as f64;
         let allowed_ns = unused_ns + self.ran_ns as f64;
         Some(if allowed_ns == 0.0 { 0.0 } else { unused_ns / allowed_ns })
+    }
+
+    /// The part of a quota that nobody used, ns.
+    pub(crate) fn unused_of(&self, limit: &Limit) -> u64 {
+        (limit.cpus() * self.duration_ns as f64 - self.ran_ns as f64).max(0.0) as u64
+    }
+
+    /// The outcome under a limit with a higher quota, if nothing was throttled under this one: only more is unused.
+    #[must_use]
+    pub fn under_higher(&self, limit: &Limit) -> Self {
+        Self { unused_quota_ns: Some(self.unused_of(limit)), ..self.clone() }
     }
 }
 

@@ -136,6 +136,11 @@ impl Pool {
             && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
     }
 
+    /// CPUs notice only now and then that their runtime is used up.
+    pub fn has_ticks(&self) -> bool {
+        self.tick_ns != 0.0
+    }
+
     /// The next time on the grid of periods.
     #[inline(never)]
     fn grid_ns(&self, now_ns: f64) -> f64 {
@@ -263,14 +268,20 @@ impl Pool {
         self.counters.stalls.add(length_ns);
     }
 
-    /// The earliest time before `next_ns` at which a CPU notices that its runtime is used up and the pool may not have a slice for it.
+    /// The earliest time before `next_ns` at which a CPU notices that its runtime is used up and the pool may not have a slice for it, or
+    /// until which it has slices for all.
     /// `above`: the part of the rate that limits above let pass.
     pub fn empty_ns(&mut self, now_ns: f64, next_ns: f64, above: f64) -> f64 {
         let running = self.cpus[..self.used].iter().filter(|cpu| !cpu.is_throttled);
-        let needed_ns = running.map(|cpu| cpu.demand * above * (next_ns - now_ns) + self.slice_ns);
-        self.is_plenty = self.tick_ns == 0.0 && self.is_active && needed_ns.sum::<f64>() <= self.left_ns;
+        let (rate, kept_ns) = running
+            .fold((0.0, 0.0), |(rate, kept_ns), cpu| (rate + cpu.demand * above, kept_ns + self.slice_ns));
+        let plenty_ns = self.left_ns - kept_ns;
+        let is_whole = rate * (next_ns - now_ns) <= plenty_ns;
+        // A shorter time is worth an event of its own if it saves one.
+        self.is_plenty =
+            !self.has_ticks() && self.is_active && (is_whole || plenty_ns > 2.0 * self.slice_ns * rate);
         if self.is_plenty {
-            return f64::INFINITY;
+            return if is_whole { f64::INFINITY } else { now_ns + plenty_ns / rate };
         }
         let mut first_ns = f64::INFINITY;
         for cpu in &self.cpus[..self.used] {

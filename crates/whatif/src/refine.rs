@@ -9,7 +9,9 @@ impl Profile {
     /// slots around it: a burst begins and ends within a slot. Spread over the slot, it would use up a quota too late.
     #[must_use]
     pub fn refined(&self, by: u32) -> Self {
-        let by = by.max(1);
+        if by <= 1 {
+            return self.clone();
+        }
         let part_ns = self.slot_ns / u64::from(by);
         let slots = (0..self.slots.len()).flat_map(|at| {
             let ran = self.pieces(at, by, |slot| slot.ran_ns + slot.waited_ns);

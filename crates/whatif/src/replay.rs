@@ -78,9 +78,7 @@ impl Replay {
         let mut outcomes: Vec<Outcome> = (0..limits.len()).map(|at| self.own(counted, ended, at)).collect();
         for at in (0..limits.len()).rev() {
             if let Some(limit) = &limits[at] {
-                let allowed_ns = limit.cpus() * outcomes[at].duration_ns as f64;
-                outcomes[at].unused_quota_ns =
-                    Some((allowed_ns - outcomes[at].ran_ns as f64).max(0.0) as u64);
+                outcomes[at].unused_quota_ns = Some(outcomes[at].unused_of(limit));
             }
             if let Some(parent) = self.parents[at] {
                 let (above, below) = outcomes.split_at_mut(at);

@@ -3,9 +3,9 @@
 pub mod advice;
 
 use cgscope_model::CgroupReading;
-use cgscope_whatif::{Cells, Check, Figures, Limit, Replay, Tree};
+use cgscope_whatif::{Check, Figures, Limit};
 
-use super::history::{Assumption, History};
+use super::{asked::Asked, history::History};
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
 const NEARLY_ALL: f64 = 0.95;
@@ -13,11 +13,6 @@ const NEARLY_ALL: f64 = 0.95;
 const COMPLETE: f64 = 0.1;
 /// The least length of a recording, in periods.
 const LEAST_PERIODS: u64 = 20;
-/// Quotas of the table, as multiples of the one in force.
-const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
-/// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
-const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
-const LEAST_STEP: f64 = 0.01;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -133,7 +128,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     let recorded_share = counted_share(&answer.counted);
     answer.is_least_demand = recorded_share > NEARLY_ALL;
     let asked = Asked::new(history, target, question, limit, answer.is_least_demand)?;
-    answer.check = asked.figures(limit).map(|figures| Check {
+    answer.check = asked.in_force.map(|figures| Check {
         share: figures.throttled_share,
         recorded_share,
         throttled_ns_per_s: figures.throttled_ns_per_s,
@@ -180,87 +175,4 @@ fn refusal(answer: &Answer, has_changed: bool, ran_ns: u64, usage_ns: u64) -> Op
     }
     let fits = answer.check.is_some_and(|check| check.periods_agree() && check.times_agree());
     (!fits).then_some(Refusal::Unfit)
-}
-
-struct Asked<'q> {
-    /// The limits in force.
-    limits: Vec<Option<Limit>>,
-    /// One for each assumption.
-    replays: Vec<Replay>,
-    /// The most CPUs that the cgroup can use.
-    cpus: f64,
-    at: usize,
-    question: &'q Question,
-    limit: Limit,
-    cells: Cells,
-}
-
-impl<'q> Asked<'q> {
-    fn new(
-        history: &History,
-        target: &Target,
-        question: &'q Question,
-        limit: Limit,
-        is_least_demand: bool,
-    ) -> Option<Self> {
-        let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
-        let count = if is_least_demand { 3 } else { 2 };
-        let trees =
-            assumptions.iter().take(count).map(|assumption| history.tree(&target.family, *assumption));
-        let mut trees: Vec<Tree> = trees.collect();
-        let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
-        for tree in &mut trees {
-            tree.nodes[target.at].threads = question.threads;
-        }
-        let cells = Cells { loops: history.loops(target.family[target.at].0), ..Cells::default() };
-        let replays = trees.iter().map(|tree| Replay::new(tree).ok()).collect::<Option<_>>()?;
-        Some(Self { limits, replays, cpus, at: target.at, question, limit, cells })
-    }
-
-    fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
-        let mut limits = self.limits.clone();
-        limits[self.at] = Some(limit);
-        limits
-    }
-
-    /// The bounds with another limit.
-    fn figures(&self, limit: Limit) -> Option<Figures> {
-        let limits = self.with(limit);
-        let outcomes =
-            self.replays.iter().filter_map(|replay| replay.cells(&limits, self.at, &self.cells).ok());
-        Figures::of(&outcomes.flatten().collect::<Vec<_>>())
-    }
-
-    fn limit(&self, cpus: f64) -> Limit {
-        let period_ns = self.question.period_ns.unwrap_or(self.limit.period_ns);
-        let burst_ns = self.question.burst_ns.unwrap_or(self.limit.burst_ns);
-        Limit { quota_ns: (cpus * period_ns as f64).round().max(1.0) as u64, period_ns, burst_ns }
-    }
-
-    fn quotas(&self) -> Vec<f64> {
-        if !self.question.quotas.is_empty() {
-            return self.question.quotas.clone();
-        }
-        let most = self.cpus.max(self.limit.cpus());
-        MULTIPLES.iter().map(|times| times * self.limit.cpus()).filter(|cpus| *cpus <= most * 1.001).collect()
-    }
-
-    fn fill(&self, answer: &mut Answer) {
-        let row = |limit: Limit| Some(Row { limit, figures: self.figures(limit)? });
-        answer.rows = self.quotas().into_iter().filter_map(|cpus| row(self.limit(cpus))).collect();
-        answer.least = self.least().and_then(row);
-    }
-
-    /// The least quota that meets the target, whatever neighbours do.
-    fn least(&self) -> Option<Limit> {
-        let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
-        let steps = 1..=(self.cpus / step).ceil() as u64;
-        let grid: Vec<u64> = steps.map(|steps| self.limit(steps as f64 * step).quota_ns).collect();
-        let limits = self.with(self.limit(self.limit.cpus()));
-        let least = self.replays.iter().map(|replay| {
-            replay.least_quota(&limits, self.at, self.question.target, &grid, &self.cells).ok().flatten()
-        });
-        let quota_ns = least.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
-        Some(Limit { quota_ns, ..self.limit(1.0) })
-    }
 }

@@ -1,13 +1,16 @@
 //! `cgscope whatif`: which quota would have been enough.
 
 mod answer;
+mod asked;
 pub mod brief;
 mod history;
 mod json;
 mod live;
-mod targets;
+mod parallel;
+mod part;
 #[cfg(test)]
 mod speed;
+mod targets;
 #[cfg(test)]
 pub mod tests;
 pub mod watch;
@@ -125,6 +128,7 @@ fn print(
 
 /// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
 fn overview(recording: &mut Recording) -> Result<Interval> {
+    recording.only(&["whole", "limits", "cgroups", "containers"], &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -147,8 +151,10 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
 fn history(file: &Path, targets: &[Target]) -> Result<History> {
     let ids: BTreeSet<u64> =
         targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect();
-    let mut history = History::of(ids);
     let mut recording = Recording::open(file)?;
+    let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
+    recording.only(&["whole", "limits", "demand", "cpus"], &rows);
+    let mut history = History::of(ids);
     while let Some(sample) = recording.next_without_tasks()? {
         history.add(&sample);
     }

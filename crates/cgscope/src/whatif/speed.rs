@@ -27,11 +27,12 @@ fn an_hour() {
     println!("overview {:?}", begin.elapsed());
     let begin = Instant::now();
     let filter = SelectionFilter::new(&cgscope_model::Selection::default()).unwrap();
-    let (targets, left) = targets(&whole, &filter, &recording.file).unwrap();
+    let (targets, left) = targets(&whole, &filter).unwrap();
     println!("{left} more");
     let history = history(&path, &targets).unwrap();
     println!("history {:?}", begin.elapsed());
-    let question = Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
+    let question =
+        Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
     let mut answers = Vec::new();
     for target in &targets {
         let begin = Instant::now();

@@ -1,6 +1,6 @@
 //! Decodes rows from bytes. Functions return `None` for bytes that no writer can have written.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use cgscope_model::Sample;
 
@@ -82,6 +82,8 @@ pub(crate) struct Decoder<T> {
     earlier: Vec<T>,
     places: RowChanges,
     touched: Vec<usize>,
+    /// The rows to decode, by their first number; `None`: all. Others only count as rows.
+    only: Option<BTreeSet<u64>>,
     /// Whether to collect rows: in `last_rows` those that disappear (last values), in `came` those that appear (first values), in
     /// order.
     pub(crate) keeps_changes: bool,
@@ -108,6 +110,7 @@ impl<T: Keyed> Decoder<T> {
             earlier: Vec::new(),
             places: RowChanges::default(),
             touched: Vec::new(),
+            only: None,
             keeps_changes: false,
             last_rows: Vec::new(),
             came: Vec::new(),
@@ -155,10 +158,13 @@ impl<T: Keyed> Decoder<T> {
 
     pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
         for entry in &mut self.entries {
-            entry.refresh(texts)?;
+            if is_wanted(self.only.as_ref(), entry) {
+                entry.refresh(texts)?;
+            }
         }
         self.share_earlier();
-        Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
+        let wanted = self.entries.iter().filter(|entry| is_wanted(self.only.as_ref(), entry));
+        Some(wanted.filter_map(|entry| entry.row.as_ref()))
     }
 
     /// Replaces rows that are equal to a row from before the key frame by that row.
@@ -222,6 +228,10 @@ impl<T: Keyed> Decoder<T> {
         };
         for at in &self.touched {
             let entry = &mut self.entries[*at];
+            if !is_wanted(self.only.as_ref(), entry) {
+                skip_list(bytes)?;
+                continue;
+            }
             if change_list(&mut entry.lists[column], bytes)? {
                 entry.changed |= 1u64.checked_shl(column as u32).unwrap_or(u64::MAX);
             }
@@ -236,6 +246,12 @@ impl<T: Keyed> TableDecoder for Decoder<T> {
         self.earlier.clear();
         self.last_rows.clear();
         self.came.clear();
+    }
+
+    fn only(&mut self, rows: Option<BTreeSet<u64>>) {
+        // The first number must be known before the lists.
+        let is_first = matches!(self.layout.file.first(), Some((kind, Some(0))) if !kind.is_list());
+        self.only = rows.filter(|_| is_first);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
@@ -294,6 +310,10 @@ impl<T: Keyed> RowState<T> {
         (self.is_stale, self.changed) = (false, 0);
         Some(())
     }
+}
+
+fn is_wanted<T>(only: Option<&BTreeSet<u64>>, entry: &RowState<T>) -> bool {
+    only.is_none_or(|only| entry.numbers.first().is_some_and(|number| only.contains(number)))
 }
 
 /// Applies changes to a list. Returns whether there are any.

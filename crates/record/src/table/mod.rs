@@ -9,7 +9,7 @@ mod encode;
 pub(crate) use decode::Decoder;
 pub(crate) use encode::{Encoder, put};
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, collections::BTreeSet, sync::Arc};
 
 use cgscope_model::Sample;
 use integer_encoding::VarInt;
@@ -54,6 +54,8 @@ pub(crate) trait TableEncoder: Send {
 /// Decodes a table, which changes from sample to sample.
 pub(crate) trait TableDecoder: Any + Send {
     fn clear(&mut self);
+    /// From the next key frame on, gives only the rows whose first number is among these.
+    fn only(&mut self, rows: Option<BTreeSet<u64>>);
     /// Reads the changes. `new_left` is how many more new rows this frame may have.
     fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
     /// Stores the rows in a sample.

@@ -12,37 +12,68 @@ impl Engine<'_> {
         if self.flows.len() != 1 {
             return;
         }
-        if self.now_ns < self.stalled_until_ns {
-            self.pass_stalled(end_ns);
+        let start_ns = self.now_ns;
+        while self.now_ns < end_ns && self.run_behind(end_ns) {}
+        // The caller finds out whether all is done.
+        if self.now_ns > start_ns {
+            return;
         }
-        if self.flows[0].backlog_ns > NONE_NS || self.now_ns >= end_ns {
+        if self.flows[0].backlog_ns > NONE_NS {
             return;
         }
         if self.is_open { self.run_slots(end_ns) } else { self.run_steps(end_ns) }
     }
 
-    /// Passes slots in which all CPUs are throttled and the demanded rate stays the same.
-    fn pass_stalled(&mut self, end_ns: f64) {
-        let until_ns = end_ns.min(self.stalled_until_ns);
-        let start_ns = self.now_ns;
-        while self.now_ns < until_ns {
-            if self.now_ns >= self.slot_end_ns {
-                self.begin_slot();
-            }
-            let flow = &mut self.flows[0];
-            let rate = flow.wanted_rate(self.replay.threads[0]).min(self.capacity);
-            if !flow.is_behind || rate != self.states[0].rate {
-                break;
-            }
-            let next_ns = until_ns.min(self.slot_end_ns);
-            flow.backlog_ns += flow.open.firm * (next_ns - self.now_ns);
-            self.now_ns = next_ns;
+    /// The open loop while work is late: runs to the next event of the pool, over all slots in which the demanded rate stays the same. False
+    /// if that is not the case.
+    fn run_behind(&mut self, end_ns: f64) -> bool {
+        if !self.is_open || !self.flows[0].is_behind || self.now_ns >= self.slot_end_ns {
+            return false;
         }
-        let length_ns = self.now_ns - start_ns;
-        self.states[0].stalled_ns += length_ns;
+        let rate = self.flows[0].wanted_rate(self.replay.threads[0]).min(self.capacity);
+        let (now_ns, Some(pool)) = (self.now_ns, &mut self.pools[0]) else { return false };
+        if pool.has_ticks() || rate == 0.0 {
+            return false;
+        }
+        let passed = pool.demand(rate, now_ns);
+        let most_ns = end_ns.min(pool.refill_ns).min(pool.slack_ns);
+        let next_ns = most_ns.min(pool.empty_ns(now_ns, most_ns, 1.0));
+        self.pass_slots(rate, passed, next_ns);
+        let length_ns = self.now_ns - now_ns;
+        self.states[0].ran_ns += passed * length_ns;
+        if passed == 0.0 {
+            self.states[0].stalled_ns += length_ns;
+        } else {
+            self.flows[0].done_ns = self.now_ns;
+        }
         if let Some(pool) = &mut self.pools[0] {
-            pool.counters.limited_ns += length_ns;
+            pool.consume(length_ns, 1.0);
             pool.fire(self.now_ns);
+        }
+        true
+    }
+
+    /// Lets time pass until `next_ns`, the end of late work, or a slot with another rate. `served`: the part of the rate that runs.
+    fn pass_slots(&mut self, rate: f64, served: f64, next_ns: f64) {
+        loop {
+            let flow = &mut self.flows[0];
+            let growth = flow.open.firm - served.min(flow.raised);
+            let slot_ns = next_ns.min(self.slot_end_ns) - self.now_ns;
+            if growth < 0.0 && flow.backlog_ns <= -growth * slot_ns + NONE_NS {
+                self.now_ns += (flow.backlog_ns / -growth).min(slot_ns);
+                (flow.backlog_ns, flow.is_behind) = (0.0, false);
+                return;
+            }
+            flow.backlog_ns += growth * slot_ns;
+            self.now_ns = next_ns.min(self.slot_end_ns);
+            if self.now_ns >= next_ns {
+                return;
+            }
+            self.begin_slot();
+            let now = self.flows[0].wanted_rate(self.replay.threads[0]).min(self.capacity);
+            if now != rate {
+                return;
+            }
         }
     }
 

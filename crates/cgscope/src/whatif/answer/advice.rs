@@ -1,9 +1,12 @@
 //! What would do besides another quota: a burst, or fewer threads; and why bounds may be far apart.
 
-use cgscope_whatif::{Figures, Limit};
+use cgscope_whatif::Limit;
 
-use super::{Answer, Asked, Caution, Fewer, Question, Row, Target, below};
-use crate::whatif::history::{History, Runnable};
+use super::{Answer, Caution, Fewer, Question, Row, Target, below};
+use crate::whatif::{
+    asked::Asked,
+    history::{History, Runnable},
+};
 
 /// Bursts that are tried: so many equal parts of the quota, which is the most that the kernel allows.
 const BURSTS: u64 = 10;
@@ -80,7 +83,6 @@ fn fewer(
         return None;
     }
     let question = Question { threads: Some(most), ..asked.question.clone() };
-    let figures: Figures = Asked::new(history, target, &question, answer.limit, answer.is_least_demand)?
-        .figures(answer.limit)?;
-    Some(Fewer { most, figures })
+    let asked = Asked::new(history, target, &question, answer.limit, answer.is_least_demand)?;
+    Some(Fewer { most, figures: asked.in_force? })
 }

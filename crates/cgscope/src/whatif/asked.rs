@@ -1,0 +1,219 @@
+//! The simulations for one cgroup.
+
+use cgscope_whatif::{Cells, Figures, Limit, Outcome, Replay, Setting, Tree};
+
+use super::{
+    answer::{Answer, Question, Row, Target},
+    history::{Assumption, History},
+    parallel::parallel,
+    part,
+};
+
+/// Quotas of the table, as multiples of the one in force.
+const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
+/// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
+const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
+const LEAST_STEP: f64 = 0.01;
+
+/// A setting under an assumption: the index of its replay.
+type Cell = (usize, Setting);
+
+/// What was asked about a cgroup, ready to be simulated.
+pub struct Asked<'q> {
+    /// The limits in force.
+    limits: Vec<Option<Limit>>,
+    /// One for each assumption. Equal ones are left out.
+    replays: Vec<Replay>,
+    /// The same for a part of a long history.
+    parts: Vec<Replay>,
+    /// The most CPUs that the cgroup can use.
+    cpus: f64,
+    at: usize,
+    pub question: &'q Question,
+    /// The limit in force.
+    pub limit: Limit,
+    cells: Cells,
+    /// The bounds with the limit in force.
+    pub in_force: Option<Figures>,
+}
+
+impl<'q> Asked<'q> {
+    pub fn new(
+        history: &History,
+        target: &Target,
+        question: &'q Question,
+        limit: Limit,
+        is_least_demand: bool,
+    ) -> Option<Self> {
+        let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
+        let count = if is_least_demand { 3 } else { 2 };
+        let mut trees =
+            parallel(&assumptions[..count], |assumption| history.tree(&target.family, *assumption));
+        let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
+        for tree in &mut trees {
+            tree.nodes[target.at].threads = question.threads;
+        }
+        let cells = Cells { loops: history.loops(target.family[target.at].0), ..Cells::default() };
+        let trees = distinct(trees);
+        let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
+        let ready = |trees: &[Tree]| {
+            parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
+        };
+        let (replays, parts) = (ready(&trees)?, ready(&parts.unwrap_or_default())?);
+        let at = target.at;
+        let mut this = Self { limits, replays, parts, cpus, at, question, limit, cells, in_force: None };
+        this.in_force = this.figures(limit);
+        Some(this)
+    }
+
+    fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
+        let mut limits = self.limits.clone();
+        limits[self.at] = Some(limit);
+        limits
+    }
+
+    /// Simulates cells of several limits at the same time. Returns the outcomes in the same order.
+    fn simulate(&self, replays: &[Replay], all: &[(Limit, Vec<Cell>)]) -> Vec<Vec<Outcome>> {
+        let jobs: Vec<(Limit, Cell)> =
+            all.iter().flat_map(|(limit, cells)| cells.iter().map(|cell| (*limit, *cell))).collect();
+        let run = |(limit, (replay, setting)): &(Limit, Cell)| {
+            let outcomes = replays[*replay].run(&self.with(*limit), setting);
+            outcomes.ok().map(|mut outcomes| outcomes.swap_remove(self.at))
+        };
+        let mut outcomes = parallel(&jobs, run).into_iter();
+        all.iter().map(|(_, cells)| outcomes.by_ref().take(cells.len()).flatten().collect()).collect()
+    }
+
+    /// The cells of each limit, and whether nothing is throttled in any. Of a long history, these are the cells at the bounds of a part
+    /// of it.
+    fn cells(&self, limits: &[Limit]) -> Vec<(Limit, Vec<Cell>, bool)> {
+        let all = |limit: &Limit| {
+            let settings: Vec<Setting> = self.cells.settings(self.at, limit.period_ns).collect();
+            (0..self.replays.len())
+                .flat_map(|replay| settings.iter().map(move |setting| (replay, *setting)))
+                .collect()
+        };
+        let all: Vec<(Limit, Vec<Cell>)> = limits.iter().map(|limit| (*limit, all(limit))).collect();
+        if self.parts.is_empty() {
+            return all.into_iter().map(|(limit, cells)| (limit, cells, false)).collect();
+        }
+        let parts = self.simulate(&self.parts, &all);
+        let chosen = all.into_iter().zip(parts).map(|((limit, cells), outcomes)| {
+            let at_bounds = part::at_bounds(&outcomes).into_iter().map(|at| cells[at]).collect();
+            (limit, at_bounds, outcomes.iter().all(is_free))
+        });
+        chosen.collect()
+    }
+
+    /// The bounds with other limits, which differ in the quota alone and are in rising order. Where nothing is throttled, more quota
+    /// changes nothing.
+    fn bounds(&self, limits: &[Limit]) -> Vec<Option<Figures>> {
+        let mut left = self.cells(limits).into_iter();
+        let mut found = Vec::new();
+        while found.len() < limits.len() {
+            // With these, more is throttled than with the last one.
+            let mut now = Vec::new();
+            for (limit, cells, is_free) in left.by_ref() {
+                now.push((limit, cells));
+                if is_free {
+                    break;
+                }
+            }
+            let outcomes = self.simulate(&self.replays, &now);
+            found.extend(outcomes.iter().map(|outcomes| Figures::of(outcomes)));
+            let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(is_free));
+            if let Some(last) = last {
+                found.extend(limits[found.len()..].iter().map(|limit| {
+                    let higher: Vec<Outcome> =
+                        last.iter().map(|outcome| outcome.under_higher(limit)).collect();
+                    Figures::of(&higher)
+                }));
+            }
+        }
+        found
+    }
+
+    /// The bounds with another limit.
+    pub fn figures(&self, limit: Limit) -> Option<Figures> {
+        self.bounds(&[limit]).pop().flatten()
+    }
+
+    fn limit(&self, cpus: f64) -> Limit {
+        let period_ns = self.question.period_ns.unwrap_or(self.limit.period_ns);
+        let burst_ns = self.question.burst_ns.unwrap_or(self.limit.burst_ns);
+        Limit { quota_ns: (cpus * period_ns as f64).round().max(1.0) as u64, period_ns, burst_ns }
+    }
+
+    fn quotas(&self) -> Vec<f64> {
+        if !self.question.quotas.is_empty() {
+            return self.question.quotas.clone();
+        }
+        let most = self.cpus.max(self.limit.cpus());
+        MULTIPLES.iter().map(|times| times * self.limit.cpus()).filter(|cpus| *cpus <= most * 1.001).collect()
+    }
+
+    /// Simulates other limits.
+    pub fn fill(&self, answer: &mut Answer) {
+        let asked: Vec<Limit> = self.quotas().into_iter().map(|cpus| self.limit(cpus)).collect();
+        let mut rising: Vec<Limit> = asked.iter().copied().filter(|limit| *limit != self.limit).collect();
+        rising.sort_by_key(|limit| limit.quota_ns);
+        let bounds = self.bounds(&rising);
+        let known = rising.into_iter().zip(bounds).chain([(self.limit, self.in_force)]);
+        let known: Vec<Row> =
+            known.filter_map(|(limit, figures)| Some(Row { limit, figures: figures? })).collect();
+        let row = |limit: &Limit| known.iter().find(|row| row.limit == *limit).cloned();
+        answer.rows = asked.iter().filter_map(row).collect();
+        answer.least = self.least(known);
+    }
+
+    /// The least quota that meets the target, whatever neighbours do. `known`: what was simulated already.
+    fn least(&self, mut known: Vec<Row>) -> Option<Row> {
+        let in_question = self.limit(self.limit.cpus());
+        known.retain(|row| Limit { quota_ns: in_question.quota_ns, ..row.limit } == in_question);
+        let is_enough = |row: &Row| row.figures.throttled_share.high <= self.question.target;
+        let grid = self.grid();
+        loop {
+            let least = known.iter().filter(|row| is_enough(row)).map(|row| row.limit.quota_ns).min();
+            let below = known.iter().filter(|row| !is_enough(row)).map(|row| row.limit.quota_ns);
+            // A row may contradict a lower one by a few periods.
+            let below = below.filter(|quota_ns| least.is_none_or(|least| *quota_ns < least)).max();
+            let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
+            let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
+            let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
+            if low >= high
+                && let Some(row) = known.iter().find(|row| row.limit.quota_ns == quota_ns)
+            {
+                return Some(row.clone());
+            }
+            let limit = Limit { quota_ns, ..in_question };
+            let row = Row { limit, figures: self.figures(limit)? };
+            if low >= high {
+                return Some(row);
+            }
+            known.push(row);
+        }
+    }
+
+    /// The quotas to search, in rising order, ns.
+    fn grid(&self) -> Vec<u64> {
+        let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
+        let steps = 1..=(self.cpus / step).ceil() as u64;
+        steps.map(|steps| self.limit(steps as f64 * step).quota_ns).collect()
+    }
+}
+
+/// Leaves out trees that are equal to an earlier one.
+fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
+    let mut distinct: Vec<Tree> = Vec::new();
+    for tree in trees {
+        if !distinct.contains(&tree) {
+            distinct.push(tree);
+        }
+    }
+    distinct
+}
+
+/// Nothing was throttled.
+fn is_free(outcome: &Outcome) -> bool {
+    outcome.throttled_periods == 0 && outcome.throttled_ns == 0
+}
