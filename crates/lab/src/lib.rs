@@ -1,8 +1,11 @@
 //! Larger loads for the `workload` binary. The tests that use them are in `tests/root`.
 
+pub mod baselines;
 mod blocked;
+mod convoy;
 mod prefork;
 pub mod requests;
 
 pub use blocked::blocked;
+pub use convoy::convoy;
 pub use prefork::{CALL, COMPUTE, PAUSE, prefork};

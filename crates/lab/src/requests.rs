@@ -80,7 +80,7 @@ fn answers(cost: Duration, gap: Duration, end: Instant) -> io::Result<u64> {
 }
 
 /// Uses this much CPU time, whatever happens in between.
-fn compute(cost: Duration) {
+pub(crate) fn compute(cost: Duration) {
     let end = cpu_time() + cost;
     while cpu_time() < end {
         for _ in 0..200 {

@@ -18,7 +18,7 @@ use cgscope_lab::requests::Arrivals;
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
                      cost COMMAND...";
 
 /// Children or threads that run at the same time.
@@ -84,6 +84,10 @@ fn main() -> ExitCode {
             .map(|((arrivals, cost), (gap, seconds))| {
                 requests(arrivals, cost as u64, gap as u64, seconds as u64)
             }),
+        ["convoy", threads, free, held, seconds] => number(threads)
+            .zip(number(free))
+            .zip(number(held).zip(number(seconds)))
+            .map(|((threads, free), (held, seconds))| convoy(threads, [free, held], seconds as u64)),
         ["prefork", workers, seconds] => number(workers)
             .zip(number(seconds))
             .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
@@ -286,6 +290,14 @@ fn requests(arrivals: Arrivals, cost_us: u64, gap_us: u64, seconds: u64) -> io::
     let end = Instant::now() + Duration::from_secs(seconds);
     let (cost, gap) = (Duration::from_micros(cost_us), Duration::from_micros(gap_us));
     println!("{}", cgscope_lab::requests::requests(arrivals, cost, gap, end)?);
+    Ok(())
+}
+
+/// Threads that take turns on a lock. Prints how often they had it.
+fn convoy(threads: usize, costs_us: [usize; 2], seconds: u64) -> io::Result<()> {
+    ready()?;
+    let [free, held] = costs_us.map(|us| Duration::from_micros(us as u64));
+    println!("{}", cgscope_lab::convoy(threads, free, held, Instant::now() + Duration::from_secs(seconds)));
     Ok(())
 }
 

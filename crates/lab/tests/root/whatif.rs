@@ -3,7 +3,7 @@
 mod live;
 mod long;
 
-use std::{fmt, thread, time::Duration};
+use std::{fmt, rc::Rc, thread, time::Duration};
 
 use serde_json::Value;
 
@@ -13,8 +13,6 @@ use crate::{
     files::Dir,
     load::{Cgroup, Load},
 };
-
-const PERIOD_US: u64 = 100_000;
 
 /// A load that runs in a cgroup of its own.
 pub(crate) struct Kind {
@@ -33,21 +31,32 @@ impl Kind {
     }
 }
 
-/// A quota, in thousandths of a CPU, and a burst in ms.
+/// A quota, in thousandths of a CPU, a burst and a period, both in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) milli: u64,
     pub(crate) burst_ms: u64,
+    pub(crate) period_ms: u64,
 }
 
 impl Limit {
     pub(crate) const fn of(milli: u64) -> Self {
-        Self { milli, burst_ms: 0 }
+        Self { milli, burst_ms: 0, period_ms: 100 }
     }
 
     fn apply(self, cgroup: &Cgroup) {
-        cgroup.limit(self.milli * PERIOD_US / 1_000, PERIOD_US);
+        cgroup.limit(self.milli * self.period_ms, self.period_ms * 1_000);
         assert!(self.burst_ms == 0 || cgroup.save(self.burst_ms * 1_000), "the kernel has no burst");
+    }
+
+    /// Options that ask for a row with this limit.
+    fn options(self) -> [String; 6] {
+        let [cpus, burst_us, period_us] = [
+            (self.milli as f64 / 1e3).to_string(),
+            (self.burst_ms * 1_000).to_string(),
+            (self.period_ms * 1_000).to_string(),
+        ];
+        ["--quota".into(), cpus, "--burst".into(), burst_us, "--period".into(), period_us]
     }
 }
 
@@ -68,29 +77,49 @@ pub(crate) struct Measured {
     pub(crate) throttled: f64,
 }
 
-/// Runs a load under a limit, and reads `cpu.stat`.
-pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
-    let cgroup = limited(limit);
-    let _load = kind.start(&cgroup);
-    let read = || {
-        (
-            cgroup.stat("nr_periods").unwrap_or(0),
-            cgroup.stat("nr_throttled").unwrap_or(0),
-            cgroup.throttled_ns(),
-        )
-    };
-    let before = read();
-    thread::sleep(Duration::from_secs(seconds));
-    let now = read();
-    Measured {
-        share: (now.1 - before.1) as f64 / (now.0 - before.0).max(1) as f64,
-        throttled: (now.2 - before.2) as f64 / 1e9 / seconds as f64,
+/// Counters of `cpu.stat` at one time.
+pub(crate) struct Counted {
+    periods: u64,
+    throttled: u64,
+    throttled_ns: u64,
+}
+
+impl Counted {
+    pub(crate) fn of(cgroup: &Cgroup) -> Self {
+        let count = |name| cgroup.stat(name).unwrap_or(0);
+        Self {
+            periods: count("nr_periods"),
+            throttled: count("nr_throttled"),
+            throttled_ns: cgroup.throttled_ns(),
+        }
+    }
+
+    /// What was counted from then until `now`, in this many seconds.
+    pub(crate) fn until(&self, now: &Self, seconds: f64) -> Measured {
+        Measured {
+            share: (now.throttled - self.throttled) as f64 / (now.periods - self.periods).max(1) as f64,
+            throttled: (now.throttled_ns - self.throttled_ns) as f64 / 1e9 / seconds,
+        }
     }
 }
 
-/// A recording of a load under a limit.
+/// Reads `cpu.stat` over some seconds.
+pub(crate) fn count(cgroup: &Cgroup, seconds: u64) -> Measured {
+    let before = Counted::of(cgroup);
+    thread::sleep(Duration::from_secs(seconds));
+    before.until(&Counted::of(cgroup), seconds as f64)
+}
+
+/// Runs a load under a limit, and counts from its start.
+pub(crate) fn measure(kind: &Kind, limit: Limit, seconds: u64) -> Measured {
+    let cgroup = limited(limit);
+    let _load = kind.start(&cgroup);
+    count(&cgroup, seconds)
+}
+
+/// A recording of a load under a limit, and the cgroup that is asked about.
 pub(crate) struct Recorded {
-    dir: Dir,
+    dir: Rc<Dir>,
     path: String,
 }
 
@@ -105,25 +134,40 @@ impl Recorded {
         let dir = Dir::new("whatif");
         let output = run(&["record", "-q", "-o", &dir.file("a.rec"), "-d", &seconds.to_string()]);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
-        Self { dir, path: cgroup.name.clone() }
+        Self { dir: Rc::new(dir), path: cgroup.name.clone() }
+    }
+
+    /// The same recording, asked about another cgroup.
+    pub(crate) fn about(&self, cgroup: &Cgroup) -> Self {
+        Self { dir: self.dir.clone(), path: cgroup.name.clone() }
     }
 
     fn file(&self) -> String {
         self.dir.file("a.rec")
     }
 
+    /// Its intervals.
+    pub(crate) fn report(&self) -> Vec<Value> {
+        json_lines(&run(&["report", &self.file(), "--json"]))
+    }
+
     /// The answer to a question.
     pub(crate) fn ask(&self, options: &[&str]) -> Value {
         let output = run(&[&["whatif", &self.file(), "--cgroup", &self.path, "--json"], options].concat());
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
-        json_lines(&output).remove(0)
+        // The cgroups below it are selected, too.
+        let answers = json_lines(&output);
+        answers.into_iter().find(|answer| answer["path"] == self.path).expect("an answer for the cgroup")
+    }
+
+    /// The answer with one row, for a limit.
+    pub(crate) fn ask_for(&self, limit: Limit) -> Value {
+        self.ask(&limit.options().each_ref().map(String::as_str))
     }
 
     /// The row for a limit; `None` if there is no advice.
     pub(crate) fn row(&self, limit: Limit) -> Option<Value> {
-        let (cpus, burst) = (limit.milli as f64 / 1e3, (limit.burst_ms * 1_000).to_string());
-        let answer = self.ask(&["--quota", &cpus.to_string(), "--burst", &burst]);
-        answer["rows"].as_array().and_then(|rows| rows.first().cloned())
+        self.ask_for(limit)["rows"].as_array().and_then(|rows| rows.first().cloned())
     }
 }
 
@@ -135,6 +179,10 @@ impl Bounds {
     pub(crate) fn of(row: &Value, figure: &str) -> Self {
         let bound = |at: usize| row[figure][at].as_f64().unwrap_or_else(|| panic!("no {figure} in {row}"));
         Self(bound(0), bound(1))
+    }
+
+    pub(crate) fn width(self) -> f64 {
+        self.1 - self.0
     }
 
     pub(crate) fn contains(self, value: f64, tolerance: f64) -> bool {

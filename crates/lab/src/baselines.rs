@@ -1,0 +1,116 @@
+//! What other tools advise for a CPU quota, from the same usage: for comparison with `cgscope whatif`. All quotas and usages are in CPUs.
+
+/// The value that `share` (0 to 1) of the values do not exceed, interpolated between neighbours, as numpy and Prometheus do; 0 without
+/// values.
+fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let at = share.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+/// KRR's simple strategy: `p95(usage)`, the 95th percentile (robusta-dev/krr, `strategies/simple.py`: `cpu_percentile` 95). KRR sets this
+/// as the request, and no limit; the advice would be this quota.
+pub fn krr(usage: &[f64]) -> f64 {
+    percentile(usage, 0.95)
+}
+
+/// The target of the Vertical Pod Autoscaler: `max(1.15 * p90(usage), 0.025)` (kubernetes/autoscaler, `recommender/logic/recommender.go`:
+/// `target-cpu-percentile` 0.9, `recommendation-margin-fraction` 0.15, `pod-recommendation-min-cpu-millicores` 25). Its histogram also
+/// lets old values decay (half in 24 h) and rounds up to buckets that grow by 5 %; both are left out.
+pub fn vpa(usage: &[f64]) -> f64 {
+    (1.15 * percentile(usage, 0.9)).max(0.025)
+}
+
+/// What a Captain knows at the end of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// The quota in force.
+    pub quota: f64,
+    /// Share of the last N = 10 periods that were throttled, 0 to 1.
+    pub throttled: f64,
+    /// The share of throttled periods that is the target, 0 to 1.
+    pub target: f64,
+    /// The latest usages, from the oldest to the newest: those of the last M = 50 periods.
+    pub usage: &'a [f64],
+}
+
+/// Autothrottle's Captain, one round from its initial state (arXiv 2212.12180, "Captains"; microsoft/autothrottle, `worker-daemon.py`):
+///
+/// ```text
+/// margin = max(0, margin + throttled - target)           margin begins at 3
+/// if throttled > alpha * target:                         alpha = 3
+///     quota *= 1 + throttled - alpha * target
+/// else:
+///     proposed = max(usage) + margin * stdev(usage)      sample standard deviation
+///     if proposed <= beta_max * quota:                   beta_max = 0.9
+///         quota = max(beta_min * quota, proposed)        beta_min = 0.5
+/// ```
+pub fn captain(round: Round<'_>) -> f64 {
+    const ALPHA: f64 = 3.0;
+    const BETA: [f64; 2] = [0.5, 0.9];
+    const FIRST_MARGIN: f64 = 3.0;
+    let Round { quota, throttled, target, usage } = round;
+    if throttled > ALPHA * target {
+        return quota * (1.0 + throttled - ALPHA * target);
+    }
+    let margin = (FIRST_MARGIN + throttled - target).max(0.0);
+    let proposed = usage.iter().copied().fold(0.0, f64::max) + margin * deviation(usage);
+    if proposed <= BETA[1] * quota { proposed.max(BETA[0] * quota) } else { quota }
+}
+
+/// The sample standard deviation; 0 of fewer than two values.
+fn deviation(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count.max(1.0);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (count - 1.0).max(1.0)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value} is not {expected}");
+    }
+
+    #[test]
+    fn percentiles_are_interpolated_in_any_order() {
+        let values = [0.5, 0.1, 0.3, 0.2, 0.4];
+        assert_near(percentile(&values, 0.0), 0.1);
+        assert_near(percentile(&values, 0.5), 0.3);
+        assert_near(percentile(&values, 0.9), 0.46);
+        assert_near(percentile(&values, 1.0), 0.5);
+        assert_near(percentile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn krr_and_the_autoscaler_follow_their_percentiles() {
+        let usage: Vec<f64> = (0..=100).map(|percent| f64::from(percent) / 100.0).collect();
+        assert_near(krr(&usage), 0.95);
+        assert_near(vpa(&usage), 1.15 * 0.9);
+        assert_near(vpa(&[0.001]), 0.025);
+    }
+
+    #[test]
+    fn a_captain_multiplies_a_quota_that_throttles_too_much() {
+        let round = Round { quota: 0.5, throttled: 1.0, target: 0.01, usage: &[0.5; 5] };
+        assert_near(captain(round), 0.5 * 1.97);
+        // At three times the target it does not.
+        assert_near(captain(Round { throttled: 0.03, ..round }), 0.5);
+    }
+
+    #[test]
+    fn a_captain_scales_down_to_the_largest_usage_and_a_margin_at_most_by_half() {
+        let usage = [0.2, 0.3, 0.2, 0.3];
+        let round = Round { quota: 1.0, throttled: 0.0, target: 0.01, usage: &usage };
+        // Deviation: the root of 4 * 0.05^2 / 3.
+        assert_near(captain(round), 0.5);
+        assert_near(captain(Round { quota: 0.6, ..round }), 0.3 + 2.99 * (0.01f64 / 3.0).sqrt());
+        // More than 90 % of the quota: it stays.
+        assert_near(captain(Round { quota: 0.5, ..round }), 0.5);
+    }
+}

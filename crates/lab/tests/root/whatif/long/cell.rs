@@ -1,0 +1,186 @@
+//! The cells of the grid: what was said about a load under another limit, and what was measured.
+
+use serde_json::Value;
+
+use super::{
+    super::{Bounds, Limit, Measured},
+    median, print,
+};
+
+/// How far a measured share of periods, or throttled seconds per second, may be outside of the bounds.
+const TOLERANCE: f64 = 0.02;
+/// How far a run time may be outside of its bounds: seconds, or a share of it, whichever is more.
+const RUN_TOLERANCE: [f64; 2] = [0.2, 0.02];
+/// The goal for the width of bounds: a share of the measured value.
+const WIDTH: f64 = 0.25;
+
+/// What was said, and what was measured.
+pub(super) struct Answered {
+    share: Bounds,
+    throttled: Bounds,
+    measured: Measured,
+    /// The bounds of a job's run time and the measured one, s.
+    run_s: Option<(Bounds, f64)>,
+}
+
+impl Answered {
+    pub(super) fn new(row: &Value, measured: Measured) -> Self {
+        let per_s = Bounds::of(row, "throttled_ns_per_s");
+        Self {
+            share: Bounds::of(row, "throttled_share"),
+            throttled: Bounds(per_s.0 / 1e9, per_s.1 / 1e9),
+            measured,
+            run_s: None,
+        }
+    }
+
+    /// Adds the run time of a job, s.
+    pub(super) fn with_run(self, bounds: Bounds, measured_s: f64) -> Self {
+        Self { run_s: Some((bounds, measured_s)), ..self }
+    }
+
+    fn is_right(&self) -> bool {
+        let Self { share, throttled, measured, run_s } = self;
+        let [seconds, part] = RUN_TOLERANCE;
+        share.contains(measured.share, TOLERANCE)
+            && throttled.contains(measured.throttled, TOLERANCE)
+            && run_s.is_none_or(|(bounds, run_s)| bounds.contains(run_s, seconds.max(part * run_s)))
+    }
+
+    fn columns(&self) -> String {
+        let Self { share, throttled, measured, run_s } = self;
+        let percent = |share: f64| share * 100.0;
+        let run = run_s.map_or("- | -".to_owned(), |(bounds, run_s)| {
+            format!("{run_s:.1} s | {:.1} to {:.1} s", bounds.0, bounds.1)
+        });
+        format!(
+            "{:.1} % | {:.1} to {:.1} % | {:.3} s | {:.3} to {:.3} s | {run}",
+            percent(measured.share),
+            percent(share.0),
+            percent(share.1),
+            measured.throttled,
+            throttled.0,
+            throttled.1,
+        )
+    }
+}
+
+/// One line of the table.
+pub(super) struct Cell {
+    name: String,
+    /// Sentences of the answer about what it may not know.
+    cautions: Vec<String>,
+    /// A wrong figure is accepted if the answer has cautions.
+    is_doubtful: bool,
+    /// The figures, or why there is no advice.
+    answered: Result<Answered, String>,
+}
+
+impl Cell {
+    /// Prints a cell. `limits`: the recorded and the simulated one. `answered`: its figures from the row; `None` without them.
+    pub(super) fn new(
+        name: &str,
+        limits: [String; 2],
+        answer: &Value,
+        answered: impl FnOnce(&Value) -> Option<Answered>,
+    ) -> Self {
+        let list = |of: &Value| of["cautions"].as_array().cloned().unwrap_or_default();
+        let row = answer["rows"].as_array().and_then(|rows| rows.first());
+        let cautions = [list(answer), row.map(list).unwrap_or_default()].concat();
+        let reason = answer["refused"].as_str().unwrap_or("no figure");
+        let cell = Self {
+            name: name.to_owned(),
+            cautions: cautions.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
+            is_doubtful: false,
+            answered: row.and_then(answered).ok_or_else(|| reason.to_owned()),
+        };
+        let [recorded, simulated] = limits;
+        let within = if cell.is_right() { "yes" } else { "**no**" };
+        let columns = match &cell.answered {
+            Ok(answered) => format!("{} | {within}", answered.columns()),
+            Err(reason) => format!("- | - | - | - | - | - | refused: {reason}"),
+        };
+        let mark = if cell.cautions.is_empty() { "" } else { ", caution" };
+        print(&format!("| {name} | {recorded} | {simulated} | {columns}{mark} |"));
+        cell
+    }
+
+    /// A cell that may be wrong if the answer has cautions.
+    pub(super) fn doubtful(self) -> Self {
+        Self { is_doubtful: true, ..self }
+    }
+
+    fn is_right(&self) -> bool {
+        self.answered.as_ref().is_ok_and(Answered::is_right)
+    }
+
+    /// True if the figures are wrong, and the answer says that they may be.
+    fn is_excused(&self) -> bool {
+        self.answered.is_ok() && !self.is_right() && self.is_doubtful && !self.cautions.is_empty()
+    }
+}
+
+pub(super) fn print_head() {
+    print(
+        "\n| load | recorded at | simulated | throttled periods | bounds | throttled per second | bounds | run time | bounds | within |",
+    );
+    print("|---|---|---|---|---|---|---|---|---|---|");
+}
+
+/// A limit as in the table.
+pub(super) fn text(limit: Limit) -> String {
+    let mut text = format!("{:.2}", limit.milli as f64 / 1e3);
+    if limit.burst_ms != 0 {
+        text += &format!(" + {} ms", limit.burst_ms);
+    }
+    if limit.period_ms != 100 {
+        text += &format!(" of {} ms", limit.period_ms);
+    }
+    text
+}
+
+/// Prints how many cells are right, and asserts that nearly all are.
+pub(super) fn judge(cells: &[Cell]) {
+    let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
+    let refused = count(&|cell| cell.answered.is_err());
+    let (right, excused) = (count(&Cell::is_right), count(&Cell::is_excused));
+    let answered = cells.len() - refused - excused;
+    print(&format!(
+        "\n{right} of {answered} answered cells are within the bounds; {excused} are wrong with a caution; {refused} of {} are refused.",
+        cells.len()
+    ));
+    for cell in cells.iter().filter(|cell| !cell.cautions.is_empty()) {
+        print(&format!("* {}: {}", cell.name, cell.cautions.join(" ")));
+    }
+    print_width(cells);
+    assert!(right * 100 >= answered * 95, "{right} of {answered} answered cells are within the bounds");
+    assert!(refused * 100 <= cells.len() * 15, "{refused} of {} cells are refused", cells.len());
+    let wrong =
+        count(&|cell| cell.is_doubtful && cell.answered.is_ok() && !cell.is_right() && !cell.is_excused());
+    assert_eq!(wrong, 0, "cells of the lock convoy are wrong, and the answer has no caution");
+}
+
+/// Prints the median width of the bounds: as it is, and as a part of what the goal allows for the measured value.
+fn print_width(cells: &[Cell]) {
+    let answered: Vec<&Answered> = cells.iter().filter_map(|cell| cell.answered.as_ref().ok()).collect();
+    let shares = || answered.iter().map(|cell| (cell.share, cell.measured.share));
+    let throttled = || answered.iter().map(|cell| (cell.throttled, cell.measured.throttled));
+    let runs = || answered.iter().filter_map(|cell| cell.run_s);
+    let parts = |of: &mut dyn Iterator<Item = (Bounds, f64)>| {
+        median(of.map(|(bounds, value)| bounds.width() / (WIDTH * value).max(TOLERANCE)))
+    };
+    let widths = |of: &mut dyn Iterator<Item = (Bounds, f64)>| median(of.map(|(bounds, _)| bounds.width()));
+    print(
+        "\n| width of the bounds, median | of all answered cells | part of the goal (25 % of the measured value, or 0.02) |",
+    );
+    print("|---|---|---|");
+    print(&format!(
+        "| throttled periods | {:.1} points | {:.2} |\n| throttled per second | {:.3} s | {:.2} |\n| run time | {:.1} s | {:.2} |",
+        widths(&mut shares()) * 100.0,
+        parts(&mut shares()),
+        widths(&mut throttled()),
+        parts(&mut throttled()),
+        widths(&mut runs()),
+        parts(&mut runs()),
+    ));
+}

@@ -1,0 +1,32 @@
+//! The grid of loads and limits: each load is recorded under one limit, and then runs under the others.
+
+use super::{
+    super::{Recorded, measure},
+    MEASURED_S, RECORDED_S,
+    cell::{Answered, Cell, judge, print_head, text},
+    jobs,
+    loads::{CASES, CONVOYS, Case},
+    nested,
+};
+
+/// Records a load, and runs it under the other limits.
+fn cells(case: &'static Case) -> impl Iterator<Item = Cell> {
+    let Case { kind, recorded: limit, simulated } = case;
+    let recorded = Recorded::new(kind, *limit, RECORDED_S);
+    simulated.iter().map(move |simulated| {
+        Cell::new(kind.name, [*limit, *simulated].map(text), &recorded.ask_for(*simulated), |row| {
+            Some(Answered::new(row, measure(kind, *simulated, MEASURED_S)))
+        })
+    })
+}
+
+#[test]
+#[ignore = "alone: asserts shares of CPU time, and takes minutes"]
+fn measured_figures_are_within_the_bounds_in_nearly_all_cells() {
+    print_head();
+    let mut all: Vec<Cell> = CASES.iter().flat_map(cells).collect();
+    all.extend(nested::cells());
+    all.extend(jobs::cells());
+    all.extend(cells(&CONVOYS).map(Cell::doubtful));
+    judge(&all);
+}
