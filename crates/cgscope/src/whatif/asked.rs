@@ -1,5 +1,7 @@
 //! The simulations for one cgroup.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use cgscope_whatif::{Cells, Figures, Limit, Outcome, Replay, Setting, Tree};
 
 use super::{
@@ -35,6 +37,8 @@ pub struct Asked<'q> {
     cells: Cells,
     /// The bounds with the limit in force.
     pub in_force: Option<Figures>,
+    /// Simulations of the whole history so far, which take most of the time.
+    whole: AtomicUsize,
 }
 
 impl<'q> Asked<'q> {
@@ -61,8 +65,19 @@ impl<'q> Asked<'q> {
         };
         let (replays, parts) = (ready(&trees)?, ready(&parts.unwrap_or_default())?);
         let at = target.at;
-        let mut this = Self { limits, replays, parts, cpus, at, question, limit, cells, in_force: None };
-        this.in_force = this.figures(limit);
+        let mut this = Self {
+            limits,
+            replays,
+            parts,
+            cpus,
+            at,
+            question,
+            limit,
+            cells,
+            in_force: None,
+            whole: AtomicUsize::new(0),
+        };
+        this.in_force = this.bounds(&[limit]).pop().flatten();
         Some(this)
     }
 
@@ -119,6 +134,7 @@ impl<'q> Asked<'q> {
                     break;
                 }
             }
+            self.whole.fetch_add(now.iter().map(|(_, cells)| cells.len()).sum(), Relaxed);
             let outcomes = self.simulate(&self.replays, &now);
             found.extend(outcomes.iter().map(|outcomes| Figures::of(outcomes)));
             let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(is_free));
@@ -216,4 +232,91 @@ fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
 /// Nothing was throttled.
 fn is_free(outcome: &Outcome) -> bool {
     outcome.throttled_periods == 0 && outcome.throttled_ns == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_made_up::demand::Limited;
+    use cgscope_whatif::Bounds;
+
+    use super::*;
+
+    static QUESTION: Question =
+        Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
+
+    /// A little more than 10 minutes of cgroups with different loads, with each one as a target.
+    fn recorded() -> (History, Vec<Target>) {
+        let mut history = History::default();
+        Limited::new(11).take(640).for_each(|sample| history.add(&sample));
+        let target = |id: &u64| Target { path: String::new(), family: vec![(*id, None)], at: 0 };
+        let targets = history.cgroups.keys().filter(|id| **id < 1_011).map(target).collect();
+        (history, targets)
+    }
+
+    /// The rows of the table, and the number of simulations of the whole history.
+    fn rows(asked: &Asked<'_>) -> (Vec<Row>, usize) {
+        let limits: Vec<Limit> = asked.quotas().into_iter().map(|cpus| asked.limit(cpus)).collect();
+        let before = asked.whole.load(Relaxed);
+        let figures = asked.bounds(&limits);
+        let rows = limits.into_iter().zip(figures);
+        let rows = rows.map(|(limit, figures)| Row { limit, figures: figures.expect("cells") });
+        (rows.collect(), asked.whole.load(Relaxed) - before)
+    }
+
+    /// By how much bounds differ.
+    fn off(a: Bounds<f64>, b: Bounds<f64>) -> f64 {
+        (a.low - b.low).abs().max((a.high - b.high).abs())
+    }
+
+    #[test]
+    fn a_few_cells_of_a_long_history_have_the_bounds_of_all() {
+        let (history, targets) = recorded();
+        let (mut few, mut all, mut points) = (0, 0, [0.0f64; 3]);
+        for target in &targets {
+            let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
+            let mut asked = Asked::new(&history, target, &QUESTION, limit, false).expect("a simulation");
+            let (quick, simulated) = rows(&asked);
+            few += simulated;
+            asked.parts.clear();
+            let (whole, simulated) = rows(&asked);
+            all += simulated;
+            for (quick, whole) in quick.iter().zip(&whole) {
+                let (a, b) = (&quick.figures, &whole.figures);
+                let unused = |figures: &Figures| figures.unused_share.expect("a limit");
+                let off = [
+                    off(a.throttled_share, b.throttled_share),
+                    off(a.throttled_ns_per_s, b.throttled_ns_per_s) / 1e9,
+                    off(unused(a), unused(b)),
+                ];
+                assert!(
+                    off.iter().all(|off| *off <= 0.02),
+                    "{target:?} {limit:?}: {a:?}, of all cells {b:?}"
+                );
+                points.iter_mut().zip(off).for_each(|(most, off)| *most = most.max(off));
+            }
+        }
+        println!("{few} simulations instead of {all}; off by at most {points:?}");
+        assert!(few * 4 <= all, "{few} simulations instead of {all}");
+    }
+
+    #[test]
+    fn the_least_quota_takes_few_simulations() {
+        let (history, targets) = recorded();
+        for target in &targets {
+            let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
+            let asked = Asked::new(&history, target, &QUESTION, limit, false).expect("a simulation");
+            let (known, before) = rows(&asked);
+            let least = asked.least(known).expect("a quota");
+            let share = |quota_ns: u64| {
+                let figures = asked.bounds(&[Limit { quota_ns, ..limit }]).pop().flatten();
+                figures.expect("cells").throttled_share.high
+            };
+            let simulated = asked.whole.load(Relaxed) - before;
+            assert!(simulated <= 30, "{target:?}: {simulated}");
+            let grid = asked.grid();
+            let at = grid.iter().position(|quota_ns| *quota_ns == least.limit.quota_ns).expect("in the grid");
+            assert!(share(grid[at]) <= 0.01, "{target:?} {least:?}");
+            assert!(at == 0 || share(grid[at - 1]) > 0.01, "{target:?} {least:?}");
+        }
+    }
 }

@@ -9,11 +9,7 @@ mod live;
 mod parallel;
 mod part;
 #[cfg(test)]
-mod speed;
-mod targets;
-#[cfg(test)]
-pub mod tests;
-pub mod watch;
+mod tests;
 mod words;
 
 use std::{

@@ -6,17 +6,17 @@ use cgscope_whatif::{Node, Outcome, Profile, Tree};
 const LONG_NS: u64 = 600_000_000_000;
 /// The part has this number of stretches of this length, ns: the busiest one in each of as many equal parts of the history.
 const STRETCHES: u64 = 18;
-const STRETCH_NS: u64 = 10_000_000_000;
+const STRETCH_NS: u64 = 5_000_000_000;
 
 /// A figure, and the difference that does not matter.
 type Tolerated = (fn(&Outcome) -> f64, f64);
 
 /// The figures of [`Figures`](cgscope_whatif::Figures).
 const FIGURES: [Tolerated; 6] = [
-    (Outcome::throttled_share, 0.005),
-    (Outcome::throttled_ns_per_s, 5e6),
-    (|outcome| outcome.unused_share().unwrap_or(0.0), 0.005),
-    (|outcome| outcome.done_ns.map_or(f64::MAX, |ns| ns as f64), (STRETCHES * STRETCH_NS / 200) as f64),
+    (Outcome::throttled_share, 0.002),
+    (Outcome::throttled_ns_per_s, 1e7),
+    (|outcome| outcome.unused_share().unwrap_or(0.0), 0.01),
+    (|outcome| outcome.done_ns.map_or(f64::MAX, |ns| ns as f64), (STRETCHES * STRETCH_NS / 100) as f64),
     (|outcome| outcome.stalls.quantile_ns(0.5).unwrap_or(0) as f64, 2e6),
     (|outcome| outcome.stalls.quantile_ns(0.99).unwrap_or(0) as f64, 2e6),
 ];
@@ -65,17 +65,67 @@ fn busiest(tree: &Tree, length: usize, stretch: usize) -> Vec<usize> {
 
 /// The places of a few outcomes whose bounds are those of all, but for differences that do not matter.
 pub fn at_bounds(outcomes: &[Outcome]) -> Vec<usize> {
-    let mut chosen: Vec<usize> = Vec::new();
-    for (figure, tolerance) in FIGURES {
-        for sign in [1.0, -1.0] {
-            let values: Vec<f64> = outcomes.iter().map(|outcome| sign * figure(outcome)).collect();
-            let Some(most) = (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b])) else {
-                return chosen;
-            };
-            if !chosen.iter().any(|at| values[*at] >= values[most] - tolerance) {
-                chosen.push(most);
-            }
-        }
+    // For each bound, the outcomes that are near it.
+    let near = |(figure, tolerance): Tolerated, sign: f64| {
+        let values: Vec<f64> = outcomes.iter().map(|outcome| sign * figure(outcome)).collect();
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (0..values.len()).filter(|at| values[*at] >= most - tolerance).collect::<Vec<_>>()
+    };
+    let mut left: Vec<Vec<usize>> =
+        FIGURES.into_iter().flat_map(|figure| [near(figure, 1.0), near(figure, -1.0)]).collect();
+    let mut chosen = Vec::new();
+    while left.iter().any(|near| !near.is_empty()) {
+        let most = (0..outcomes.len()).max_by_key(|at| left.iter().filter(|near| near.contains(at)).count());
+        let Some(most) = most else { break };
+        left.retain(|near| !near.contains(&most));
+        chosen.push(most);
     }
     chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_whatif::Slot;
+
+    use super::*;
+
+    #[test]
+    fn the_part_has_the_busiest_stretches_of_a_long_history() {
+        let slot_ns = 1 << 24;
+        let tree = |seconds: u64| {
+            let slots = (0..seconds * 1_000_000_000 / slot_ns).map(|at| {
+                // Two seconds of each 100.
+                let is_busy = at * slot_ns / 1_000_000_000 % 100 >= 98;
+                Slot { ran_ns: if is_busy { slot_ns } else { slot_ns / 100 }, ..Slot::default() }
+            });
+            Tree::single(Profile { slot_ns, slots: slots.collect() }, None, 2.0)
+        };
+        assert_eq!(of(&tree(599)), None);
+        let part = of(&tree(3_600)).expect("a part");
+        let slots = &part.nodes[0].profile.slots;
+        let busy = slots.iter().filter(|slot| slot.ran_ns == slot_ns).count() as u64;
+        assert!(slots.len() as u64 * slot_ns <= STRETCHES * STRETCH_NS);
+        assert!(busy * slot_ns > STRETCHES * 1_500_000_000, "{busy} of {}", slots.len());
+    }
+
+    #[test]
+    fn outcomes_at_the_bounds_are_chosen() {
+        let outcome = |throttled_periods: u64| Outcome {
+            duration_ns: 1_000_000_000,
+            periods: 1_000,
+            throttled_periods,
+            done_ns: Some(1_000_000_000),
+            ..Outcome::default()
+        };
+        let sorted = |outcomes: &[Outcome]| {
+            let mut chosen = at_bounds(outcomes);
+            chosen.sort_unstable();
+            chosen
+        };
+        assert_eq!(sorted(&[500, 300, 700, 320].map(outcome)), [1, 2]);
+        assert_eq!(at_bounds(&[500, 495, 505].map(outcome)).len(), 1);
+        let late = Outcome { done_ns: None, ..outcome(500) };
+        assert_eq!(sorted(&[outcome(500), late, outcome(600)]), [1, 2]);
+        assert!(at_bounds(&[]).is_empty());
+    }
 }

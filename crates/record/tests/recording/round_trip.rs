@@ -1,9 +1,10 @@
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
+use cgscope_model::Sample;
 use cgscope_record::{End, Ending, Reason, Writer};
 use proptest::prelude::*;
 
-use crate::support::{any_sample, file, header, read, reader, samples};
+use crate::support::{any_sample, demand, file, header, read, reader, samples};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -54,6 +55,37 @@ fn the_ending_is_known_only_after_the_last_sample() {
     assert_eq!(reader.by_ref().count(), 1);
     assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
     assert!(reader.next().is_none());
+}
+
+#[test]
+fn a_part_of_each_sample_is_the_same_as_in_the_whole_sample() {
+    let mut samples = samples(300);
+    for (n, sample) in (0..).zip(&mut samples) {
+        // The first cgroup comes and goes.
+        sample.demand = (40 + u64::from(n % 7 == 0)..44).map(|id| demand(id, n)).collect();
+    }
+    let (file, _) = file(&samples);
+    let mut reader = reader(&file).unwrap();
+    let ids = BTreeSet::from([40, 42]);
+    reader.only(&["limits", "whole", "demand"], &[("demand", ids.clone())]);
+    for written in &samples {
+        let demand = written.demand.iter().filter(|demand| ids.contains(&demand.cgroup_id));
+        let part = Sample {
+            unix_ns: written.unix_ns,
+            mono_ns: written.mono_ns,
+            mode: written.mode,
+            losses: written.losses.clone(),
+            cost: written.cost,
+            sched_ext: written.sched_ext.clone(),
+            demand_until_ns: written.demand_until_ns,
+            limits: written.limits.clone(),
+            demand: demand.cloned().collect(),
+            ..Sample::default()
+        };
+        assert_eq!(reader.next_without_tasks().unwrap(), Some(part));
+    }
+    assert_eq!(reader.next_without_tasks().unwrap(), None);
+    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
 }
 
 #[test]

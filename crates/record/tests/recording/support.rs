@@ -77,7 +77,7 @@ fn container(cgroup_id: u64, name: &str) -> ContainerReading {
 }
 
 /// What a cgroup needed: other slots in each sample.
-fn demand(cgroup_id: u64, n: u64) -> DemandReading {
+pub(crate) fn demand(cgroup_id: u64, n: u64) -> DemandReading {
     let slots = (0..n % 70)
         .map(|slot| [slot * (n % 64) % 64, slot * (cgroup_id % 64) % 64, n % 3, slot % 5, slot % 2]);
     let reading = DemandReading::new(cgroup_id, 22 + (n % 3) as u32, n, &slots.collect::<Vec<_>>());

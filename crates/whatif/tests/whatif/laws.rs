@@ -312,3 +312,37 @@ fn every_replay_ends() {
         }
     }
 }
+
+#[test]
+fn more_quota_changes_nothing_where_nothing_is_throttled() {
+    let mut compared = 0;
+    for seed in 0..600u64 {
+        let mut random = seed;
+        let tree = tree(&mut random, 3, 60);
+        let node = below(&mut random, tree.nodes.len() as u64) as usize;
+        let replay = Replay::new(&tree).unwrap();
+        let setting =
+            Setting { longest: 4, ..Setting::new(LOOPS[seed as usize % 2], below(&mut random, 100 * MS)) };
+        let mut limits = tree.limits();
+        let Some(limit) = limits[node] else { continue };
+        let found = replay.run(&limits, &setting).unwrap().swap_remove(node);
+        if found.throttled_ns != 0 || found.throttled_periods != 0 {
+            continue;
+        }
+        let higher = Limit { quota_ns: limit.quota_ns + 1 + below(&mut random, 3 * limit.quota_ns), ..limit };
+        limits[node] = Some(higher);
+        let simulated = replay.run(&limits, &setting).unwrap().swap_remove(node);
+        let expected = found.under_higher(&higher);
+        compared += 1;
+        // Sums of other pieces of time are rounded in another way.
+        let near = |a: u64, b: u64| a.abs_diff(b) <= 1_000;
+        assert_eq!((simulated.periods, simulated.throttled_periods), (expected.periods, 0), "{seed}");
+        assert!(
+            near(simulated.ran_ns, expected.ran_ns) && near(simulated.duration_ns, expected.duration_ns),
+            "{seed}"
+        );
+        assert!(near(simulated.done_ns.unwrap_or(0), expected.done_ns.unwrap_or(0)), "{seed}");
+        assert!(near(simulated.unused_quota_ns.unwrap(), expected.unused_quota_ns.unwrap()), "{seed}");
+    }
+    assert!(compared > 100, "{compared}");
+}
