@@ -1,8 +1,11 @@
 //! The simulations for one cgroup.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
-use cgscope_whatif::{Cells, Figures, Limit, Outcome, Replay, Setting, Tree};
+use cgscope_whatif::{Cells as Settings, Figures, Limit, Outcome, Replay, Setting, Tree};
 
 use super::{
     answer::{Answer, Question, Row, Target},
@@ -20,6 +23,16 @@ const LEAST_STEP: f64 = 0.01;
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
 
+/// What to simulate with a limit.
+struct Cells {
+    limit: Limit,
+    cells: Vec<Cell>,
+    /// For each phase, the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
+    phases: Vec<Cell>,
+    /// Nothing was throttled in that part.
+    is_free: bool,
+}
+
 /// What was asked about a cgroup, ready to be simulated.
 pub struct Asked<'q> {
     /// The limits in force.
@@ -31,14 +44,13 @@ pub struct Asked<'q> {
     /// The most CPUs that the cgroup can use.
     cpus: f64,
     at: usize,
-    pub question: &'q Question,
-    /// The limit in force.
-    pub limit: Limit,
-    cells: Cells,
+    question: &'q Question,
+    limit: Limit,
+    settings: Settings,
     /// The bounds with the limit in force.
     pub in_force: Option<Figures>,
     /// Simulations of the whole history so far, which take most of the time.
-    whole: AtomicUsize,
+    simulated: AtomicUsize,
 }
 
 impl<'q> Asked<'q> {
@@ -57,7 +69,8 @@ impl<'q> Asked<'q> {
         for tree in &mut trees {
             tree.nodes[target.at].threads = question.threads;
         }
-        let cells = Cells { loops: history.loops(target.family[target.at].0), ..Cells::default() };
+        let loops = trees[0].nodes[target.at].profile.loops();
+        let settings = Settings { loops, ..Settings::default() };
         let trees = distinct(trees);
         let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
         let ready = |trees: &[Tree]| {
@@ -73,9 +86,9 @@ impl<'q> Asked<'q> {
             at,
             question,
             limit,
-            cells,
+            settings,
             in_force: None,
-            whole: AtomicUsize::new(0),
+            simulated: AtomicUsize::new(0),
         };
         this.in_force = this.bounds(&[limit]).pop().flatten();
         Some(this)
@@ -99,25 +112,35 @@ impl<'q> Asked<'q> {
         all.iter().map(|(_, cells)| outcomes.by_ref().take(cells.len()).flatten().collect()).collect()
     }
 
-    /// The cells of each limit, and whether nothing is throttled in any. Of a long history, these are the cells at the bounds of a part
-    /// of it.
-    fn cells(&self, limits: &[Limit]) -> Vec<(Limit, Vec<Cell>, bool)> {
+    /// The cells of each limit. Of a long history, these are the cells at the bounds of a part of it.
+    fn cells(&self, limits: &[Limit]) -> Vec<Cells> {
         let all = |limit: &Limit| {
-            let settings: Vec<Setting> = self.cells.settings(self.at, limit.period_ns).collect();
-            (0..self.replays.len())
-                .flat_map(|replay| settings.iter().map(move |setting| (replay, *setting)))
-                .collect()
+            let settings: Vec<Setting> = self.settings.settings(self.at, limit.period_ns).collect();
+            let replays = 0..self.replays.len();
+            replays.flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
         };
         let all: Vec<(Limit, Vec<Cell>)> = limits.iter().map(|limit| (*limit, all(limit))).collect();
         if self.parts.is_empty() {
-            return all.into_iter().map(|(limit, cells)| (limit, cells, false)).collect();
+            let whole = |(limit, cells)| Cells { limit, cells, phases: Vec::new(), is_free: false };
+            return all.into_iter().map(whole).collect();
         }
         let parts = self.simulate(&self.parts, &all);
-        let chosen = all.into_iter().zip(parts).map(|((limit, cells), outcomes)| {
-            let at_bounds = part::at_bounds(&outcomes).into_iter().map(|at| cells[at]).collect();
-            (limit, at_bounds, outcomes.iter().all(is_free))
+        let chosen = all.into_iter().zip(parts).map(|((limit, cells), outcomes)| Cells {
+            limit,
+            phases: part::worst_by(&outcomes, |at| (cells[at].1.phase_ns, cells[at].1.spread_ns))
+                .into_iter()
+                .map(|at| cells[at])
+                .collect(),
+            is_free: outcomes.iter().all(is_free),
+            cells: part::at_bounds(&outcomes).into_iter().map(|at| cells[at]).collect(),
         });
         chosen.collect()
+    }
+
+    /// Simulates the whole history.
+    fn whole(&self, all: &[(Limit, Vec<Cell>)]) -> Vec<Vec<Outcome>> {
+        self.simulated.fetch_add(all.iter().map(|(_, cells)| cells.len()).sum(), Relaxed);
+        self.simulate(&self.replays, all)
     }
 
     /// The bounds with other limits, which differ in the quota alone and are in rising order. Where nothing is throttled, more quota
@@ -128,14 +151,13 @@ impl<'q> Asked<'q> {
         while found.len() < limits.len() {
             // With these, more is throttled than with the last one.
             let mut now = Vec::new();
-            for (limit, cells, is_free) in left.by_ref() {
+            for Cells { limit, cells, is_free, .. } in left.by_ref() {
                 now.push((limit, cells));
                 if is_free {
                     break;
                 }
             }
-            self.whole.fetch_add(now.iter().map(|(_, cells)| cells.len()).sum(), Relaxed);
-            let outcomes = self.simulate(&self.replays, &now);
+            let outcomes = self.whole(&now);
             found.extend(outcomes.iter().map(|outcomes| Figures::of(outcomes)));
             let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(is_free));
             if let Some(last) = last {
@@ -179,35 +201,52 @@ impl<'q> Asked<'q> {
             known.filter_map(|(limit, figures)| Some(Row { limit, figures: figures? })).collect();
         let row = |limit: &Limit| known.iter().find(|row| row.limit == *limit).cloned();
         answer.rows = asked.iter().filter_map(row).collect();
-        answer.least = self.least(known);
+        answer.least = self.least(&known);
     }
 
-    /// The least quota that meets the target, whatever neighbours do. `known`: what was simulated already.
-    fn least(&self, mut known: Vec<Row>) -> Option<Row> {
+    /// The least quota that meets the target, whatever neighbours do. `rows`: what was simulated already.
+    fn least(&self, rows: &[Row]) -> Option<Row> {
         let in_question = self.limit(self.limit.cpus());
-        known.retain(|row| Limit { quota_ns: in_question.quota_ns, ..row.limit } == in_question);
-        let is_enough = |row: &Row| row.figures.throttled_share.high <= self.question.target;
+        let is_alike = |row: &&Row| Limit { quota_ns: in_question.quota_ns, ..row.limit } == in_question;
+        let mut known: BTreeMap<u64, bool> = rows
+            .iter()
+            .filter(is_alike)
+            .map(|row| (row.limit.quota_ns, self.is_enough(&row.figures)))
+            .collect();
         let grid = self.grid();
+        let mut found: Option<Row> = None;
         loop {
-            let least = known.iter().filter(|row| is_enough(row)).map(|row| row.limit.quota_ns).min();
-            let below = known.iter().filter(|row| !is_enough(row)).map(|row| row.limit.quota_ns);
-            // A row may contradict a lower one by a few periods.
-            let below = below.filter(|quota_ns| least.is_none_or(|least| *quota_ns < least)).max();
+            let least = known.iter().find(|(_, is_enough)| **is_enough).map(|(quota_ns, _)| *quota_ns);
+            let below = known.range(..least.unwrap_or(u64::MAX)).next_back().map(|(quota_ns, _)| *quota_ns);
             let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
             let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
             let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
-            if low >= high
-                && let Some(row) = known.iter().find(|row| row.limit.quota_ns == quota_ns)
-            {
-                return Some(row.clone());
-            }
-            let limit = Limit { quota_ns, ..in_question };
-            let row = Row { limit, figures: self.figures(limit)? };
-            if low >= high {
+            if let Some(row) = found.take_if(|row| row.limit.quota_ns == quota_ns) {
                 return Some(row);
             }
-            known.push(row);
+            let row = self.searched(Limit { quota_ns, ..in_question })?;
+            let is_enough = self.is_enough(&row.figures);
+            if is_enough {
+                found = Some(row);
+            }
+            known.insert(quota_ns, is_enough);
         }
+    }
+
+    fn is_enough(&self, figures: &Figures) -> bool {
+        figures.throttled_share.high <= self.question.target
+    }
+
+    /// A row for the search. A part of a history does not show well enough which phase is the worst, so what is enough must be enough at
+    /// all of them.
+    fn searched(&self, limit: Limit) -> Option<Row> {
+        let Cells { cells, mut phases, .. } = self.cells(&[limit]).pop()?;
+        phases.retain(|phase| !cells.contains(phase));
+        let mut outcomes = self.whole(&[(limit, cells)]).pop()?;
+        if self.is_enough(&Figures::of(&outcomes)?) {
+            outcomes.extend(self.whole(&[(limit, phases)]).pop()?);
+        }
+        Some(Row { limit, figures: Figures::of(&outcomes)? })
     }
 
     /// The quotas to search, in rising order, ns.
@@ -256,11 +295,11 @@ mod tests {
     /// The rows of the table, and the number of simulations of the whole history.
     fn rows(asked: &Asked<'_>) -> (Vec<Row>, usize) {
         let limits: Vec<Limit> = asked.quotas().into_iter().map(|cpus| asked.limit(cpus)).collect();
-        let before = asked.whole.load(Relaxed);
+        let before = asked.simulated.load(Relaxed);
         let figures = asked.bounds(&limits);
         let rows = limits.into_iter().zip(figures);
         let rows = rows.map(|(limit, figures)| Row { limit, figures: figures.expect("cells") });
-        (rows.collect(), asked.whole.load(Relaxed) - before)
+        (rows.collect(), asked.simulated.load(Relaxed) - before)
     }
 
     /// By how much bounds differ.
@@ -306,12 +345,12 @@ mod tests {
             let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
             let asked = Asked::new(&history, target, &QUESTION, limit, false).expect("a simulation");
             let (known, before) = rows(&asked);
-            let least = asked.least(known).expect("a quota");
+            let least = asked.least(&known).expect("a quota");
             let share = |quota_ns: u64| {
                 let figures = asked.bounds(&[Limit { quota_ns, ..limit }]).pop().flatten();
                 figures.expect("cells").throttled_share.high
             };
-            let simulated = asked.whole.load(Relaxed) - before;
+            let simulated = asked.simulated.load(Relaxed) - before;
             assert!(simulated <= 30, "{target:?}: {simulated}");
             let grid = asked.grid();
             let at = grid.iter().position(|quota_ns| *quota_ns == least.limit.quota_ns).expect("in the grid");

