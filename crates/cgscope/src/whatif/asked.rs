@@ -44,8 +44,9 @@ pub struct Asked<'q> {
     /// The most CPUs that the cgroup can use.
     cpus: f64,
     at: usize,
-    question: &'q Question,
-    limit: Limit,
+    pub question: &'q Question,
+    /// The limit in force.
+    pub limit: Limit,
     settings: Settings,
     /// The bounds with the limit in force.
     pub in_force: Option<Figures>,
@@ -69,7 +70,7 @@ impl<'q> Asked<'q> {
         for tree in &mut trees {
             tree.nodes[target.at].threads = question.threads;
         }
-        let loops = trees[0].nodes[target.at].profile.loops();
+        let loops = history.loops(target.family[target.at].0);
         let settings = Settings { loops, ..Settings::default() };
         let trees = distinct(trees);
         let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
@@ -90,7 +91,7 @@ impl<'q> Asked<'q> {
             in_force: None,
             simulated: AtomicUsize::new(0),
         };
-        this.in_force = this.bounds(&[limit]).pop().flatten();
+        this.in_force = this.figures(limit);
         Some(this)
     }
 

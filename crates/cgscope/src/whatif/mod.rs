@@ -8,8 +8,10 @@ mod json;
 mod live;
 mod parallel;
 mod part;
+mod targets;
 #[cfg(test)]
-mod tests;
+pub mod tests;
+pub mod watch;
 mod words;
 
 use std::{
