@@ -55,6 +55,12 @@ impl Demand {
         }
         Self { open: open.collect(), closed }
     }
+
+    /// Some task ever wants to run.
+    pub fn has_work(&self) -> bool {
+        self.open.iter().any(|step| step.firm > 0.0 || step.presumed > 0.0)
+            || self.closed.iter().any(|step| step.rate > 0.0)
+    }
 }
 
 /// A slot in the closed loop; `None` if all its time was spent waiting.

@@ -111,7 +111,12 @@ impl Outcome {
         (limit.cpus() * self.duration_ns as f64 - self.ran_ns as f64).max(0.0) as u64
     }
 
-    /// The outcome under a limit with a higher quota, if nothing was throttled under this one: only more is unused.
+    /// Nothing was throttled, and no work was left that might be later.
+    pub fn is_free(&self) -> bool {
+        self.throttled_periods == 0 && self.throttled_ns == 0 && self.backlog_ns == 0
+    }
+
+    /// The outcome under a limit with a higher quota, if [`Self::is_free`]: only more is unused.
     #[must_use]
     pub fn under_higher(&self, limit: &Limit) -> Self {
         Self { unused_quota_ns: Some(self.unused_of(limit)), ..self.clone() }

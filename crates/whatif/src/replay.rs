@@ -13,10 +13,19 @@ pub struct Replay {
     pub(crate) parents: Vec<Option<usize>>,
     pub(crate) threads: Vec<Option<f64>>,
     pub(crate) demands: Vec<Demand>,
+    /// The only cgroup with demand, and those above it, from below; empty: several have demand.
+    pub(crate) chain: Vec<usize>,
     pub(crate) capacity: Vec<f64>,
     pub(crate) slot_ns: f64,
     /// Length of the longest profile, ns.
     length_ns: u64,
+}
+
+/// [`Replay::chain`].
+fn chain(parents: &[Option<usize>], demands: &[Demand]) -> Vec<usize> {
+    let mut busy = (0..demands.len()).filter(|at| demands.len() == 1 || demands[*at].has_work());
+    let (first, None) = (busy.next(), busy.next()) else { return Vec::new() };
+    std::iter::successors(first, |at| parents[*at]).collect()
 }
 
 impl Replay {
@@ -28,10 +37,18 @@ impl Replay {
         tree.check()?;
         let cpus = tree.capacity.iter().copied().fold(0.0, f64::max);
         let nodes = &tree.nodes;
+        let parents: Vec<Option<usize>> = nodes.iter().map(|node| node.parent).collect();
+        let mut demands: Vec<Demand> =
+            nodes.iter().map(|node| Demand::new(&node.profile, node.threads, cpus)).collect();
+        if nodes.len() > 1 {
+            // In the closed loop, nobody waits for a cgroup without tasks.
+            demands.iter_mut().filter(|demand| !demand.has_work()).for_each(|demand| demand.closed.clear());
+        }
         Ok(Self {
-            parents: nodes.iter().map(|node| node.parent).collect(),
+            chain: chain(&parents, &demands),
+            parents,
             threads: nodes.iter().map(|node| node.threads.map(f64::from)).collect(),
-            demands: nodes.iter().map(|node| Demand::new(&node.profile, node.threads, cpus)).collect(),
+            demands,
             capacity: tree.capacity.clone(),
             slot_ns: nodes[0].profile.slot_ns as f64,
             length_ns: nodes.iter().map(|node| node.profile.length_ns()).max().unwrap_or(0),
@@ -65,7 +82,7 @@ impl Replay {
         }
         engine.run(self.length_ns as f64, false);
         let counted = engine.clone();
-        let skipped_ns = limits[0].as_ref().map_or(0.0, |limit| engine.skip_periods(limit, longest_ns));
+        let skipped_ns = engine.skip_periods(limits, longest_ns);
         engine.run(longest_ns - skipped_ns, true);
         for flow in engine.flows.iter_mut().filter(|_| skipped_ns > 0.0) {
             flow.done_ns += skipped_ns;

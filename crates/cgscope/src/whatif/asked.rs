@@ -132,7 +132,7 @@ impl<'q> Asked<'q> {
                 .into_iter()
                 .map(|at| cells[at])
                 .collect(),
-            is_free: outcomes.iter().all(is_free),
+            is_free: outcomes.iter().all(Outcome::is_free),
             cells: part::at_bounds(&outcomes).into_iter().map(|at| cells[at]).collect(),
         });
         chosen.collect()
@@ -160,7 +160,7 @@ impl<'q> Asked<'q> {
             }
             let outcomes = self.whole(&now);
             found.extend(outcomes.iter().map(|outcomes| Figures::of(outcomes)));
-            let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(is_free));
+            let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(Outcome::is_free));
             if let Some(last) = last {
                 found.extend(limits[found.len()..].iter().map(|limit| {
                     let higher: Vec<Outcome> =
@@ -267,11 +267,6 @@ fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
         }
     }
     distinct
-}
-
-/// Nothing was throttled.
-fn is_free(outcome: &Outcome) -> bool {
-    outcome.throttled_periods == 0 && outcome.throttled_ns == 0
 }
 
 #[cfg(test)]

@@ -326,7 +326,7 @@ fn more_quota_changes_nothing_where_nothing_is_throttled() {
         let mut limits = tree.limits();
         let Some(limit) = limits[node] else { continue };
         let found = replay.run(&limits, &setting).unwrap().swap_remove(node);
-        if found.throttled_ns != 0 || found.throttled_periods != 0 {
+        if !found.is_free() {
             continue;
         }
         let higher = Limit { quota_ns: limit.quota_ns + 1 + below(&mut random, 3 * limit.quota_ns), ..limit };
@@ -336,7 +336,7 @@ fn more_quota_changes_nothing_where_nothing_is_throttled() {
         compared += 1;
         // Sums of other pieces of time are rounded in another way.
         let near = |a: u64, b: u64| a.abs_diff(b) <= 1_000;
-        assert_eq!((simulated.periods, simulated.throttled_periods), (expected.periods, 0), "{seed}");
+        assert_eq!((simulated.throttled_periods, simulated.throttled_ns), (0, 0), "{seed}");
         assert!(
             near(simulated.ran_ns, expected.ran_ns) && near(simulated.duration_ns, expected.duration_ns),
             "{seed}"
