@@ -33,6 +33,14 @@ struct Cells {
     is_free: bool,
 }
 
+/// A quota of the search.
+struct Tried {
+    limit: Limit,
+    outcomes: Vec<Outcome>,
+    /// [`Cells::phases`] that were not simulated.
+    phases: Vec<Cell>,
+}
+
 /// What was asked about a cgroup, ready to be simulated.
 pub struct Asked<'q> {
     /// The limits in force.
@@ -214,21 +222,27 @@ impl<'q> Asked<'q> {
             .filter(is_alike)
             .map(|row| (row.limit.quota_ns, self.is_enough(&row.figures)))
             .collect();
-        let grid = self.grid();
-        let mut found: Option<Row> = None;
+        let (grid, mut worst) = (self.grid(), Vec::new());
+        let mut least_tried: Option<Tried> = None;
         loop {
             let least = known.iter().find(|(_, is_enough)| **is_enough).map(|(quota_ns, _)| *quota_ns);
             let below = known.range(..least.unwrap_or(u64::MAX)).next_back().map(|(quota_ns, _)| *quota_ns);
             let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
             let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
             let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
-            if let Some(row) = found.take_if(|row| row.limit.quota_ns == quota_ns) {
-                return Some(row);
-            }
-            let row = self.searched(Limit { quota_ns, ..in_question })?;
-            let is_enough = self.is_enough(&row.figures);
-            if is_enough {
-                found = Some(row);
+            let limit = Limit { quota_ns, ..in_question };
+            let again = least_tried.take_if(|tried| tried.limit == limit);
+            let mut tried = again.or_else(|| self.tried(limit, &worst))?;
+            let mut is_enough = self.is_enough(&Figures::of(&tried.outcomes)?);
+            if is_enough && low >= high {
+                worst.extend(self.try_phases(&mut tried));
+                let row = Row { limit, figures: Figures::of(&tried.outcomes)? };
+                is_enough = self.is_enough(&row.figures);
+                if is_enough {
+                    return Some(row);
+                }
+            } else if is_enough {
+                least_tried = Some(tried);
             }
             known.insert(quota_ns, is_enough);
         }
@@ -238,16 +252,22 @@ impl<'q> Asked<'q> {
         figures.throttled_share.high <= self.question.target
     }
 
-    /// A row for the search. A part of a history does not show well enough which phase is the worst, so what is enough must be enough at
-    /// all of them.
-    fn searched(&self, limit: Limit) -> Option<Row> {
-        let Cells { cells, mut phases, .. } = self.cells(&[limit]).pop()?;
+    /// Tries a quota. `more`: cells to simulate besides those that are chosen.
+    fn tried(&self, limit: Limit, more: &[Cell]) -> Option<Tried> {
+        let Cells { mut cells, mut phases, .. } = self.cells(&[limit]).pop()?;
+        cells.extend(more.iter().filter(|_| !phases.is_empty()));
         phases.retain(|phase| !cells.contains(phase));
-        let mut outcomes = self.whole(&[(limit, cells)]).pop()?;
-        if self.is_enough(&Figures::of(&outcomes)?) {
-            outcomes.extend(self.whole(&[(limit, phases)]).pop()?);
-        }
-        Some(Row { limit, figures: Figures::of(&outcomes)? })
+        let outcomes = self.whole(&[(limit, cells)]).pop()?;
+        Some(Tried { limit, outcomes, phases })
+    }
+
+    /// Simulates the other phases: a part of a history does not show well enough which one is the worst. Returns that one.
+    fn try_phases(&self, tried: &mut Tried) -> Option<Cell> {
+        let outcomes = self.whole(&[(tried.limit, tried.phases.clone())]).pop()?;
+        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&tried.phases);
+        let worst = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
+        tried.outcomes.extend(outcomes);
+        worst
     }
 
     /// The quotas to search, in rising order, ns.
