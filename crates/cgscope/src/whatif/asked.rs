@@ -141,7 +141,10 @@ impl<'q> Asked<'q> {
                 .map(|at| cells[at])
                 .collect(),
             is_free: outcomes.iter().all(Outcome::is_free),
-            cells: part::at_bounds(&outcomes).into_iter().map(|at| cells[at]).collect(),
+            cells: part::at_bounds(&outcomes, |at| cells[at].1.replay)
+                .into_iter()
+                .map(|at| cells[at])
+                .collect(),
         });
         chosen.collect()
     }
@@ -299,10 +302,10 @@ mod tests {
     static QUESTION: Question =
         Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
-    /// A little more than 10 minutes of cgroups with different loads, with each one as a target.
+    /// 15 minutes of cgroups with different loads, with each one as a target.
     fn recorded() -> (History, Vec<Target>) {
         let mut history = History::default();
-        Limited::new(11).take(640).for_each(|sample| history.add(&sample));
+        Limited::new(11).take(900).for_each(|sample| history.add(&sample));
         let target = |id: &u64| Target { path: String::new(), family: vec![(*id, None)], at: 0 };
         let targets = history.cgroups.keys().filter(|id| **id < 1_011).map(target).collect();
         (history, targets)

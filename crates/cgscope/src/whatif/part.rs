@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_whatif::{Node, Outcome, Profile, Tree};
+use cgscope_whatif::{Loop, Node, Outcome, Profile, Tree};
 
 /// A longer history is simulated in part first, ns.
 const LONG_NS: u64 = 600_000_000_000;
@@ -65,8 +65,9 @@ fn busiest(tree: &Tree, length: usize, stretch: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The places of a few outcomes whose bounds are those of all, but for differences that do not matter.
-pub fn at_bounds(outcomes: &[Outcome]) -> Vec<usize> {
+/// The places of a few outcomes whose bounds are those of all, but for differences that do not matter. At least one for each loop: late
+/// work adds up over a whole history.
+pub fn at_bounds(outcomes: &[Outcome], loop_of: impl Fn(usize) -> Loop) -> Vec<usize> {
     // For each bound, the outcomes that are near it.
     let near = |(figure, tolerance): Tolerated, sign: f64| {
         let values: Vec<f64> = outcomes.iter().map(|outcome| sign * figure(outcome)).collect();
@@ -75,6 +76,9 @@ pub fn at_bounds(outcomes: &[Outcome]) -> Vec<usize> {
     };
     let mut left: Vec<Vec<usize>> =
         FIGURES.into_iter().flat_map(|figure| [near(figure, 1.0), near(figure, -1.0)]).collect();
+    left.extend(
+        [Loop::Open, Loop::Closed].map(|of| (0..outcomes.len()).filter(|at| loop_of(*at) == of).collect()),
+    );
     let mut chosen = Vec::new();
     while left.iter().any(|near| !near.is_empty()) {
         let most = (0..outcomes.len()).max_by_key(|at| left.iter().filter(|near| near.contains(at)).count());
@@ -132,15 +136,17 @@ mod tests {
             ..Outcome::default()
         };
         let sorted = |outcomes: &[Outcome]| {
-            let mut chosen = at_bounds(outcomes);
+            let mut chosen = at_bounds(outcomes, |_| Loop::Open);
             chosen.sort_unstable();
             chosen
         };
         assert_eq!(sorted(&[500, 300, 700, 320].map(outcome)), [1, 2]);
-        assert_eq!(at_bounds(&[500, 499, 501].map(outcome)).len(), 1);
+        assert_eq!(at_bounds(&[500, 499, 501].map(outcome), |_| Loop::Open).len(), 1);
+        let loops = [Loop::Open, Loop::Closed, Loop::Open];
+        assert_eq!(at_bounds(&[500, 500, 500].map(outcome), |at| loops[at]).len(), 2);
         let late = Outcome { done_ns: None, ..outcome(500) };
         assert_eq!(sorted(&[outcome(500), late, outcome(600)]), [1, 2]);
-        assert!(at_bounds(&[]).is_empty());
+        assert!(at_bounds(&[], |_| Loop::Open).is_empty());
         assert_eq!(worst_by(&[500, 300, 700, 320].map(outcome), |at| at % 2), [2, 3]);
     }
 }

@@ -11,13 +11,41 @@ impl Engine<'_> {
     /// as those of the general code.
     pub(super) fn run_alone(&mut self, end_ns: f64) {
         let Some(own) = self.replay.chain.first().copied() else { return };
+        if !self.is_open {
+            self.run_steps(own, end_ns);
+            while self.now_ns < end_ns && self.run_hindered(own, end_ns) {
+                self.run_steps(own, end_ns);
+            }
+            return;
+        }
         let start_ns = self.now_ns;
         while self.now_ns < end_ns && self.run_behind(own, end_ns) {}
         // The caller finds out whether all is done.
-        if self.now_ns > start_ns || self.flows[own].backlog_ns > NONE_NS {
-            return;
+        if self.now_ns == start_ns && self.flows[own].backlog_ns <= NONE_NS {
+            self.run_slots(own, end_ns);
         }
-        if self.is_open { self.run_slots(own, end_ns) } else { self.run_steps(own, end_ns) }
+    }
+
+    /// The closed loop while a quota hinders it: runs to the next event. False if that is not the case.
+    fn run_hindered(&mut self, own: usize, end_ns: f64) -> bool {
+        if self.flows[own].finished_ns.is_some() || self.has_ticks() {
+            return false;
+        }
+        if self.now_ns >= self.slot_end_ns {
+            self.begin_slot();
+        }
+        let rate = self.flows[own].left.rate.min(self.capacity);
+        let (served, next_ns) = self.settle_alone(rate, end_ns.min(self.slot_end_ns));
+        let next_ns = next_ns.min(self.flows[own].end_ns(self.now_ns, served));
+        let length_ns = next_ns - self.now_ns;
+        self.now_ns = next_ns;
+        self.pass_alone(rate, served, length_ns);
+        self.advance(own, served, length_ns);
+        true
+    }
+
+    fn has_ticks(&self) -> bool {
+        self.pools.iter().flatten().any(Pool::has_ticks)
     }
 
     /// The open loop while work is late: runs to the next event of a pool, over all slots in which the demanded rate stays the same. False
@@ -27,7 +55,7 @@ impl Engine<'_> {
             return false;
         }
         let rate = self.flows[own].wanted_rate(self.replay.threads[own]).min(self.capacity);
-        if rate == 0.0 || self.pools.iter().flatten().any(Pool::has_ticks) {
+        if rate == 0.0 || self.has_ticks() {
             return false;
         }
         let (served, next_ns) = self.settle_alone(rate, end_ns);
@@ -37,16 +65,21 @@ impl Engine<'_> {
         if served > 0.0 {
             self.flows[own].done_ns = self.now_ns;
         }
+        self.pass_alone(rate, served, length_ns);
+        true
+    }
+
+    /// Lets time pass at all levels, until now.
+    fn pass_alone(&mut self, rate: f64, served: f64, length_ns: f64) {
         for at in self.replay.chain.iter().rev() {
             let state = &mut self.states[*at];
             state.ran_ns += served * length_ns;
-            state.stalled_ns += if served == 0.0 { length_ns } else { 0.0 };
+            state.stalled_ns += if rate > 0.0 && served == 0.0 { length_ns } else { 0.0 };
             if let Some(pool) = &mut self.pools[*at] {
                 pool.consume(length_ns, state.above);
                 pool.fire(self.now_ns);
             }
         }
-        true
     }
 
     /// Spreads a rate over CPUs, at all levels. Returns the rate that runs, and the time of the next event of a pool.
