@@ -100,9 +100,10 @@ impl<'a> Engine<'a> {
     /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
         while self.now_ns < end_ns && !(until_done && self.is_done()) {
+            let start_ns = self.now_ns;
             self.run_alone(end_ns);
-            if self.now_ns >= end_ns || (until_done && self.is_done()) {
-                return;
+            if self.now_ns > start_ns {
+                continue;
             }
             if self.now_ns >= self.slot_end_ns {
                 self.begin_slot();

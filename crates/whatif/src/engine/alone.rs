@@ -18,12 +18,11 @@ impl Engine<'_> {
             }
             return;
         }
-        let start_ns = self.now_ns;
-        while self.now_ns < end_ns && self.run_behind(own, end_ns) {}
-        // The caller finds out whether all is done.
-        if self.now_ns == start_ns && self.flows[own].backlog_ns <= NONE_NS {
+        if self.flows[own].backlog_ns <= NONE_NS {
             self.run_slots(own, end_ns);
         }
+        // The caller finds out whether all is done.
+        while self.now_ns < end_ns && self.run_late(own, end_ns) && self.flows[own].backlog_ns > NONE_NS {}
     }
 
     /// The closed loop while a quota hinders it: runs to the next event. False if that is not the case.
@@ -48,24 +47,29 @@ impl Engine<'_> {
         self.pools.iter().flatten().any(Pool::has_ticks)
     }
 
-    /// The open loop while work is late: runs to the next event of a pool, over all slots in which the demanded rate stays the same. False
-    /// if that is not the case.
-    fn run_behind(&mut self, own: usize, end_ns: f64) -> bool {
-        if !self.is_open || !self.flows[own].is_behind || self.now_ns >= self.slot_end_ns {
+    /// The open loop while a quota hinders it: runs to the next event. While work is late, that may be after several slots in which the
+    /// demanded rate stays the same. False if that is not the case.
+    fn run_late(&mut self, own: usize, end_ns: f64) -> bool {
+        if self.has_ticks() {
             return false;
         }
-        let rate = self.flows[own].wanted_rate(self.replay.threads[own]).min(self.capacity);
-        if rate == 0.0 || self.has_ticks() {
-            return false;
+        if self.now_ns >= self.slot_end_ns {
+            self.begin_slot();
         }
-        let (served, next_ns) = self.settle_alone(rate, end_ns);
         let start_ns = self.now_ns;
-        self.pass_slots(own, rate, served, next_ns);
-        let length_ns = self.now_ns - start_ns;
-        if served > 0.0 {
-            self.flows[own].done_ns = self.now_ns;
+        let rate = self.flows[own].wanted_rate(self.replay.threads[own]).min(self.capacity);
+        let (served, next_ns) = self.settle_alone(rate, end_ns);
+        if self.flows[own].is_behind {
+            self.pass_slots(own, rate, served, next_ns);
+            if served > 0.0 {
+                self.flows[own].done_ns = self.now_ns;
+            }
+        } else {
+            let event_ns = self.flows[own].backlog_event_ns(start_ns, served);
+            self.now_ns = next_ns.min(self.slot_end_ns).min(event_ns);
+            self.advance(own, served, self.now_ns - start_ns);
         }
-        self.pass_alone(rate, served, length_ns);
+        self.pass_alone(rate, served, self.now_ns - start_ns);
         true
     }
 
