@@ -155,6 +155,28 @@ impl Check {
     pub fn times_agree(&self) -> bool {
         is_near(self.throttled_ns_per_s, self.recorded_ns_per_s, 1e9)
     }
+
+    /// The figures of another limit with wider bounds: by as much as what was recorded is outside of those of the limit in force.
+    #[must_use]
+    pub fn widened(&self, figures: Figures) -> Figures {
+        let share = widened(figures.throttled_share, self.share, self.recorded_share);
+        Figures {
+            throttled_share: Bounds { high: share.high.min(1.0), ..share },
+            throttled_ns_per_s: widened(
+                figures.throttled_ns_per_s,
+                self.throttled_ns_per_s,
+                self.recorded_ns_per_s,
+            ),
+            ..figures
+        }
+    }
+}
+
+/// Widens bounds by the factor by which a value is outside of others.
+fn widened(bounds: Bounds<f64>, others: Bounds<f64>, value: f64) -> Bounds<f64> {
+    let below = if value < others.low { value / others.low } else { 1.0 };
+    let above = if value > others.high && others.high > 0.0 { value / others.high } else { 1.0 };
+    Bounds { low: bounds.low * below, high: bounds.high * above }
 }
 
 impl Replay {

@@ -137,6 +137,9 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
     if answer.refusal.is_none() {
         asked.fill(&mut answer);
+        for row in &mut answer.rows {
+            row.figures = answer.check.map_or(row.figures, |check| check.widened(row.figures));
+        }
         advice::fill(&mut answer, &asked, history, target);
     }
     Some(answer)

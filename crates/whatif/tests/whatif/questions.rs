@@ -1,7 +1,7 @@
 //! Bounds, the least quota, and the check against what was recorded.
 
 use cgscope_whatif::{
-    Bounds, Cells, Error, Limit, Loop, Node, Profile, Recorded, Replay, Setting, Slot, Tree,
+    Bounds, Cells, Check, Error, Limit, Loop, Node, Profile, Recorded, Replay, Setting, Slot, Tree,
 };
 
 use crate::random::{SLOT_NS, profile};
@@ -87,6 +87,29 @@ fn the_least_quota_is_the_first_that_is_enough() {
     }
     assert_eq!(replay.least_quota(&[Some(limit)], 0, 0.0, &grid[..4], &cells), Ok(None));
     assert_eq!(replay.least_quota(&[None], 0, 0.0, &grid, &cells), Err(Error::Limit(0)));
+}
+
+#[test]
+fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
+    let limit = Limit::new(90 * MS, PERIOD_NS);
+    let (replay, cells) = (replay(limit), Cells::default());
+    let figures =
+        |quota_ns| replay.figures(&[Some(Limit { quota_ns, ..limit })], 0, &cells).unwrap().unwrap();
+    let (in_force, other) = (figures(90 * MS), figures(70 * MS));
+    let check = |recorded_share, recorded_ns_per_s| Check {
+        share: in_force.throttled_share,
+        recorded_share,
+        throttled_ns_per_s: in_force.throttled_ns_per_s,
+        recorded_ns_per_s,
+    };
+    let (share, time) = (in_force.throttled_share, in_force.throttled_ns_per_s);
+    assert_eq!(check(share.low, time.high).widened(other), other, "within the bounds");
+    let wider = check(share.high * 1.05, time.low * 0.9).widened(other);
+    let (low, high) = (other.throttled_ns_per_s.low * 0.9, other.throttled_share.high * 1.05);
+    assert!((wider.throttled_ns_per_s.low - low).abs() < 1.0, "{wider:?}");
+    assert!((wider.throttled_share.high - high.min(1.0)).abs() < 1e-9, "{wider:?}");
+    assert_eq!(wider.throttled_ns_per_s.high, other.throttled_ns_per_s.high);
+    assert_eq!(wider.throttled_share.low, other.throttled_share.low);
 }
 
 #[test]
