@@ -92,7 +92,7 @@ struct Service {
     /// Number of the first slot.
     first: u64,
     slots: VecDeque<[u64; AMOUNTS]>,
-    /// Of each amount, what was less than a part of a slot.
+    /// What was less than a part of a slot, by amount.
     rest_ns: [u64; AMOUNTS],
 }
 

@@ -121,7 +121,7 @@ impl<'q> Asked<'q> {
         all.iter().map(|(_, cells)| outcomes.by_ref().take(cells.len()).flatten().collect()).collect()
     }
 
-    /// The cells of each limit. Of a long history, these are the cells at the bounds of a part of it.
+    /// The cells of each limit. For a long history, these are the cells at the bounds of a part of it.
     fn cells(&self, limits: &[Limit]) -> Vec<Cells> {
         let all = |limit: &Limit| {
             let settings: Vec<Setting> = self.settings.settings(self.at, limit.period_ns).collect();
