@@ -8,7 +8,7 @@ use crate::whatif::{
     history::{History, Runnable},
 };
 
-/// Bursts that are tried: so many equal parts of the quota, which is the most that the kernel allows.
+/// Number of bursts that are tried: equal parts of the quota, which is the most that the kernel allows.
 const BURSTS: u64 = 10;
 /// The least share that is worth a caution.
 const NOTABLE: f64 = 0.1;
