@@ -9,13 +9,15 @@ const SPREAD: f64 = 1.0;
 /// A pause is longer or shorter by this part of the stall before it if a clock decides when work comes, and by none if the pause itself
 /// is fixed. A slope on this side of the middle, by two standard errors, decides.
 const MIDDLE: f64 = -0.5;
-/// Pauses of a closed loop vary by at most this part of their mean. Those between random arrivals vary by all of it, and do not depend on
-/// stalls either.
-const REGULAR: f64 = 0.4;
+/// Pauses of a closed loop vary by at most this part of their mean, and of what stalls vary; so does the work between them. Pauses between
+/// random arrivals vary by all of their mean, and do not depend on stalls either. Where a clock decides but work is often late, several
+/// pieces of work follow each other without a pause, and what is left of the pauses does not depend on stalls.
+const REGULAR: f64 = 0.2;
 
 /// A time in which tasks ran or were throttled, and the pause after it, in slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
+    ran: f64,
     stalled: f64,
     pause: f64,
 }
@@ -46,6 +48,7 @@ impl Profile {
             } else if idle > 0.0 {
                 turn.pause = if is_paused { turn.pause + idle } else { idle };
             }
+            turn.ran += slot.ran_ns as f64 / slot_ns;
             turn.stalled += slot.waited_ns as f64 / slot_ns;
             is_paused |= idle == 1.0;
         }
@@ -71,9 +74,13 @@ fn slope(turns: &[Turn]) -> Option<(f64, f64)> {
 
 fn is_regular(turns: &[Turn]) -> bool {
     let count = turns.len() as f64;
-    let mean = turns.iter().map(|turn| turn.pause).sum::<f64>() / count;
-    let variance = turns.iter().map(|turn| (turn.pause - mean).powi(2)).sum::<f64>() / count;
-    variance.sqrt() < REGULAR * mean
+    let spread = |of: fn(&Turn) -> f64| {
+        let mean = turns.iter().map(of).sum::<f64>() / count;
+        (mean, (turns.iter().map(|turn| (of(turn) - mean).powi(2)).sum::<f64>() / count).sqrt())
+    };
+    let (work, pause, stall) =
+        (spread(|turn| turn.ran), spread(|turn| turn.pause), spread(|turn| turn.stalled));
+    pause.1 < REGULAR * pause.0.min(stall.1) && work.1 < REGULAR * work.0
 }
 
 #[cfg(test)]
@@ -87,6 +94,11 @@ mod tests {
 
     /// A task under a quota of `quota_ms` in each 100 ms, whose pieces of work take `cost_ms`.
     fn recorded(cost_ms: f64, quota_ms: f64, next: Next<'_>) -> Profile {
+        nested(cost_ms, quota_ms, 100.0, next)
+    }
+
+    /// The same below another quota, which is used up after `open_ms` of each 100 ms.
+    fn nested(cost_ms: f64, quota_ms: f64, open_ms: f64, next: Next<'_>) -> Profile {
         let mut slots = vec![Slot::default(); 1_200];
         let mut add = |from_ms: f64, to_ms: f64, is_run: bool| {
             let mut at_ms = from_ms;
@@ -108,7 +120,8 @@ mod tests {
                     (period, used_ms) = ((now_ms / 100.0).floor(), 0.0);
                 }
                 let end_ms = (period + 1.0) * 100.0;
-                let run_ms = left_ms.min(quota_ms - used_ms).min(end_ms - now_ms);
+                let open_ms = (period * 100.0 + open_ms - now_ms).max(0.0);
+                let run_ms = left_ms.min(quota_ms - used_ms).min(open_ms);
                 add(now_ms, now_ms + run_ms, true);
                 (now_ms, used_ms, left_ms) = (now_ms + run_ms, used_ms + run_ms, left_ms - run_ms);
                 if left_ms > 1e-9 {
@@ -135,6 +148,22 @@ mod tests {
     fn a_fixed_pause_after_each_piece_of_work_is_a_closed_loop() {
         let profile = recorded(30.0, 25.0, &mut |_, end_ms| end_ms + 71.0);
         assert_eq!(profile.loops(), [Loop::Closed]);
+    }
+
+    #[test]
+    fn a_clock_whose_work_is_often_late_is_no_closed_loop() {
+        for open_ms in [30.0, 40.0, 50.0, 62.0, 80.0] {
+            for (cost_ms, quota_ms, every_ms) in
+                [(30.0, 25.0, 130.0), (30.0, 28.0, 130.0), (20.0, 25.0, 90.0)]
+            {
+                let mut due_ms = 3.0;
+                let profile = nested(cost_ms, quota_ms, open_ms, &mut |_, _| {
+                    due_ms += every_ms;
+                    due_ms
+                });
+                assert!(profile.loops().contains(&Loop::Open), "{open_ms} {cost_ms} {quota_ms} {every_ms}");
+            }
+        }
     }
 
     #[test]

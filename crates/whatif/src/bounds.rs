@@ -100,7 +100,10 @@ impl Figures {
         let unused: Option<Vec<f64>> = outcomes.iter().map(Outcome::unused_share).collect();
         Some(Self {
             throttled_share: Bounds::of(outcomes.iter().map(Outcome::throttled_share))?,
-            throttled_ns_per_s: Bounds::of(outcomes.iter().map(Outcome::throttled_ns_per_s))?,
+            throttled_ns_per_s: Bounds {
+                low: Bounds::of(outcomes.iter().map(Outcome::least_throttled_ns_per_s))?.low,
+                high: Bounds::of(outcomes.iter().map(Outcome::throttled_ns_per_s))?.high,
+            },
             stall_p50_ns: quantile(0.5)?,
             stall_p99_ns: quantile(0.99)?,
             done_ns: done_ns.and_then(Bounds::of),

@@ -72,6 +72,8 @@ pub struct Outcome {
     pub throttled_periods: u64,
     /// Throttled time, ns, summed over CPUs: `throttled_usec`. A stall at the end of the replay counts up to there.
     pub throttled_ns: u64,
+    /// The same, where a CPU counts in part if its tasks want a part of a CPU: the kernel does not count while none of them is there.
+    pub least_throttled_ns: u64,
     /// Wall time in which at least one CPU was throttled, ns.
     pub limited_ns: u64,
     /// Wall time in which tasks wanted to run and none ran, ns, for whatever limit of this cgroup or one above.
@@ -96,7 +98,16 @@ impl Outcome {
 
     /// Throttled time per second, ns, summed over CPUs.
     pub fn throttled_ns_per_s(&self) -> f64 {
-        if self.duration_ns == 0 { 0.0 } else { self.throttled_ns as f64 / self.duration_ns as f64 * 1e9 }
+        self.per_s(self.throttled_ns)
+    }
+
+    /// [`Self::least_throttled_ns`] per second, ns.
+    pub fn least_throttled_ns_per_s(&self) -> f64 {
+        self.per_s(self.least_throttled_ns)
+    }
+
+    fn per_s(&self, ns: u64) -> f64 {
+        if self.duration_ns == 0 { 0.0 } else { ns as f64 / self.duration_ns as f64 * 1e9 }
     }
 
     /// The unused part of what the quota would have allowed, 0 to 1.

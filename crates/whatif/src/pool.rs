@@ -71,6 +71,7 @@ pub(crate) struct Counters {
     /// Without the stalls that have not ended.
     pub stalls: Stalls,
     pub throttled_ns: f64,
+    pub least_throttled_ns: f64,
     pub limited_ns: f64,
 }
 
@@ -113,7 +114,7 @@ impl Pool {
             phase_ns: setting.phase_of(node, limit.period_ns) as f64,
             slice_ns: setting.slice_ns.max(1) as f64,
             tick_ns: setting.tick_ns as f64,
-            left_ns: limit.quota_ns as f64,
+            left_ns: (limit.quota_ns + limit.burst_ns) as f64,
             is_active: false,
             is_idle: false,
             refill_ns: f64::INFINITY,
@@ -309,6 +310,8 @@ impl Pool {
         }
         if !self.queue.is_empty() {
             self.counters.limited_ns += length_ns;
+            let demand: f64 = self.queue.iter().map(|at| self.cpus[*at].demand.min(1.0)).sum();
+            self.counters.least_throttled_ns += demand * length_ns;
         }
     }
 

@@ -40,7 +40,7 @@ impl Pool {
         Self {
             limit,
             node,
-            left_ns: limit.quota_ns as f64,
+            left_ns: (limit.quota_ns + limit.burst_ns) as f64,
             is_active: false,
             is_idle: false,
             refill_ns: 0,
