@@ -12,6 +12,7 @@ use super::{
     super::{Bounds, Counted, Limit, Measured, Recorded, limited},
     cell::{Answered, Cell, text},
     loads::FFMPEG,
+    print,
 };
 use crate::{
     background::Background,
@@ -79,10 +80,24 @@ fn cell(threads: &str, recorded: &Recorded, run_s: f64, limit: Limit) -> Cell {
     })
 }
 
+/// Prints the run time under the recorded limit, once in the recording and once without it: how far the same job differs by itself.
+fn print_again(threads: &str, recorded_s: f64) {
+    let (run_s, measured) = run(&limited(RECORDED), threads, 0.0);
+    let limit = text(RECORDED);
+    print(&format!(
+        "| ffmpeg, a job of {threads} threads | {limit} | {limit}, again | {:.1} % | - | {:.3} s | - | {run_s:.1} s | {recorded_s:.1} s when recorded | - |",
+        measured.share * 100.0,
+        measured.throttled,
+    ));
+}
+
 pub(super) fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for threads in THREADS {
+        // The first run reads the program from the disk.
+        run(&limited(Limit::of(2_000)), threads, 0.0);
         let (recorded, run_s) = record(threads);
+        print_again(threads, run_s);
         cells.extend(SIMULATED.map(|limit| cell(threads, &recorded, run_s, limit)));
     }
     cells
