@@ -12,7 +12,6 @@ use super::{
     super::{Bounds, Counted, Limit, Measured, Recorded, limited},
     cell::{Answered, Cell, text},
     loads::FFMPEG,
-    print,
 };
 use crate::{
     background::Background,
@@ -30,27 +29,49 @@ const SIMULATED: [Limit; 2] = [Limit::of(500), Limit::of(1_200)];
 /// Time before and after the job that the recording must cover: the first and the last sample are left out of the simulation.
 const MARGIN: Duration = Duration::from_millis(2_500);
 
-/// Runs the job to its end. Returns its run time, s, and what was counted; `idle_s` is added to the time for rates per second.
-fn run(cgroup: &Cgroup, threads: &str, idle_s: f64) -> (f64, Measured) {
-    let args = [&FFMPEG[..], &[threads, "-frames:v", FRAMES, "-f", "null", "-"]].concat();
-    let (before, begun) = (Counted::of(cgroup), Instant::now());
-    Load::start("ffmpeg", &args, Some(cgroup)).wait();
-    let run_s = begun.elapsed().as_secs_f64();
-    (run_s, before.until(&Counted::of(cgroup), run_s + idle_s))
+/// A finished job.
+struct Run {
+    run_s: f64,
+    /// CPU time, s. It differs by 10 % from one run to the next: caches, and the clock of the CPU.
+    cpu_s: f64,
+    measured: Measured,
 }
 
-/// A recording from before the job until after it, and the run time, s.
-fn record(threads: &str) -> (Recorded, f64) {
+/// CPU time of all children that were waited for, s.
+fn children_s() -> f64 {
+    // SAFETY: zeros are a valid `rusage`, and the kernel writes to it only.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Runs the job to its end. `idle_s` is added to the time for rates per second.
+fn run(cgroup: &Cgroup, threads: &str, idle_s: f64) -> Run {
+    let args = [&FFMPEG[..], &[threads, "-frames:v", FRAMES, "-f", "null", "-"]].concat();
+    let (before, begun, used_s) = (Counted::of(cgroup), Instant::now(), children_s());
+    Load::start("ffmpeg", &args, Some(cgroup)).wait();
+    let run_s = begun.elapsed().as_secs_f64();
+    Run { run_s, cpu_s: children_s() - used_s, measured: before.until(&Counted::of(cgroup), run_s + idle_s) }
+}
+
+/// A recording from before the job until after it.
+fn record(threads: &str) -> (Recorded, Run) {
+    // The first run reads the program and its libraries.
+    run(&limited(Limit::of(2_000)), threads, 0.0);
     let (cgroup, dir) = (limited(RECORDED), Dir::new("whatif-job"));
     let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &dir.file("a.rec")]));
     recording.wait_for("attached after");
     thread::sleep(MARGIN);
-    let (run_s, _) = run(&cgroup, threads, 0.0);
+    let job = run(&cgroup, threads, 0.0);
     thread::sleep(MARGIN);
     recording.signal(libc::SIGINT);
     let (code, said) = recording.wait();
     assert!(matches!(code, Some(0 | 1)), "{said}");
-    (Recorded { dir: Rc::new(dir), path: cgroup.name.clone() }, run_s)
+    (Recorded { dir: Rc::new(dir), path: cgroup.name.clone() }, job)
 }
 
 /// The bounds of the end of the work under a limit, s.
@@ -62,7 +83,7 @@ fn done(answer: &Value, limit: Limit) -> Option<Bounds> {
     Some(Bounds(low / 1e9, high / 1e9))
 }
 
-fn cell(threads: &str, recorded: &Recorded, run_s: f64, limit: Limit) -> Cell {
+fn cell(threads: &str, recorded: &Recorded, job: &Run, limit: Limit) -> Cell {
     let mut quotas = [RECORDED, limit].map(|limit| limit.milli);
     quotas.sort_unstable();
     // The first and the last row of a range are its ends.
@@ -71,34 +92,22 @@ fn cell(threads: &str, recorded: &Recorded, run_s: f64, limit: Limit) -> Cell {
     let name = format!("ffmpeg, a job of {threads} threads");
     Cell::new(&name, [RECORDED, limit].map(text), &recorded.ask_for(limit), |row| {
         let (in_force, other) = (done(&both, RECORDED)?, done(&both, limit)?);
-        let ends = [other.0 - in_force.0, other.1 - in_force.1].map(|later_s| run_s + later_s);
-        let bounds = Bounds(ends[0].min(ends[1]), ends[0].max(ends[1]));
         // The rate of the simulation is over all of the recording.
-        let idle_s = both["duration_ns"].as_f64()? / 1e9 - run_s;
-        let (measured_s, measured) = run(&limited(limit), threads, idle_s);
-        Some(Answered::new(row, measured).with_run(bounds, measured_s))
+        let idle_s = both["duration_ns"].as_f64()? / 1e9 - job.run_s;
+        let now = run(&limited(limit), threads, idle_s);
+        // The simulation is about the same work.
+        let work = now.cpu_s / job.cpu_s;
+        let ends = [other.0 - in_force.0, other.1 - in_force.1].map(|later_s| (job.run_s + later_s) * work);
+        let bounds = Bounds(ends[0].min(ends[1]), ends[0].max(ends[1]));
+        Some(Answered::new(row, now.measured).with_run(bounds, now.run_s))
     })
-}
-
-/// Prints the run time under the recorded limit, once in the recording and once without it: how far the same job differs by itself.
-fn print_again(threads: &str, recorded_s: f64) {
-    let (run_s, measured) = run(&limited(RECORDED), threads, 0.0);
-    let limit = text(RECORDED);
-    print(&format!(
-        "| ffmpeg, a job of {threads} threads | {limit} | {limit}, again | {:.1} % | - | {:.3} s | - | {run_s:.1} s | {recorded_s:.1} s when recorded | - |",
-        measured.share * 100.0,
-        measured.throttled,
-    ));
 }
 
 pub(super) fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for threads in THREADS {
-        // The first run reads the program from the disk.
-        run(&limited(Limit::of(2_000)), threads, 0.0);
-        let (recorded, run_s) = record(threads);
-        print_again(threads, run_s);
-        cells.extend(SIMULATED.map(|limit| cell(threads, &recorded, run_s, limit)));
+        let (recorded, job) = record(threads);
+        cells.extend(SIMULATED.map(|limit| cell(threads, &recorded, &job, limit)));
     }
     cells
 }
