@@ -84,6 +84,9 @@ pub enum Caution {
     /// While some tasks were throttled, others slept that run at other times: they may wait for a lock or a result. The part of the demand
     /// that was presumed for them, 0 to 1.
     SleptWhileThrottled(f64),
+    /// Nearly all periods were throttled, and tasks slept nevertheless: maybe only because they waited for throttled ones. There is no
+    /// advice about a quota.
+    MayHaveSlept,
     /// Tasks waited for CPUs: the part of the time in which they could run and were not throttled, 0 to 1.
     WaitedForCpus(f64),
 }
@@ -124,10 +127,10 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         refusal: None,
         counted,
     };
-    advice::observe(&mut answer, history, target);
     let recorded_share = counted_share(&answer.counted);
     answer.is_least_demand = recorded_share > NEARLY_ALL;
-    let asked = Asked::new(history, target, question, limit, answer.is_least_demand)?;
+    advice::observe(&mut answer, history, target);
+    let asked = Asked::new(history, target, question, limit, answer.may_sleep())?;
     answer.check = asked.in_force.map(|figures| Check {
         share: figures.throttled_share,
         recorded_share,
@@ -143,6 +146,18 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         advice::fill(&mut answer, &asked, history, target);
     }
     Some(answer)
+}
+
+impl Answer {
+    /// What would have been wanted under a higher quota is not known.
+    pub fn is_demand_unknown(&self) -> bool {
+        self.cautions.contains(&Caution::MayHaveSlept)
+    }
+
+    /// Tasks may have slept only because others of them were throttled.
+    fn may_sleep(&self) -> bool {
+        self.is_least_demand && self.at_once.is_some_and(|tasks| tasks > 1)
+    }
 }
 
 /// The share of periods that the kernel counted as throttled.

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use cgscope_whatif::{Cells as Settings, Figures, Limit, Outcome, Replay, Setting, Tree};
+use cgscope_whatif::{Cells as Settings, Figures, Limit, Loop, Outcome, Replay, Setting, Tree};
 
 use super::{
     answer::{Answer, Question, Row, Target},
@@ -68,10 +68,10 @@ impl<'q> Asked<'q> {
         target: &Target,
         question: &'q Question,
         limit: Limit,
-        is_least_demand: bool,
+        may_sleep: bool,
     ) -> Option<Self> {
         let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
-        let count = if is_least_demand { 3 } else { 2 };
+        let count = if may_sleep { 3 } else { 2 };
         let mut trees =
             parallel(&assumptions[..count], |assumption| history.tree(&target.family, *assumption));
         let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
@@ -134,19 +134,10 @@ impl<'q> Asked<'q> {
             return all.into_iter().map(whole).collect();
         }
         let parts = self.simulate(&self.parts, &all);
-        let chosen = all.into_iter().zip(parts).map(|((limit, cells), outcomes)| Cells {
-            limit,
-            phases: part::worst_by(&outcomes, |at| (cells[at].1.phase_ns, cells[at].1.spread_ns))
-                .into_iter()
-                .map(|at| cells[at])
-                .collect(),
-            is_free: outcomes.iter().all(Outcome::is_free),
-            cells: part::at_bounds(&outcomes, |at| cells[at].1.replay)
-                .into_iter()
-                .map(|at| cells[at])
-                .collect(),
-        });
-        chosen.collect()
+        all.into_iter()
+            .zip(parts)
+            .map(|((limit, cells), outcomes)| chosen(limit, &cells, &outcomes))
+            .collect()
     }
 
     /// Simulates the whole history.
@@ -281,6 +272,25 @@ impl<'q> Asked<'q> {
     }
 }
 
+/// The cells of a long history with a limit, from their outcomes in a part of it.
+fn chosen(limit: Limit, cells: &[Cell], outcomes: &[Outcome]) -> Cells {
+    let mut at_bounds = part::at_bounds(outcomes, |at| cells[at].1.replay);
+    if outcomes.iter().any(part::is_nearly_used_up) {
+        // Late work takes minutes to be done, and a part does not show in which phase it is most or least.
+        let open = (0..cells.len()).filter(|at| cells[*at].0 == 0 && cells[*at].1.replay == Loop::Open);
+        at_bounds.extend(open);
+        at_bounds.sort_unstable();
+        at_bounds.dedup();
+    }
+    let of = |places: Vec<usize>| places.into_iter().map(|at| cells[at]).collect();
+    Cells {
+        limit,
+        phases: of(part::worst_by(outcomes, |at| (cells[at].1.phase_ns, cells[at].1.spread_ns))),
+        is_free: outcomes.iter().all(Outcome::is_free),
+        cells: of(at_bounds),
+    }
+}
+
 /// Leaves out trees that are equal to an earlier one.
 fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
     let mut distinct: Vec<Tree> = Vec::new();
@@ -302,10 +312,10 @@ mod tests {
     static QUESTION: Question =
         Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
-    /// 15 minutes of cgroups with different loads, with each one as a target.
+    /// 11 minutes of cgroups with different loads, with each one as a target.
     fn recorded() -> (History, Vec<Target>) {
         let mut history = History::default();
-        Limited::new(11).take(900).for_each(|sample| history.add(&sample));
+        Limited::new(11).take(660).for_each(|sample| history.add(&sample));
         let target = |id: &u64| Target { path: String::new(), family: vec![(*id, None)], at: 0 };
         let targets = history.cgroups.keys().filter(|id| **id < 1_011).map(target).collect();
         (history, targets)
@@ -370,7 +380,7 @@ mod tests {
                 figures.expect("cells").throttled_share.high
             };
             let simulated = asked.simulated.load(Relaxed) - before;
-            assert!(simulated <= 30, "{target:?}: {simulated}");
+            assert!(simulated <= 60, "{target:?}: {simulated}");
             let grid = asked.grid();
             let at = grid.iter().position(|quota_ns| *quota_ns == least.limit.quota_ns).expect("in the grid");
             assert!(share(grid[at]) <= 0.01, "{target:?} {least:?}");

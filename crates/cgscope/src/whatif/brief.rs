@@ -54,6 +54,9 @@ fn line(answer: &Answer, whole: &Interval) -> String {
     let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
     let advice = match (&answer.refusal, &answer.least) {
         (Some(refusal), _) => format!("no advice, because {}", because(refusal)),
+        (None, None) if answer.is_demand_unknown() => {
+            "what would have been enough is not known, because its tasks may wait for throttled ones: record under a higher quota".to_owned()
+        }
         (None, None) => "no quota on its CPUs would have been enough".to_owned(),
         (None, Some(least)) => {
             let more = if answer.is_least_demand { " or more" } else { "" };

@@ -142,6 +142,8 @@ pub struct Runnable {
     pub ran_ns: u64,
     /// Time that tasks waited for CPUs, ns.
     pub waited_ns: u64,
+    /// What busy loops would have run besides, ns.
+    pub presumed_ns: u64,
     /// Time that tasks slept while others were throttled, although they usually run, ns.
     pub slept_ns: u64,
 }
@@ -295,6 +297,7 @@ impl History {
                 *sum_ns += slot.ran_ns + slot.throttled_ns + slot.waited_ns;
                 all.ran_ns += slot.ran_ns;
                 all.waited_ns += slot.waited_ns;
+                all.presumed_ns += slot.presumed_ns;
             }
         }
         all

@@ -45,6 +45,7 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         }),
         "cautions": answer.cautions.iter().map(|caution| match caution {
             Caution::SleptWhileThrottled(_) => "slept_while_throttled",
+            Caution::MayHaveSlept => "may_have_slept",
             Caution::WaitedForCpus(_) => "waited_for_cpus",
         }).collect::<Vec<_>>(),
     })

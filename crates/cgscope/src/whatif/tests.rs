@@ -192,10 +192,28 @@ fn tasks_that_sleep_while_others_are_throttled_lead_to_a_caution() {
 }
 
 #[test]
+fn there_is_no_least_quota_if_tasks_may_wait_for_throttled_ones() {
+    // They use up the quota in each period, and sleep at its end.
+    let convoy = Load { throttled: &[(25, 80)], presumed: &[], ..TWO_LOOPS };
+    let (answer, whole) = answered(&samples(&convoy), &QUESTION);
+    assert_eq!((&answer.refusal, answer.is_demand_unknown(), answer.least.is_none()), (&None, true, true));
+    let text = words::text(&[answer], &whole, &QUESTION, 0);
+    assert!(text.contains("No least quota") && !text.contains("->"), "{text}");
+    // Busy loops do not sleep.
+    let (answer, _) = answered(&samples(&TWO_LOOPS), &QUESTION);
+    assert!(!answer.is_demand_unknown() && answer.least.is_some(), "{answer:?}");
+}
+
+#[test]
 fn waits_for_cpus_lead_to_a_caution() {
     let slots_ns = vec![100, 50, 0];
-    let runnable =
-        |waited_ns| Runnable { slot_ns: 50, slots_ns: slots_ns.clone(), ran_ns: 90, waited_ns, slept_ns: 0 };
+    let runnable = |waited_ns| Runnable {
+        slot_ns: 50,
+        slots_ns: slots_ns.clone(),
+        ran_ns: 90,
+        waited_ns,
+        ..Runnable::default()
+    };
     assert_eq!(advice::cautions(&runnable(10)), [Caution::WaitedForCpus(0.1)]);
     assert_eq!(advice::cautions(&runnable(9)), []);
     assert_eq!((advice::at_once(&runnable(0)), advice::at_once(&Runnable::default())), (Some(2), None));

@@ -122,6 +122,9 @@ fn cells(row: &Row, in_force: Limit) -> [String; 7] {
 /// The least quota that is enough, and how to set it.
 fn least(answer: &Answer, names: &Names, question: &Question) -> String {
     let target = percent(question.target);
+    if answer.is_demand_unknown() {
+        return String::new();
+    }
     let Some(row) = &answer.least else {
         return format!(
             "  No quota on the CPUs of this cgroup keeps the throttled periods at or below {target}.\n"
@@ -187,6 +190,11 @@ fn caution(caution: Caution) -> String {
             "  While some of its tasks were throttled, others slept that run at other times, as behind a lock: {} of the demand is a guess.\n",
             percent(share)
         ),
+        Caution::MayHaveSlept => {
+            "  No least quota: nearly every period was throttled, and its tasks slept nevertheless. They may wait for throttled ones, as \
+             behind a lock, and want more if those run. Record again under a higher quota.\n"
+                .to_owned()
+        }
         Caution::WaitedForCpus(share) => format!(
             "  For {} of the time in which its tasks could run, they waited for a CPU, behind each other or other cgroups: a higher quota \
              helps only if CPUs are free.\n",

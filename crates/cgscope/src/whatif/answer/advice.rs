@@ -20,11 +20,20 @@ pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
     let runnable = history.runnable(below(target));
     answer.at_once = at_once(&runnable);
     answer.cautions = cautions(&runnable);
+    if answer.may_sleep() && share(runnable.presumed_ns, runnable.ran_ns) < NOTABLE {
+        answer.cautions.push(Caution::MayHaveSlept);
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 pub(super) fn fill(answer: &mut Answer, asked: &Asked<'_>, history: &History, target: &Target) {
     let is_throttled = super::counted_share(&answer.counted) > asked.question.target;
-    if is_throttled {
+    if answer.is_demand_unknown() {
+        answer.least = None;
+    } else if is_throttled {
         answer.burst = burst(asked);
         answer.fewer = answer.at_once.and_then(|at_once| fewer(asked, answer, at_once, history, target));
     }
@@ -39,7 +48,6 @@ pub fn at_once(runnable: &Runnable) -> Option<u32> {
 }
 
 pub fn cautions(runnable: &Runnable) -> Vec<Caution> {
-    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let all_ns: u64 = runnable.slots_ns.iter().sum();
     let slept = share(runnable.slept_ns, all_ns + runnable.slept_ns);
     let waited = share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns);
@@ -83,6 +91,6 @@ fn fewer(
         return None;
     }
     let question = Question { threads: Some(most), ..asked.question.clone() };
-    let asked = Asked::new(history, target, &question, answer.limit, answer.is_least_demand)?;
+    let asked = Asked::new(history, target, &question, answer.limit, answer.may_sleep())?;
     Some(Fewer { most, figures: asked.in_force? })
 }
