@@ -81,6 +81,8 @@ pub struct Figures {
     pub throttled_share: Bounds<f64>,
     /// Throttled time per second, ns, summed over CPUs.
     pub throttled_ns_per_s: Bounds<f64>,
+    /// Wall time per second in which at least one CPU was throttled, ns.
+    pub limited_ns_per_s: Bounds<f64>,
     /// The length that half of the stalls do not exceed, ns; 0 without stalls.
     pub stall_p50_ns: Bounds<u64>,
     /// The length that 99 % of the stalls do not exceed, ns; 0 without stalls.
@@ -100,10 +102,8 @@ impl Figures {
         let unused: Option<Vec<f64>> = outcomes.iter().map(Outcome::unused_share).collect();
         Some(Self {
             throttled_share: Bounds::of(outcomes.iter().map(Outcome::throttled_share))?,
-            throttled_ns_per_s: Bounds {
-                low: Bounds::of(outcomes.iter().map(Outcome::least_throttled_ns_per_s))?.low,
-                high: Bounds::of(outcomes.iter().map(Outcome::throttled_ns_per_s))?.high,
-            },
+            throttled_ns_per_s: Bounds::of(outcomes.iter().map(Outcome::throttled_ns_per_s))?,
+            limited_ns_per_s: Bounds::of(outcomes.iter().map(Outcome::limited_ns_per_s))?,
             stall_p50_ns: quantile(0.5)?,
             stall_p99_ns: quantile(0.99)?,
             done_ns: done_ns.and_then(Bounds::of),

@@ -72,8 +72,6 @@ pub struct Outcome {
     pub throttled_periods: u64,
     /// Throttled time, ns, summed over CPUs: `throttled_usec`. A stall at the end of the replay counts up to there.
     pub throttled_ns: u64,
-    /// The same, where a CPU counts in part if its tasks want a part of a CPU: the kernel does not count while none of them is there.
-    pub least_throttled_ns: u64,
     /// Wall time in which at least one CPU was throttled, ns.
     pub limited_ns: u64,
     /// Wall time in which tasks wanted to run and none ran, ns, for whatever limit of this cgroup or one above.
@@ -101,9 +99,9 @@ impl Outcome {
         self.per_s(self.throttled_ns)
     }
 
-    /// [`Self::least_throttled_ns`] per second, ns.
-    pub fn least_throttled_ns_per_s(&self) -> f64 {
-        self.per_s(self.least_throttled_ns)
+    /// [`Self::limited_ns`] per second, ns.
+    pub fn limited_ns_per_s(&self) -> f64 {
+        self.per_s(self.limited_ns)
     }
 
     fn per_s(&self, ns: u64) -> f64 {

@@ -71,7 +71,6 @@ pub(crate) struct Counters {
     /// Without the stalls that have not ended.
     pub stalls: Stalls,
     pub throttled_ns: f64,
-    pub least_throttled_ns: f64,
     pub limited_ns: f64,
 }
 
@@ -310,8 +309,6 @@ impl Pool {
         }
         if !self.queue.is_empty() {
             self.counters.limited_ns += length_ns;
-            let demand: f64 = self.queue.iter().map(|at| self.cpus[*at].demand.min(1.0)).sum();
-            self.counters.least_throttled_ns += demand * length_ns;
         }
     }
 

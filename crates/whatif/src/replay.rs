@@ -120,7 +120,6 @@ impl Replay {
             periods: counters.periods,
             throttled_periods: counters.throttled_periods,
             throttled_ns: counters.throttled_ns.round() as u64,
-            least_throttled_ns: counters.least_throttled_ns.round() as u64,
             limited_ns: counters.limited_ns.round() as u64,
             stalled_ns: state.stalled_ns.round() as u64,
             ran_ns: state.ran_ns.round() as u64,

@@ -63,6 +63,8 @@ pub struct Answer {
     pub at_once: Option<u32>,
     /// What fewer threads would do under the limit in force.
     pub fewer: Option<Fewer>,
+    /// Several tasks could run at once, and are no busy loops.
+    pub do_tasks_sleep: bool,
     pub cautions: Vec<Caution>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
@@ -122,6 +124,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         burst: None,
         at_once: None,
         fewer: None,
+        do_tasks_sleep: false,
         cautions: Vec::new(),
         is_least_demand: false,
         refusal: None,
@@ -140,8 +143,14 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
     if answer.refusal.is_none() {
         asked.fill(&mut answer);
-        for row in &mut answer.rows {
-            row.figures = answer.check.map_or(row.figures, |check| check.widened(row.figures));
+        let check = answer.check;
+        for figures in answer.rows.iter_mut().map(|row| &mut row.figures) {
+            *figures = check.map_or(*figures, |check| check.widened(*figures));
+            if answer.do_tasks_sleep {
+                // A CPU whose tasks all sleep does not count as throttled.
+                let throttled = &mut figures.throttled_ns_per_s;
+                throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
+            }
         }
         advice::fill(&mut answer, &asked, history, target);
     }

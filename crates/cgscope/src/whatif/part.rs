@@ -17,7 +17,7 @@ type Tolerated = (fn(&Outcome) -> f64, f64);
 const FIGURES: [Tolerated; 7] = [
     (Outcome::throttled_share, 0.002),
     (Outcome::throttled_ns_per_s, 5e6),
-    (Outcome::least_throttled_ns_per_s, 5e6),
+    (Outcome::limited_ns_per_s, 5e6),
     (|outcome| outcome.unused_share().unwrap_or(0.0), 0.01),
     (|outcome| outcome.done_ns.map_or(f64::MAX, |ns| ns as f64), (STRETCHES * STRETCH_NS / 100) as f64),
     (|outcome| outcome.stalls.quantile_ns(0.5).unwrap_or(0) as f64, 2e6),

@@ -28,7 +28,6 @@ fn difference(tree: &Tree, found: &[Outcome], plain: &[Figures]) -> Option<Strin
             ("periods", found.periods as f64, plain.periods as f64, counted),
             ("throttled periods", found.throttled_periods as f64, plain.throttled_periods as f64, counted),
             ("throttled", found.throttled_ns as f64, plain.throttled_ns, one * cpus),
-            ("least throttled", found.least_throttled_ns as f64, plain.least_throttled_ns, one * cpus),
             ("limited", found.limited_ns as f64, plain.limited_ns, one),
             ("stalled", found.stalled_ns as f64, plain.stalled_ns, one),
             ("ran", found.ran_ns as f64, plain.ran_ns, one * cpus),

@@ -15,7 +15,6 @@ pub struct Figures {
     pub periods: u64,
     pub throttled_periods: u64,
     pub throttled_ns: f64,
-    pub least_throttled_ns: f64,
     pub limited_ns: f64,
     pub stalled_ns: f64,
     pub ran_ns: f64,
@@ -217,8 +216,6 @@ impl<'a> Reference<'a> {
                     cpu.left_ns -= cpu.demand * above[at] * step_ns;
                 }
                 figures.throttled_ns += pool.queue.len() as f64 * step_ns;
-                let demand = pool.queue.iter().map(|at| pool.cpus[*at].demand.min(1.0));
-                figures.least_throttled_ns += demand.sum::<f64>() * step_ns;
                 figures.limited_ns += if pool.queue.is_empty() { 0.0 } else { step_ns };
             }
         }

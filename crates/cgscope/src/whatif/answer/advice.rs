@@ -20,7 +20,9 @@ pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
     let runnable = history.runnable(below(target));
     answer.at_once = at_once(&runnable);
     answer.cautions = cautions(&runnable);
-    if answer.may_sleep() && share(runnable.presumed_ns, runnable.ran_ns) < NOTABLE {
+    let is_presumed = share(runnable.presumed_ns, runnable.ran_ns) >= NOTABLE;
+    answer.do_tasks_sleep = answer.at_once.is_some_and(|tasks| tasks > 1) && !is_presumed;
+    if answer.may_sleep() && answer.do_tasks_sleep {
         answer.cautions.push(Caution::MayHaveSlept);
     }
 }
