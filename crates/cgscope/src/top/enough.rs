@@ -15,7 +15,7 @@ use crate::whatif::watch::{Job, Lines, Watch};
 
 /// Minimum time between two answers.
 const PAUSE: Duration = Duration::from_secs(3);
-/// The pause after a simulation, in times of its length, so that simulations take at most a tenth of a CPU.
+/// The pause after a simulation, in times of its length, so that simulations run for at most a tenth of the time.
 const REST: u32 = 9;
 
 /// The simulating thread, which ends when this value is dropped, and the demand that it needs.

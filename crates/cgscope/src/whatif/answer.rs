@@ -5,7 +5,10 @@ pub mod advice;
 use cgscope_model::CgroupReading;
 use cgscope_whatif::{Check, Figures, Limit};
 
-use super::{asked::Asked, history::History};
+use super::{
+    asked::{Asked, Correction},
+    history::History,
+};
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
 const NEARLY_ALL: f64 = 0.95;
@@ -61,6 +64,8 @@ pub struct Answer {
     pub burst: Option<Row>,
     /// Tasks that could run at once for a whole slot, at least; `None`: nobody could.
     pub at_once: Option<u32>,
+    /// The most tasks that could run at once for a whole slot.
+    pub most_at_once: u32,
     /// What fewer threads would do under the limit in force.
     pub fewer: Option<Fewer>,
     /// Several tasks could run at once, and are no busy loops.
@@ -123,6 +128,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         least: None,
         burst: None,
         at_once: None,
+        most_at_once: 0,
         fewer: None,
         do_tasks_sleep: false,
         cautions: Vec::new(),
@@ -133,25 +139,22 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     let recorded_share = counted_share(&answer.counted);
     answer.is_least_demand = recorded_share > NEARLY_ALL;
     advice::observe(&mut answer, history, target);
-    let asked = Asked::new(history, target, question, limit, answer.may_sleep())?;
+    answer.refusal = unsuitable(&answer, history, target, ran_ns, usage_ns);
+    if answer.refusal.is_some() {
+        return Some(answer);
+    }
+    let mut asked = Asked::new(history, target, question, limit, answer.may_sleep())?;
     answer.check = asked.in_force.map(|figures| Check {
         share: figures.throttled_share,
         recorded_share,
         throttled_ns_per_s: figures.throttled_ns_per_s,
         recorded_ns_per_s: answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9,
     });
-    answer.refusal = refusal(&answer, cgroup.has_changed, ran_ns, usage_ns);
-    if answer.refusal.is_none() {
+    asked.correction = Correction { check: answer.check, do_tasks_sleep: answer.do_tasks_sleep };
+    if answer.check.is_none_or(|check| !check.periods_agree() || !check.times_agree()) {
+        answer.refusal = Some(Refusal::Unfit);
+    } else {
         asked.fill(&mut answer);
-        let check = answer.check;
-        for figures in answer.rows.iter_mut().map(|row| &mut row.figures) {
-            *figures = check.map_or(*figures, |check| check.widened(*figures));
-            if answer.do_tasks_sleep {
-                // A CPU whose tasks all sleep does not count as throttled.
-                let throttled = &mut figures.throttled_ns_per_s;
-                throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
-            }
-        }
         advice::fill(&mut answer, &asked, history, target);
     }
     Some(answer)
@@ -189,17 +192,22 @@ fn below(target: &Target) -> impl Iterator<Item = u64> + '_ {
     (0..target.family.len()).filter(move |at| is_in(*at)).map(|at| target.family[at].0)
 }
 
-fn refusal(answer: &Answer, has_changed: bool, ran_ns: u64, usage_ns: u64) -> Option<Refusal> {
+/// Why there will be no advice, whatever a simulation says.
+fn unsuitable(
+    answer: &Answer,
+    history: &History,
+    target: &Target,
+    ran_ns: u64,
+    usage_ns: u64,
+) -> Option<Refusal> {
     let periods = answer.counted.nr_periods.unwrap_or(0);
+    let mut family = target.family.iter().filter_map(|(id, _)| history.cgroups.get(id));
     if periods < LEAST_PERIODS {
         return Some(Refusal::Short(periods));
     }
-    if has_changed {
+    if family.any(|cgroup| cgroup.has_changed) {
         return Some(Refusal::Changed);
     }
-    if ran_ns.abs_diff(usage_ns) as f64 > usage_ns as f64 * COMPLETE {
-        return Some(Refusal::Incomplete(ran_ns, usage_ns));
-    }
-    let fits = answer.check.is_some_and(|check| check.periods_agree() && check.times_agree());
-    (!fits).then_some(Refusal::Unfit)
+    let is_complete = ran_ns.abs_diff(usage_ns) as f64 <= usage_ns as f64 * COMPLETE;
+    (!is_complete).then_some(Refusal::Incomplete(ran_ns, usage_ns))
 }

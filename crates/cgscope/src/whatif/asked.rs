@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use cgscope_whatif::{Cells as Settings, Figures, Limit, Loop, Outcome, Replay, Setting, Tree};
+use cgscope_whatif::{Cells as Settings, Check, Figures, Limit, Loop, Outcome, Replay, Setting, Tree};
 
 use super::{
     answer::{Answer, Question, Row, Target},
@@ -58,8 +58,30 @@ pub struct Asked<'q> {
     settings: Settings,
     /// The bounds with the limit in force.
     pub in_force: Option<Figures>,
+    /// What is known about how far bounds are off.
+    pub correction: Correction,
     /// Simulations of the whole history so far, which take most of the time.
     simulated: AtomicUsize,
+}
+
+/// What widens the bounds of a simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Correction {
+    /// How the limit in force came out.
+    pub check: Option<Check>,
+    /// Several tasks could run at once, and are no busy loops: a CPU whose tasks all sleep does not count as throttled.
+    pub do_tasks_sleep: bool,
+}
+
+impl Correction {
+    pub fn apply(&self, figures: Figures) -> Figures {
+        let mut figures = self.check.map_or(figures, |check| check.widened(figures));
+        if self.do_tasks_sleep {
+            let throttled = &mut figures.throttled_ns_per_s;
+            throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
+        }
+        figures
+    }
 }
 
 impl<'q> Asked<'q> {
@@ -97,6 +119,7 @@ impl<'q> Asked<'q> {
             limit,
             settings,
             in_force: None,
+            correction: Correction::default(),
             simulated: AtomicUsize::new(0),
         };
         this.in_force = this.figures(limit);
@@ -161,17 +184,21 @@ impl<'q> Asked<'q> {
                 }
             }
             let outcomes = self.whole(&now);
-            found.extend(outcomes.iter().map(|outcomes| Figures::of(outcomes)));
+            found.extend(outcomes.iter().map(|outcomes| self.figures_of(outcomes)));
             let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(Outcome::is_free));
             if let Some(last) = last {
                 found.extend(limits[found.len()..].iter().map(|limit| {
                     let higher: Vec<Outcome> =
                         last.iter().map(|outcome| outcome.under_higher(limit)).collect();
-                    Figures::of(&higher)
+                    self.figures_of(&higher)
                 }));
             }
         }
         found
+    }
+
+    fn figures_of(&self, outcomes: &[Outcome]) -> Option<Figures> {
+        Figures::of(outcomes).map(|figures| self.correction.apply(figures))
     }
 
     /// The bounds with another limit.
@@ -181,8 +208,14 @@ impl<'q> Asked<'q> {
 
     fn limit(&self, cpus: f64) -> Limit {
         let period_ns = self.question.period_ns.unwrap_or(self.limit.period_ns);
-        let burst_ns = self.question.burst_ns.unwrap_or(self.limit.burst_ns);
-        Limit { quota_ns: (cpus * period_ns as f64).round().max(1.0) as u64, period_ns, burst_ns }
+        self.with_quota((cpus * period_ns as f64).round().max(1.0) as u64)
+    }
+
+    /// The limit in question with this quota. The kernel allows no burst above it.
+    fn with_quota(&self, quota_ns: u64) -> Limit {
+        let period_ns = self.question.period_ns.unwrap_or(self.limit.period_ns);
+        let burst_ns = self.question.burst_ns.unwrap_or(self.limit.burst_ns).min(quota_ns);
+        Limit { quota_ns, period_ns, burst_ns }
     }
 
     fn quotas(&self) -> Vec<f64> {
@@ -199,7 +232,10 @@ impl<'q> Asked<'q> {
         let mut rising: Vec<Limit> = asked.iter().copied().filter(|limit| *limit != self.limit).collect();
         rising.sort_by_key(|limit| limit.quota_ns);
         let bounds = self.bounds(&rising);
-        let known = rising.into_iter().zip(bounds).chain([(self.limit, self.in_force)]);
+        let known = rising
+            .into_iter()
+            .zip(bounds)
+            .chain([(self.limit, self.in_force.map(|figures| self.correction.apply(figures)))]);
         let known: Vec<Row> =
             known.filter_map(|(limit, figures)| Some(Row { limit, figures: figures? })).collect();
         let row = |limit: &Limit| known.iter().find(|row| row.limit == *limit).cloned();
@@ -209,8 +245,7 @@ impl<'q> Asked<'q> {
 
     /// The least quota that meets the target, whatever neighbours do. `rows`: what was simulated already.
     fn least(&self, rows: &[Row]) -> Option<Row> {
-        let in_question = self.limit(self.limit.cpus());
-        let is_alike = |row: &&Row| Limit { quota_ns: in_question.quota_ns, ..row.limit } == in_question;
+        let is_alike = |row: &&Row| row.limit == self.with_quota(row.limit.quota_ns);
         let mut known: BTreeMap<u64, bool> = rows
             .iter()
             .filter(is_alike)
@@ -224,19 +259,23 @@ impl<'q> Asked<'q> {
             let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
             let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
             let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
-            let limit = Limit { quota_ns, ..in_question };
+            let limit = self.with_quota(quota_ns);
             let again = least_tried.take_if(|tried| tried.limit == limit);
             let mut tried = again.or_else(|| self.tried(limit, &worst))?;
-            let mut is_enough = self.is_enough(&Figures::of(&tried.outcomes)?);
+            let mut is_enough = self.is_enough(&self.figures_of(&tried.outcomes)?);
             if is_enough && low >= high {
                 worst.extend(self.try_phases(&mut tried));
-                let row = Row { limit, figures: Figures::of(&tried.outcomes)? };
+                let row = Row { limit, figures: self.figures_of(&tried.outcomes)? };
                 is_enough = self.is_enough(&row.figures);
                 if is_enough {
                     return Some(row);
                 }
             } else if is_enough {
                 least_tried = Some(tried);
+            }
+            if !is_enough {
+                // A row of the table may contradict it by a few periods. It may be between two quotas of the grid.
+                known.range_mut(..quota_ns).for_each(|(_, is_enough)| *is_enough = false);
             }
             known.insert(quota_ns, is_enough);
         }
@@ -268,7 +307,8 @@ impl<'q> Asked<'q> {
     fn grid(&self) -> Vec<u64> {
         let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
         let steps = 1..=(self.cpus / step).ceil() as u64;
-        steps.map(|steps| self.limit(steps as f64 * step).quota_ns).collect()
+        let quotas = steps.map(|steps| self.limit(steps as f64 * step).quota_ns);
+        quotas.filter(|quota_ns| *quota_ns >= Limit::LEAST_NS).collect()
     }
 }
 
@@ -365,6 +405,24 @@ mod tests {
         }
         println!("{few} simulations instead of {all}; off by at most {points:?}");
         assert!(few * 4 <= all, "{few} simulations instead of {all}");
+    }
+
+    #[test]
+    fn a_row_between_two_quotas_of_the_grid_that_contradicts_them_does_not_mislead_the_search() {
+        let mut history = History::default();
+        Limited::new(11).take(20).for_each(|sample| history.add(&sample));
+        for id in history.cgroups.keys().filter(|id| **id < 1_011) {
+            let target = Target { path: String::new(), family: vec![(*id, None)], at: 0 };
+            let limit = history.cgroups[id].limit().expect("a limit");
+            let asked = Asked::new(&history, &target, &QUESTION, limit, false).expect("a simulation");
+            let Some(least) = asked.least(&[]) else { continue };
+            let grid = asked.grid();
+            let free = asked.figures(asked.limit(asked.cpus)).expect("cells");
+            for quota_ns in grid.iter().take_while(|quota_ns| **quota_ns < least.limit.quota_ns) {
+                let row = Row { limit: asked.with_quota(quota_ns - 1), figures: free };
+                assert_eq!(asked.least(&[row]).map(|row| row.limit), Some(least.limit), "{id}: {quota_ns}");
+            }
+        }
     }
 
     #[test]

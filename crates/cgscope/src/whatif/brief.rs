@@ -25,7 +25,7 @@ pub fn lines(file: &Path, whole: &Interval) -> Vec<String> {
     let everything = SelectionFilter::new(&Selection::default());
     let chosen = everything.ok().and_then(|filter| targets(whole, &filter).ok());
     let Some((mut targets, _)) = chosen else { return Vec::new() };
-    let left_out = targets.split_off(affordable(&targets, whole.duration_ns / 1_000_000_000));
+    let left_out = split_off_costly(&mut targets, whole.duration_ns / 1_000_000_000);
     // A file that cannot be read again has been reported.
     let history = history(file, &targets).ok().filter(|history| !history.has_gaps);
     let Some(history) = history else { return Vec::new() };
@@ -34,20 +34,26 @@ pub fn lines(file: &Path, whole: &Interval) -> Vec<String> {
     let answers = answers(&history, &targets, &question);
     let left_out = left_out.iter().map(|target| {
         format!(
-            "{} shares its limits with many others, so it is not simulated here",
-            whole.names.of(&target.path)
+            "{} would take long to simulate: use `cgscope whatif FILE --cgroup {}`",
+            whole.names.of(&target.path),
+            target.path
         )
     });
     answers.iter().map(|answer| line(answer, whole)).chain(left_out).collect()
 }
 
-/// The number of cgroups that can be simulated without making the report slow.
-fn affordable(targets: &[Target], seconds: u64) -> usize {
-    let work = targets.iter().scan(0, |work, target| {
-        *work += target.family.len() as u64 * seconds.min(3_600);
-        Some(*work)
-    });
-    work.take_while(|work| *work <= MOST_WORK).count()
+/// Removes the cgroups that would make the report slow, and returns them.
+fn split_off_costly(targets: &mut Vec<Target>, seconds: u64) -> Vec<Target> {
+    let mut left = MOST_WORK;
+    let mut is_affordable = |target: &Target| {
+        let work = target.family.len() as u64 * seconds.min(3_600);
+        let is_affordable = work <= left;
+        left -= if is_affordable { work } else { 0 };
+        is_affordable
+    };
+    let (kept, costly) = std::mem::take(targets).into_iter().partition(|target| is_affordable(target));
+    *targets = kept;
+    costly
 }
 
 fn line(answer: &Answer, whole: &Interval) -> String {

@@ -10,6 +10,13 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Maximum length of a history whose slots are divided for the simulation.
 const REFINED_NS: u64 = 600_000_000_000;
 
+/// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
+pub const MOST_US: u64 = 1 << 44;
+/// Maximum number of slots of all cgroups together: 640 MB. What comes later is left out, and its cgroups are refused as incomplete.
+const MOST_SLOTS: usize = 16_000_000;
+/// Maximum number of tasks that one slot may claim, so that no sum overflows.
+const MOST_TASKS: u64 = 1 << 13;
+
 /// A cgroup with a quota.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
@@ -54,14 +61,12 @@ impl Cgroup {
 
     /// The limit at the end; `None`: it had none then.
     pub fn limit(&self) -> Option<Limit> {
-        let (quota_us, period_us) = (self.last.quota_us?, self.last.period_us?);
-        let burst_ns = self.last.burst_us.unwrap_or(0).saturating_mul(1_000);
-        let limit = Limit {
-            quota_ns: quota_us.checked_mul(1_000)?,
-            period_ns: period_us.checked_mul(1_000)?,
-            burst_ns,
-        };
-        (limit.quota_ns != 0 && limit.period_ns != 0).then_some(limit)
+        let us = [self.last.quota_us?, self.last.period_us?, self.last.burst_us.unwrap_or(0)];
+        if us[0] == 0 || us[1] == 0 || us.iter().any(|us| *us > MOST_US) {
+            return None;
+        }
+        let [quota_ns, period_ns, burst_ns] = us.map(|us| us * 1_000);
+        Some(Limit { quota_ns, period_ns, burst_ns })
     }
 
     /// The increase of its counters, with the limits at the end.
@@ -85,22 +90,26 @@ impl Cgroup {
         self.last = self.latest.clone();
     }
 
-    /// Adds slots. `begin_ns`: the start of the history.
-    fn add(&mut self, demand: &DemandReading, begin_ns: u64) {
+    /// Adds slots until now. `begin_ns`: the start of the history; `room`: the number of slots that may be new. Returns what is left of
+    /// it.
+    fn add(&mut self, demand: &DemandReading, begin_ns: u64, now_ns: u64, room: usize) -> usize {
         // A hostile recording may have very short slots, of which an hour would fill the memory.
         self.shift = demand.slot_shift.clamp(22, 40);
         let begin = begin_ns >> self.shift;
-        let longest = (LONGEST_NS >> self.shift) as usize;
+        // A busy loop counts up to the present, which may be a slot later than the reading.
+        let longest = ((now_ns.saturating_sub(begin_ns).min(LONGEST_NS) >> self.shift) + 2) as usize;
+        let before = self.slots.len();
         demand.each_slot(|number, more| {
             let at = number.wrapping_sub(begin) as usize;
-            if at >= longest {
+            if at >= longest || at >= before + room {
                 return;
             }
             if at >= self.slots.len() {
                 self.slots.resize(at + 1, DemandSlot::default());
             }
-            add(&mut self.slots[at], more);
+            add(&mut self.slots[at], more, MOST_TASKS << self.shift);
         });
+        room - (self.slots.len() - before)
     }
 
     /// The slots for the simulation, and those in which tasks were throttled.
@@ -115,7 +124,7 @@ impl Cgroup {
         let mut slots = vec![DemandSlot::default(); length];
         let by = 1usize << shift.saturating_sub(self.shift).min(20);
         for (slot, parts) in slots.iter_mut().zip(self.slots.chunks(by)) {
-            parts.iter().for_each(|part| add(slot, *part));
+            parts.iter().for_each(|part| add(slot, *part, MOST_TASKS << shift));
         }
         slots
     }
@@ -217,12 +226,13 @@ fn raise_all(slots: &mut [Slot], slot_ns: u64) {
     }
 }
 
-fn add(slot: &mut DemandSlot, more: DemandSlot) {
-    slot.ran_ns += more.ran_ns;
-    slot.wanted_ns += more.wanted_ns;
-    slot.throttled_ns += more.throttled_ns;
-    slot.waited_ns += more.waited_ns;
-    slot.presumed_ns += more.presumed_ns;
+fn add(slot: &mut DemandSlot, more: DemandSlot, most_ns: u64) {
+    let add = |sum: &mut u64, ns: u64| *sum = sum.saturating_add(ns).min(most_ns);
+    add(&mut slot.ran_ns, more.ran_ns);
+    add(&mut slot.wanted_ns, more.wanted_ns);
+    add(&mut slot.throttled_ns, more.throttled_ns);
+    add(&mut slot.waited_ns, more.waited_ns);
+    add(&mut slot.presumed_ns, more.presumed_ns);
 }
 
 impl History {
@@ -238,6 +248,10 @@ impl History {
             self.has_gaps = true;
             return;
         };
+        if self.begin_ns.is_some_and(|begin_ns| self.now_ns.saturating_sub(begin_ns) > LONGEST_NS) {
+            // The counters must be of the same time as the slots.
+            return;
+        }
         self.samples += 1;
         self.end_ns = std::mem::replace(&mut self.now_ns, now_ns);
         for cgroup in self.cgroups.values_mut() {
@@ -248,14 +262,19 @@ impl History {
         }
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         let is_chosen = |id: u64| self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
-        let readings = sample.limits.iter();
-        for reading in readings.filter(|reading| reading.quota_us.is_some() && is_chosen(reading.id)) {
-            self.cgroups.entry(reading.id).or_insert_with(|| Cgroup::new(reading)).take(reading);
+        for reading in sample.limits.iter().filter(|reading| is_chosen(reading.id)) {
+            if reading.quota_us.is_some() {
+                self.cgroups.entry(reading.id).or_insert_with(|| Cgroup::new(reading)).take(reading);
+            } else if let Some(cgroup) = self.cgroups.get_mut(&reading.id) {
+                cgroup.has_changed = true;
+            }
         }
         if self.samples > 2 {
+            let mut room =
+                MOST_SLOTS.saturating_sub(self.cgroups.values().map(|cgroup| cgroup.slots.len()).sum());
             for demand in &sample.demand {
                 if let Some(cgroup) = self.cgroups.get_mut(&demand.cgroup_id) {
-                    cgroup.add(demand, begin_ns);
+                    room = cgroup.add(demand, begin_ns, now_ns, room);
                 }
             }
         }
@@ -326,5 +345,70 @@ impl History {
             nodes: family.iter().map(node).collect(),
             capacity: vec![f64::from(cpuset.min(self.cpus).max(1))],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    const SHIFT: u32 = 24;
+
+    /// A sample of a cgroup with a quota. It has run in one slot.
+    fn sample(second: u64, slot: u64, amounts: [u64; 5]) -> Sample {
+        let reading = CgroupReading {
+            id: 1,
+            quota_us: Some(50_000),
+            period_us: Some(100_000),
+            nr_periods: Some(second * 10),
+            ..CgroupReading::default()
+        };
+        Sample {
+            demand_until_ns: Some(second * S),
+            demand: DemandReading::new(1, SHIFT, slot, &[amounts]).into_iter().collect(),
+            limits: vec![reading],
+            ..Sample::default()
+        }
+    }
+
+    fn history(samples: impl IntoIterator<Item = Sample>) -> History {
+        let mut history = History::default();
+        samples.into_iter().for_each(|sample| history.add(&sample));
+        history
+    }
+
+    #[test]
+    fn after_an_hour_neither_slots_nor_counters_are_added() {
+        let seconds = [1, 2, 3, 4, 3_700, 3_800, 3_900];
+        let history = history(seconds.map(|second| sample(second, (second * S) >> SHIFT, [16; 5])));
+        assert_eq!(history.span_ns(), 2 * S);
+        assert_eq!(history.cgroups[&1].counted().nr_periods, Some(20));
+        assert_eq!(history.cgroups[&1].ran_ns(history.span_ns()), 1 << SHIFT, "that of the third sample");
+    }
+
+    #[test]
+    fn hostile_slots_neither_fill_the_memory_nor_overflow_a_sum() {
+        let far = history([1, 2, 3, 4].map(|second| sample(second, u64::MAX / 2, [16; 5])));
+        assert_eq!(far.cgroups[&1].slots.len(), 0);
+        let mut many = sample(3, (5 * S / 2) >> SHIFT, [u64::MAX >> 30; 5]);
+        many.demand = vec![many.demand.remove(0); 100_000];
+        let many = history([sample(1, 0, [0; 5]), sample(2, 0, [0; 5]), many, sample(4, 0, [0; 5])]);
+        assert_eq!(many.cgroups[&1].ran_ns(many.span_ns()), MOST_TASKS << SHIFT);
+    }
+
+    #[test]
+    fn a_quota_that_was_away_has_changed() {
+        let mut samples = [1, 2, 3, 4, 5].map(|second| sample(second, 0, [0; 5]));
+        samples[3].limits[0].quota_us = None;
+        assert!(history(samples).cgroups[&1].has_changed);
+    }
+
+    #[test]
+    fn a_limit_that_no_kernel_allows_is_none() {
+        let mut samples = [1, 2, 3, 4].map(|second| sample(second, 0, [0; 5]));
+        assert!(history(samples.clone()).cgroups[&1].limit().is_some());
+        samples.iter_mut().for_each(|sample| sample.limits[0].burst_us = Some(u64::MAX / 1_000));
+        assert!(history(samples).cgroups[&1].limit().is_none());
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     recording::Recording,
 };
 use answer::{Answer, Question, Target, answer};
-use history::History;
+use history::{History, MOST_US};
 use targets::targets;
 #[cfg(test)]
 use targets::{limited, target};
@@ -48,7 +48,7 @@ pub async fn run(options: &cli::Whatif) -> Result {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
     print(options, &answers, &whole, &question(options), left).map_err(|error| Error::output(&error))?;
-    let is_refused = answers.iter().any(|answer| answer.refusal.is_some());
+    let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
 
@@ -102,7 +102,7 @@ fn question(options: &cli::Whatif) -> Question {
     Question {
         quotas: options.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
         threads: options.threads,
-        burst_ns: options.burst.map(|us| us.saturating_mul(1_000)),
+        burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
     }

@@ -1,13 +1,16 @@
-//! Work on all CPUs.
+//! Work on several CPUs.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread,
 };
 
-/// Runs all jobs, on as many threads as there are CPUs. The results are in the order of the jobs.
+/// Maximum number of threads: simulations take a few seconds at most, and others use the host, too.
+const MOST_THREADS: usize = 4;
+
+/// Runs all jobs, on as many threads as there are CPUs, but at most four. The results are in the order of the jobs.
 pub fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len()).min(MOST_THREADS);
     let next = AtomicUsize::new(0);
     let work = || {
         let at = || Some(next.fetch_add(1, Relaxed)).filter(|at| *at < jobs.len());

@@ -141,7 +141,12 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
 
 /// How to set a quota.
 pub fn quota_setting(answer: &Answer, names: &Names, limit: Limit) -> String {
-    set_quota(&answer.path, names, limit.quota_ns.div_ceil(1_000), limit.period_ns / 1_000)
+    let setting = set_quota(&answer.path, names, limit.quota_ns.div_ceil(1_000), limit.period_ns / 1_000);
+    // Only the file has the period, too.
+    if limit.period_ns == answer.limit.period_ns || setting.starts_with("write") {
+        return setting;
+    }
+    format!("{setting}, with a period of {}", duration(limit.period_ns))
 }
 
 /// How to set a burst.
@@ -164,12 +169,10 @@ fn burst(answer: &Answer, question: &Question) -> Option<String> {
 fn threads(answer: &Answer, question: &Question) -> Option<String> {
     let at_once = answer.at_once?;
     if let Some(most) = question.threads {
-        let least = u64::from(at_once);
-        return (most >= at_once).then(|| {
-            format!(
-                "  No more than {} could run at once: --threads {most} changes nothing.\n",
-                count(least, "task")
-            )
+        let all = answer.most_at_once;
+        return (most >= all).then(|| {
+            let all = count(all.into(), "task");
+            format!("  No more than {all} could run at once: --threads {most} changes nothing.\n")
         });
     }
     let Fewer { most, figures } = answer.fewer.as_ref()?;

@@ -19,6 +19,8 @@ const USUAL: f64 = 0.95;
 pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
     let runnable = history.runnable(below(target));
     answer.at_once = at_once(&runnable);
+    let most_ns = runnable.slots_ns.iter().max().copied().unwrap_or(0);
+    answer.most_at_once = most_ns.div_ceil(runnable.slot_ns).min(u32::MAX.into()) as u32;
     answer.cautions = cautions(&runnable);
     let is_presumed = share(runnable.presumed_ns, runnable.ran_ns) >= NOTABLE;
     answer.do_tasks_sleep = answer.at_once.is_some_and(|tasks| tasks > 1) && !is_presumed;
@@ -93,6 +95,7 @@ fn fewer(
         return None;
     }
     let question = Question { threads: Some(most), ..asked.question.clone() };
-    let asked = Asked::new(history, target, &question, answer.limit, answer.may_sleep())?;
-    Some(Fewer { most, figures: asked.in_force? })
+    let (correction, fewer) =
+        (asked.correction, Asked::new(history, target, &question, answer.limit, answer.may_sleep())?);
+    Some(Fewer { most, figures: correction.apply(fewer.in_force?) })
 }

@@ -90,8 +90,17 @@ fn what_would_make_the_report_slow_is_not_simulated() {
         family: (0..members as u64).map(|id| (id, (id != 0).then_some(0))).collect(),
         at: 0,
     };
-    let targets = [family(1), family(9), family(1), family(100)];
-    assert_eq!([10, 600, 3_600, 100_000].map(|seconds| affordable(&targets, seconds)), [4, 3, 1, 1]);
-    let many = [family(20), family(1)];
-    assert_eq!([600, 3_600].map(|seconds| affordable(&many, seconds)), [2, 0]);
+    let kept = |members: &[usize], seconds| {
+        let mut targets: Vec<Target> = members.iter().map(|members| family(*members)).collect();
+        let costly = split_off_costly(&mut targets, seconds);
+        assert_eq!(targets.len() + costly.len(), members.len());
+        targets.iter().map(|target| target.family.len()).collect::<Vec<_>>()
+    };
+    let members = [1, 9, 1, 100];
+    assert_eq!(kept(&members, 10), members);
+    assert_eq!(kept(&members, 600), [1, 9, 1]);
+    // Those after a costly one are simulated.
+    assert_eq!(kept(&members, 3_600), [1, 1]);
+    assert_eq!(kept(&members, 100_000), [1, 1]);
+    assert_eq!(kept(&[20, 1], 3_600), [1]);
 }
