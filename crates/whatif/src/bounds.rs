@@ -175,10 +175,12 @@ impl Check {
     }
 }
 
-/// Widens bounds by the factor by which a value is outside of others.
+/// Widens bounds by the factor by which a value is outside of others, at most by [`TOLERANCE`]: of small values, [`POINTS`] may be many
+/// times as much.
 fn widened(bounds: Bounds<f64>, others: Bounds<f64>, value: f64) -> Bounds<f64> {
-    let below = if value < others.low { value / others.low } else { 1.0 };
-    let above = if value > others.high && others.high > 0.0 { value / others.high } else { 1.0 };
+    let below = if value < others.low { (value / others.low).max(1.0 - TOLERANCE) } else { 1.0 };
+    let is_above = value > others.high && others.high > 0.0;
+    let above = if is_above { (value / others.high).min(1.0 + TOLERANCE) } else { 1.0 };
     Bounds { low: bounds.low * below, high: bounds.high * above }
 }
 

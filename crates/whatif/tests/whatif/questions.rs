@@ -110,6 +110,11 @@ fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
     assert!((wider.throttled_share.high - high.min(1.0)).abs() < 1e-9, "{wider:?}");
     assert_eq!(wider.throttled_ns_per_s.high, other.throttled_ns_per_s.high);
     assert_eq!(wider.throttled_share.low, other.throttled_share.low);
+    // Two points are many times a hundredth of a point.
+    let tiny = Check { share: Bounds { low: 0.0, high: 0.0001 }, ..check(0.02, time.high) };
+    assert!(tiny.periods_agree());
+    let most = (other.throttled_share.high * 1.1).min(1.0);
+    assert!((tiny.widened(other).throttled_share.high - most).abs() < 1e-9, "{tiny:?}");
 }
 
 #[test]
