@@ -1,6 +1,6 @@
 //! What a recording says about when work arrives.
 
-use crate::{Loop, Profile, Slot};
+use crate::{Limit, Loop, Profile, Slot};
 
 /// Minimum number of pauses.
 const PAUSES: usize = 15;
@@ -24,10 +24,15 @@ struct Turn {
 
 impl Profile {
     /// The loops that the recording does not contradict. If stalls made the pauses after them shorter, a clock decides when work
-    /// arrives; if they did not, and pauses are alike, each piece of work follows the one before.
-    pub fn loops(&self) -> Vec<Loop> {
+    /// arrives; if they did not, and pauses are alike, each piece of work follows the one before. Requests that queue come by themselves.
+    /// `limit`: what stalled the tasks.
+    pub fn loops(&self, limit: Option<&Limit>) -> Vec<Loop> {
+        if limit.is_some_and(|limit| self.has_queue(limit)) {
+            return vec![Loop::Open];
+        }
         let turns = self.turns();
-        match slope(&turns) {
+        let points: Vec<(f64, f64)> = turns.iter().map(|turn| (turn.stalled, turn.pause)).collect();
+        match slope(&points, PAUSES, SPREAD) {
             Some((slope, error)) if slope + 2.0 * error < MIDDLE => vec![Loop::Open],
             Some((slope, error)) if slope - 2.0 * error > MIDDLE && is_regular(&turns) => vec![Loop::Closed],
             _ => vec![Loop::Open, Loop::Closed],
@@ -56,19 +61,20 @@ impl Profile {
     }
 }
 
-/// The slope of the pauses over the stalls, and its standard error.
-fn slope(turns: &[Turn]) -> Option<(f64, f64)> {
-    let count = turns.len() as f64;
-    let mean = |of: fn(&Turn) -> f64| turns.iter().map(of).sum::<f64>() / count;
-    let (stalled, pause) = (mean(|turn| turn.stalled), mean(|turn| turn.pause));
-    let squares: f64 = turns.iter().map(|turn| (turn.stalled - stalled).powi(2)).sum();
-    if turns.len() < PAUSES || squares < count * SPREAD * SPREAD {
+/// The slope of y over x, and its standard error. `None` if there are few points, or x hardly differs: by a standard deviation below
+/// `spread`.
+pub(crate) fn slope(points: &[(f64, f64)], least: usize, spread: f64) -> Option<(f64, f64)> {
+    let count = points.len() as f64;
+    let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let squares: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    if points.len() < least || squares < count * spread * spread {
         return None;
     }
-    let both: f64 = turns.iter().map(|turn| (turn.stalled - stalled) * (turn.pause - pause)).sum();
+    let both: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
     let slope = both / squares;
-    let off = |turn: &Turn| (turn.pause - pause - slope * (turn.stalled - stalled)).powi(2);
-    let error = (turns.iter().map(off).sum::<f64>() / (count - 2.0) / squares).sqrt();
+    let off = |(x, y): &(f64, f64)| (y - mean_y - slope * (x - mean_x)).powi(2);
+    let error = (points.iter().map(off).sum::<f64>() / (count - 2.0) / squares).sqrt();
     Some((slope, error))
 }
 
@@ -86,68 +92,17 @@ fn is_regular(turns: &[Turn]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SLOT: f64 = 16.8;
-
-    /// When the next work comes after one that began at `begin_ms` and ended at `end_ms`.
-    type Next<'n> = &'n mut dyn FnMut(f64, f64) -> f64;
-
-    /// A task under a quota of `quota_ms` in each 100 ms, whose pieces of work take `cost_ms`.
-    fn recorded(cost_ms: f64, quota_ms: f64, next: Next<'_>) -> Profile {
-        nested(cost_ms, quota_ms, 100.0, next)
-    }
-
-    /// The same below another quota, which is used up after `open_ms` of each 100 ms.
-    fn nested(cost_ms: f64, quota_ms: f64, open_ms: f64, next: Next<'_>) -> Profile {
-        let mut slots = vec![Slot::default(); 1_200];
-        let mut add = |from_ms: f64, to_ms: f64, is_run: bool| {
-            let mut at_ms = from_ms;
-            while at_ms < to_ms {
-                let slot = (at_ms / SLOT) as usize;
-                let end_ms = ((slot + 1) as f64 * SLOT).min(to_ms).max(at_ms + 1e-6);
-                if let Some(slot) = slots.get_mut(slot) {
-                    let ns = ((end_ms - at_ms) * 1e6) as u64;
-                    *(if is_run { &mut slot.ran_ns } else { &mut slot.waited_ns }) += ns;
-                }
-                at_ms = end_ms;
-            }
-        };
-        let (mut now_ms, mut used_ms, mut period) = (3.0f64, 0.0, 0.0);
-        while now_ms < 20_000.0 {
-            let (begin_ms, mut left_ms) = (now_ms, cost_ms);
-            while left_ms > 1e-9 {
-                if (now_ms / 100.0).floor() > period {
-                    (period, used_ms) = ((now_ms / 100.0).floor(), 0.0);
-                }
-                let end_ms = (period + 1.0) * 100.0;
-                let open_ms = (period * 100.0 + open_ms - now_ms).max(0.0);
-                let run_ms = left_ms.min(quota_ms - used_ms).min(open_ms);
-                add(now_ms, now_ms + run_ms, true);
-                (now_ms, used_ms, left_ms) = (now_ms + run_ms, used_ms + run_ms, left_ms - run_ms);
-                if left_ms > 1e-9 {
-                    add(now_ms, end_ms, false);
-                    now_ms = end_ms;
-                }
-            }
-            now_ms = next(begin_ms, now_ms).max(now_ms);
-        }
-        Profile { slot_ns: (SLOT * 1e6) as u64, slots }
-    }
+    use crate::served::{Server, random_gaps};
 
     #[test]
     fn a_clock_is_an_open_loop() {
-        let mut due_ms = 3.0;
-        let profile = recorded(30.0, 25.0, &mut |_, _| {
-            due_ms += 130.0;
-            due_ms
-        });
-        assert_eq!(profile.loops(), [Loop::Open]);
+        assert_eq!(Server::new(30.0, 25.0).serve_all(|| 130.0).profile.loops(None), [Loop::Open]);
     }
 
     #[test]
     fn a_fixed_pause_after_each_piece_of_work_is_a_closed_loop() {
-        let profile = recorded(30.0, 25.0, &mut |_, end_ms| end_ms + 71.0);
-        assert_eq!(profile.loops(), [Loop::Closed]);
+        let served = Server::new(30.0, 25.0).serve(&mut |_, end_ms| end_ms + 71.0);
+        assert_eq!(served.profile.loops(None), [Loop::Closed]);
     }
 
     #[test]
@@ -156,12 +111,12 @@ mod tests {
             for (cost_ms, quota_ms, every_ms) in
                 [(30.0, 25.0, 130.0), (30.0, 28.0, 130.0), (20.0, 25.0, 90.0)]
             {
-                let mut due_ms = 3.0;
-                let profile = nested(cost_ms, quota_ms, open_ms, &mut |_, _| {
-                    due_ms += every_ms;
-                    due_ms
-                });
-                assert!(profile.loops().contains(&Loop::Open), "{open_ms} {cost_ms} {quota_ms} {every_ms}");
+                let server = Server { open_ms, ..Server::new(cost_ms, quota_ms) };
+                let profile = server.serve_all(|| every_ms).profile;
+                assert!(
+                    profile.loops(None).contains(&Loop::Open),
+                    "{open_ms} {cost_ms} {quota_ms} {every_ms}"
+                );
             }
         }
     }
@@ -169,14 +124,10 @@ mod tests {
     #[test]
     fn random_arrivals_and_loads_without_stalls_decide_nothing() {
         let both = [Loop::Open, Loop::Closed];
-        let (mut random, mut due_ms) = (7u64, 3.0);
-        let profile = recorded(20.0, 25.0, &mut |_, _| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            due_ms -= 100.0 * (((random >> 11) as f64 + 0.5) / (1u64 << 53) as f64).ln();
-            due_ms
-        });
-        assert_eq!(profile.loops(), both);
-        assert_eq!(recorded(10.0, 60.0, &mut |_, end_ms| end_ms + 50.0).loops(), both);
-        assert_eq!(Profile::default().loops(), both);
+        let served = Server::new(20.0, 25.0).serve_all(random_gaps(7, 100.0));
+        assert_eq!(served.profile.loops(None), both);
+        let served = Server::new(10.0, 60.0).serve(&mut |_, end_ms| end_ms + 50.0);
+        assert_eq!(served.profile.loops(None), both);
+        assert_eq!(Profile::default().loops(None), both);
     }
 }

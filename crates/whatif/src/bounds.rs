@@ -1,6 +1,6 @@
-//! Figures as bounds over loops and phases, and the questions that callers ask: which quota is enough, and is a replay right.
+//! Figures as bounds over loops and phases, and how they fit what was recorded.
 
-use crate::{Error, Limit, Loop, Outcome, Replay, Setting};
+use crate::{Loop, Outcome, Setting};
 
 /// The lowest and the highest value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -112,17 +112,6 @@ impl Figures {
     }
 }
 
-/// What the kernel counted over the recorded time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
-    /// Increase of `nr_periods`.
-    pub periods: u64,
-    /// Increase of `nr_throttled`.
-    pub throttled_periods: u64,
-    /// Increase of the throttled time, ns.
-    pub throttled_ns: u64,
-}
-
 /// How a replay of the limit in force compares with what the kernel counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
@@ -182,104 +171,4 @@ fn widened(bounds: Bounds<f64>, others: Bounds<f64>, value: f64) -> Bounds<f64> 
     let is_above = value > others.high && others.high > 0.0;
     let above = if is_above { (value / others.high).min(1.0 + TOLERANCE) } else { 1.0 };
     Bounds { low: bounds.low * below, high: bounds.high * above }
-}
-
-impl Replay {
-    /// Replays all cells. `limits`: one for each cgroup; `node`: the cgroup whose outcomes are returned, one for each cell. Phases are
-    /// parts of the period of its limit, or of 100 ms without one.
-    ///
-    /// # Errors
-    /// As [`Replay::run`].
-    ///
-    /// # Panics
-    /// If there is no such cgroup.
-    pub fn cells(&self, limits: &[Option<Limit>], node: usize, cells: &Cells) -> Result<Vec<Outcome>, Error> {
-        let period_ns = limits.get(node).copied().flatten().map_or(100_000_000, |limit| limit.period_ns);
-        cells
-            .settings(node, period_ns)
-            .map(|setting| Ok(self.run(limits, &setting)?.swap_remove(node)))
-            .collect()
-    }
-
-    /// The figures of a cgroup under these limits; `None` if there are no cells.
-    ///
-    /// # Errors
-    /// As [`Replay::run`].
-    pub fn figures(
-        &self,
-        limits: &[Option<Limit>],
-        node: usize,
-        cells: &Cells,
-    ) -> Result<Option<Figures>, Error> {
-        Ok(Figures::of(&self.cells(limits, node, cells)?))
-    }
-
-    /// The lowest quota of a grid with which at most `target` (0 to 1) of the periods are throttled in every cell; `None` if even the
-    /// highest one is too low. `limits`: the limits of all cgroups; that of `node` gives the period and the burst, and must exist.
-    /// `grid`: quotas in ns, in rising order.
-    ///
-    /// Searches by halving: the quota below the returned one on the grid throttles too much.
-    ///
-    /// # Errors
-    /// [`Error::Limit`] if the cgroup has no limit; else as [`Replay::run`].
-    pub fn least_quota(
-        &self,
-        limits: &[Option<Limit>],
-        node: usize,
-        target: f64,
-        grid: &[u64],
-        cells: &Cells,
-    ) -> Result<Option<u64>, Error> {
-        let limit = limits.get(node).copied().flatten().ok_or(Error::Limit(node))?;
-        let (mut low, mut high) = (0, grid.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            let mut limits = limits.to_vec();
-            limits[node] = Some(Limit { quota_ns: grid[middle], ..limit });
-            if self.is_enough(&limits, node, target, cells)? {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        Ok(grid.get(low).copied())
-    }
-
-    /// True if at most `target` of the periods are throttled in every cell. Ends at the first cell with more.
-    fn is_enough(
-        &self,
-        limits: &[Option<Limit>],
-        node: usize,
-        target: f64,
-        cells: &Cells,
-    ) -> Result<bool, Error> {
-        let period_ns = limits[node].map_or(100_000_000, |limit| limit.period_ns);
-        for setting in cells.settings(node, period_ns) {
-            if self.run(limits, &setting)?[node].throttled_share() > target {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Replays the limits in force and compares the outcome of a cgroup with what the kernel counted for it; `None` if there are no
-    /// cells.
-    ///
-    /// # Errors
-    /// As [`Replay::run`].
-    pub fn check(
-        &self,
-        limits: &[Option<Limit>],
-        node: usize,
-        recorded: &Recorded,
-        cells: &Cells,
-    ) -> Result<Option<Check>, Error> {
-        let length_s = self.length_ns() as f64 / 1e9;
-        Ok(self.figures(limits, node, cells)?.map(|figures| Check {
-            share: figures.throttled_share,
-            recorded_share: recorded.throttled_periods as f64 / recorded.periods.max(1) as f64,
-            throttled_ns_per_s: figures.throttled_ns_per_s,
-            recorded_ns_per_s: recorded.throttled_ns as f64 / length_s.max(1e-9),
-        }))
-    }
 }

@@ -3,7 +3,7 @@
 //! A [`Profile`] says how much CPU time the tasks of a cgroup got, waited for and would have used, slot by slot. A [`Replay`] runs the
 //! profiles of a [`Tree`] of cgroups under other limits, by the kernel's rules of CFS bandwidth control, and gives an [`Outcome`] for
 //! each cgroup. Nobody knows when work would have arrived under another limit, nor where the kernel's grid of periods begins. So
-//! [`Replay::figures`] replays both loops and several phases, and gives [`Bounds`].
+//! [`Cells`] are both loops and several phases, and [`Figures`] are [`Bounds`] over them.
 //!
 //! # The model
 //!
@@ -22,12 +22,15 @@ mod demand;
 mod engine;
 mod outcome;
 mod pool;
+mod queued;
 mod refine;
 mod replay;
+#[cfg(test)]
+mod served;
 mod setting;
 mod tree;
 
-pub use bounds::{Bounds, Cells, Check, Figures, Recorded};
+pub use bounds::{Bounds, Cells, Check, Figures};
 pub use outcome::{Outcome, Stalls};
 pub use replay::Replay;
 pub use setting::{Loop, Setting};

@@ -31,7 +31,8 @@ impl Profile {
     }
 
     /// Divides an amount of a slot among its parts: as much to each as fills whole CPUs, and the rest from the side of the busier neighbour
-    /// on, to no more CPUs than there are in the slot or in that neighbour.
+    /// on, to no more CPUs than there are in the slot or in that neighbour. Evenly, if no burst begins or ends there: neither this slot nor
+    /// a neighbour is full, and none of them is empty.
     fn pieces(&self, at: usize, by: u32, amount: impl Fn(&Slot) -> u64) -> Vec<u64> {
         let of = |at: Option<usize>| at.and_then(|at| self.slots.get(at)).map_or(0, &amount);
         let (before, now, after) = (of(at.checked_sub(1)), of(Some(at)), of(at.checked_add(1)));
@@ -41,6 +42,10 @@ impl Profile {
         // A burst of several tasks may end within a slot.
         let cpus = if full == 0 { now.max(before.max(after)).div_ceil(slot_ns).max(1) } else { 1 };
         let mut left = now - full * part_ns * u64::from(by);
+        if full == 0 && before > 0 && after > 0 && before.max(after) < slot_ns {
+            // Small pieces of work, of which nobody knows where they were.
+            return shares(now, &vec![1; by as usize]);
+        }
         let mut pieces: Vec<u64> = (0..by)
             .map(|part| {
                 let piece = if part + 1 == by { left } else { left.min(part_ns * cpus) };

@@ -293,13 +293,15 @@ impl History {
 
     /// The loops that the recording of a cgroup does not contradict. From whole slots: where work was in a slot is a guess.
     pub fn loops(&self, id: u64) -> Vec<Loop> {
-        let slots = |cgroup: &Cgroup| {
-            let length = (self.span_ns() >> cgroup.shift) as usize;
-            cgroup.simulated(cgroup.shift, length, Assumption::NeighboursYield).0
-        };
-        let cgroup = self.cgroups.get(&id);
-        let slot_ns = 1 << cgroup.map_or(0, |cgroup| cgroup.shift);
-        Profile { slot_ns, slots: cgroup.map(slots).unwrap_or_default() }.loops()
+        let Some(cgroup) = self.cgroups.get(&id) else { return Profile::default().loops(None) };
+        self.profile(cgroup).loops(cgroup.limit().as_ref())
+    }
+
+    /// The demand of a cgroup, if its neighbours yield.
+    fn profile(&self, cgroup: &Cgroup) -> Profile {
+        let length = (self.span_ns() >> cgroup.shift) as usize;
+        let (slots, _) = cgroup.simulated(cgroup.shift, length, Assumption::NeighboursYield);
+        Profile { slot_ns: 1 << cgroup.shift, slots }
     }
 
     /// How many tasks of these cgroups could run.
@@ -337,8 +339,12 @@ impl History {
             if assumption == Assumption::AlwaysBusy {
                 raise_all(&mut slots, 1 << shift);
             }
-            let profile = Profile { slot_ns: 1 << shift, slots }.refined(self.refinement());
-            Node { parent: *parent, limit: cgroup.and_then(Cgroup::limit), threads: None, profile }
+            let limit = cgroup.and_then(Cgroup::limit);
+            let mut profile = Profile { slot_ns: 1 << shift, slots };
+            if cgroup.zip(limit).is_some_and(|(cgroup, limit)| self.profile(cgroup).has_queue(&limit)) {
+                profile = profile.unqueued();
+            }
+            Node { parent: *parent, limit, threads: None, profile: profile.refined(self.refinement()) }
         };
         let cpuset = known().filter_map(|cgroup| cgroup.last.cpus).max().unwrap_or(self.cpus);
         Tree {

@@ -1,7 +1,7 @@
-//! Bounds, the least quota, and the check against what was recorded.
+//! Bounds, and the check against what was recorded.
 
 use cgscope_whatif::{
-    Bounds, Cells, Check, Error, Limit, Loop, Node, Profile, Recorded, Replay, Setting, Slot, Tree,
+    Bounds, Cells, Check, Error, Figures, Limit, Loop, Node, Outcome, Profile, Replay, Setting, Slot, Tree,
 };
 
 use crate::random::{SLOT_NS, profile};
@@ -14,13 +14,22 @@ fn replay(limit: Limit) -> Replay {
     Replay::new(&Tree::single(profile, Some(limit), 8.0)).unwrap()
 }
 
+fn outcomes(replay: &Replay, limit: Limit, cells: &Cells) -> Vec<Outcome> {
+    let settings = cells.settings(0, limit.period_ns);
+    settings.map(|setting| replay.run(&[Some(limit)], &setting).unwrap().swap_remove(0)).collect()
+}
+
+fn figures(replay: &Replay, limit: Limit, cells: &Cells) -> Figures {
+    Figures::of(&outcomes(replay, limit, cells)).unwrap()
+}
+
 #[test]
 fn bounds_contain_the_figures_of_every_cell() {
     let limit = Limit::new(110 * MS, PERIOD_NS);
     let (replay, cells) = (replay(limit), Cells::default());
-    let outcomes = replay.cells(&[Some(limit)], 0, &cells).unwrap();
+    let outcomes = outcomes(&replay, limit, &cells);
     assert_eq!(outcomes.len(), 16);
-    let figures = replay.figures(&[Some(limit)], 0, &cells).unwrap().unwrap();
+    let figures = figures(&replay, limit, &cells);
     for outcome in &outcomes {
         let share = outcome.throttled_share();
         assert!(share >= figures.throttled_share.low && share <= figures.throttled_share.high);
@@ -61,11 +70,11 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
         Slot { ran_ns, firm_ns: ran_ns, ..Slot::default() }
     });
     let profile = Profile { slot_ns: MS, slots: slots.collect() };
-    let limit = Some(Limit::new(27 * MS, PERIOD_NS));
-    let replay = Replay::new(&Tree::single(profile, limit, 2.0)).unwrap();
+    let limit = Limit::new(27 * MS, PERIOD_NS);
+    let replay = Replay::new(&Tree::single(profile, Some(limit), 2.0)).unwrap();
     let of = |cells: Cells| {
         let cells = Cells { loops: vec![Loop::Open], ..cells };
-        replay.figures(&[limit], 0, &cells).unwrap().unwrap().throttled_ns_per_s
+        figures(&replay, limit, &cells).throttled_ns_per_s
     };
     let (few, all) = (of(Cells::default()), of(Cells { phases: 500, ..Cells::default() }));
     assert!(all.high > all.low * 1.2, "the phase matters: {all:?}");
@@ -73,28 +82,10 @@ fn a_few_phases_have_nearly_the_bounds_of_all_phases_for_bursts_on_a_clock() {
 }
 
 #[test]
-fn the_least_quota_is_the_first_that_is_enough() {
-    let limit = Limit::new(100 * MS, PERIOD_NS);
-    let (replay, cells) = (replay(limit), Cells::default());
-    let grid: Vec<u64> = (1..=64).map(|step| step * 5 * MS).collect();
-    for target in [0.0, 0.01, 0.2] {
-        let quota_ns = replay.least_quota(&[Some(limit)], 0, target, &grid, &cells).unwrap().unwrap();
-        let share = |quota_ns| {
-            let limits = [Some(Limit { quota_ns, ..limit })];
-            replay.figures(&limits, 0, &cells).unwrap().unwrap().throttled_share.high
-        };
-        assert!(share(quota_ns) <= target && share(quota_ns - 5 * MS) > target, "{target}: {quota_ns}");
-    }
-    assert_eq!(replay.least_quota(&[Some(limit)], 0, 0.0, &grid[..4], &cells), Ok(None));
-    assert_eq!(replay.least_quota(&[None], 0, 0.0, &grid, &cells), Err(Error::Limit(0)));
-}
-
-#[test]
 fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
     let limit = Limit::new(90 * MS, PERIOD_NS);
     let (replay, cells) = (replay(limit), Cells::default());
-    let figures =
-        |quota_ns| replay.figures(&[Some(Limit { quota_ns, ..limit })], 0, &cells).unwrap().unwrap();
+    let figures = |quota_ns| figures(&replay, Limit { quota_ns, ..limit }, &cells);
     let (in_force, other) = (figures(90 * MS), figures(70 * MS));
     let check = |recorded_share, recorded_ns_per_s| Check {
         share: in_force.throttled_share,
@@ -121,19 +112,18 @@ fn bounds_are_wider_by_as_much_as_the_limit_in_force_is_off() {
 fn a_check_accepts_what_the_limit_in_force_does_and_nothing_else() {
     let limit = Limit::new(90 * MS, PERIOD_NS);
     let (replay, cells) = (replay(limit), Cells::default());
-    let outcome = &replay.cells(&[Some(limit)], 0, &Cells { phases: 1, ..cells.clone() }).unwrap()[0];
-    let recorded = Recorded {
-        periods: outcome.periods,
-        throttled_periods: outcome.throttled_periods,
-        throttled_ns: outcome.throttled_ns,
+    let outcome = &outcomes(&replay, limit, &Cells { phases: 1, ..cells.clone() })[0];
+    let figures = figures(&replay, limit, &cells);
+    let check = |periods, throttled_ns_per_s| Check {
+        share: figures.throttled_share,
+        recorded_share: outcome.throttled_share() * periods,
+        throttled_ns_per_s: figures.throttled_ns_per_s,
+        recorded_ns_per_s: outcome.throttled_ns_per_s() * throttled_ns_per_s,
     };
-    let check = |recorded: Recorded| replay.check(&[Some(limit)], 0, &recorded, &cells).unwrap().unwrap();
-    let same = check(recorded);
-    assert!(same.periods_agree() && same.times_agree(), "{same:?}");
-    let none = check(Recorded { throttled_periods: 0, throttled_ns: 0, ..recorded });
-    assert!(!none.periods_agree() && !none.times_agree(), "{none:?}");
-    let twice = check(Recorded { throttled_ns: recorded.throttled_ns * 3, ..recorded });
-    assert!(twice.periods_agree() && !twice.times_agree(), "{twice:?}");
+    let agrees = |check: Check| (check.periods_agree(), check.times_agree());
+    assert_eq!(agrees(check(1.0, 1.0)), (true, true));
+    assert_eq!(agrees(check(0.0, 0.0)), (false, false));
+    assert_eq!(agrees(check(1.0, 3.0)), (true, false));
 }
 
 #[test]

@@ -1,0 +1,213 @@
+//! Requests that queue within a program.
+//!
+//! The kernel does not see them: a task that is throttled or busy is not woken. What came in the meantime counts from its last wakeup,
+//! as if all had come at once.
+
+use crate::{Limit, Profile, Slot, arrivals::slope};
+
+/// Work is late from this part of a slot on: each amount may be off by a 16th.
+const LATE: f64 = 3.0 / 16.0;
+/// Minimum number of stalls.
+const STALLS: usize = 15;
+/// Minimum standard deviation of the stalls, in slots.
+const SPREAD: f64 = 0.5;
+/// Only times with one stall count: less than this part of the quota was used after it. The more work there is, the more periods and so
+/// stalls it takes, whenever it came.
+const ONE_STALL: f64 = 0.9;
+/// Where requests queue, work grows with stalls at the rate at which it usually comes, or faster. Half of that, and two standard errors
+/// above none, decide.
+const ENOUGH: f64 = 0.5;
+
+/// A time in which work was late.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    /// Its slots.
+    first: usize,
+    end: usize,
+    /// All work in it, ns.
+    work: f64,
+    stalled: f64,
+    /// Work after the slot in which the stall began, ns.
+    after: f64,
+}
+
+impl Profile {
+    /// True if more work was left after longer stalls, about as much as usually comes in such a time: requests queue, and come whether or
+    /// not the earlier ones are done. `limit`: what stalled the tasks.
+    pub fn has_queue(&self, limit: &Limit) -> bool {
+        let (quota, period) = (limit.quota_ns as f64, limit.period_ns as f64);
+        let has_one_stall = |late: &Late| {
+            late.stalled > 0.0 && late.stalled < period - quota * ONE_STALL && late.after < quota * ONE_STALL
+        };
+        let times = self.late().into_iter().filter(has_one_stall);
+        let points: Vec<(f64, f64)> = times.map(|late| (late.stalled, late.after)).collect();
+        slope(&points, STALLS, SPREAD * self.slot_ns as f64)
+            .is_some_and(|(slope, error)| slope > (2.0 * error).max(ENOUGH * self.rate()))
+    }
+
+    /// The same demand, but queued requests are at random times until they were done. All work that is more than usual after a wakeup
+    /// was queued, and a request is as much as is usual.
+    #[must_use]
+    pub fn unqueued(&self) -> Self {
+        let (times, rate) = (self.late(), self.rate());
+        // Work comes at the usual rate after what came with the wakeup.
+        let first = |late: &Late| late.work - rate * (late.work + late.stalled);
+        let usual = times.iter().map(first).sum::<f64>() / times.len().max(1) as f64;
+        let request_ns = usual.max(self.slot_ns as f64 * LATE);
+        let (mut spread, mut random) = (self.clone(), 1);
+        for late in &times {
+            spread.spread(late, (late.work - request_ns).max(0.0) as u64, request_ns as u64, &mut random);
+        }
+        spread
+    }
+
+    /// CPUs used on average.
+    fn rate(&self) -> f64 {
+        let ran_ns: u64 = self.slots.iter().map(|slot| slot.ran_ns).sum();
+        ran_ns as f64 / self.length_ns().max(1) as f64
+    }
+
+    fn late(&self) -> Vec<Late> {
+        let least = self.slot_ns as f64 * LATE;
+        let (mut times, mut late_ns, mut first) = (Vec::new(), 0.0f64, None);
+        for (at, slot) in self.slots.iter().enumerate() {
+            late_ns = if slot.is_idle() { 0.0 } else { late_ns + slot.firm_ns as f64 - slot.ran_ns as f64 };
+            late_ns = late_ns.max(0.0);
+            if late_ns > least {
+                first.get_or_insert(at);
+            } else if let Some(first) = first.take() {
+                times.push(self.late_between(first, at + 1));
+            }
+        }
+        times
+    }
+
+    fn late_between(&self, first: usize, end: usize) -> Late {
+        let slots = &self.slots[first..end];
+        let sum = |slots: &[Slot], of: fn(&Slot) -> u64| slots.iter().map(of).sum::<u64>() as f64;
+        let stall = slots.iter().position(|slot| slot.waited_ns > 0).unwrap_or(0);
+        Late {
+            first,
+            end,
+            work: sum(slots, |slot| slot.firm_ns),
+            stalled: sum(slots, |slot| slot.waited_ns),
+            after: sum(&slots[stall + 1..], |slot| slot.ran_ns),
+        }
+    }
+
+    /// Takes this much work from the end of a time, and puts it at random into its slots, one request after the other. What does not fit
+    /// into a slot comes later, as on as many CPUs as before.
+    fn spread(&mut self, late: &Late, work_ns: u64, request_ns: u64, random: &mut u64) {
+        let slots = &mut self.slots[late.first..late.end];
+        let most_ns = slots.iter().map(|slot| slot.firm_ns).max().unwrap_or(0).next_multiple_of(self.slot_ns);
+        let mut taken_ns = 0;
+        for slot in slots.iter_mut().rev() {
+            let more_ns = slot.firm_ns.min(work_ns - taken_ns);
+            slot.firm_ns -= more_ns;
+            taken_ns += more_ns;
+        }
+        while taken_ns > 0 {
+            *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let begin = (*random >> 33) as usize % slots.len();
+            let mut left_ns = request_ns.min(taken_ns);
+            taken_ns -= left_ns;
+            for at in (begin..slots.len()).chain(0..begin) {
+                let more_ns = left_ns.min(most_ns.saturating_sub(slots[at].firm_ns));
+                slots[at].firm_ns += more_ns;
+                left_ns -= more_ns;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Cells, Loop, Replay, Tree,
+        served::{Served, Server, random_gaps},
+    };
+
+    /// The least quota that meets a target, ms of 100 ms, as simulated for the open loop.
+    fn least(profile: &Profile, limit: Limit, target: f64) -> f64 {
+        let replay = Replay::new(&Tree::single(profile.refined(4), Some(limit), 2.0)).unwrap();
+        let cells = Cells { loops: vec![Loop::Open], ..Cells::default() };
+        let share = |limit, setting| replay.run(&[Some(limit)], &setting).unwrap()[0].throttled_share();
+        let is_enough = |ms: &u64| {
+            let limit = Limit { quota_ns: ms * 1_000_000, ..limit };
+            cells.settings(0, limit.period_ns).all(|setting| share(limit, setting) <= target)
+        };
+        (1..=100).find(is_enough).unwrap_or(100) as f64
+    }
+
+    /// The least one with which the server is throttled in few enough periods.
+    fn true_least(target: f64, serve: impl Fn(f64) -> Served) -> f64 {
+        (1..=100).map(f64::from).find(|ms| serve(*ms).throttled <= target).unwrap_or(100.0)
+    }
+
+    const TARGET: f64 = 0.05;
+
+    #[test]
+    fn the_least_quota_for_random_requests_is_within_a_tenth_although_they_queue() {
+        for (cost_ms, gap_ms) in [(5.0, 15.0), (2.0, 6.0), (3.0, 12.0)] {
+            let (mut ratios, mut ratios_as_recorded) = (Vec::new(), Vec::new());
+            for seed in 1..=10 {
+                let quota_ms = 1.2 * 100.0 * cost_ms / gap_ms;
+                let server = |quota_ms| Server { length_ms: 30_000.0, ..Server::new(cost_ms, quota_ms) };
+                let serve = |quota_ms| server(quota_ms).serve_all(random_gaps(seed, gap_ms));
+                let (profile, limit) = (serve(quota_ms).profile, server(quota_ms).limit());
+                if profile.has_queue(&limit) {
+                    assert_eq!(profile.loops(Some(&limit)), [Loop::Open]);
+                    let truth = true_least(TARGET, serve);
+                    ratios.push(least(&profile.unqueued(), limit, TARGET) / truth);
+                    ratios_as_recorded.push(least(&profile, limit, TARGET) / truth);
+                }
+            }
+            let mean = |ratios: &[f64]| ratios.iter().sum::<f64>() / ratios.len() as f64;
+            let (ratio, as_recorded) = (mean(&ratios), mean(&ratios_as_recorded));
+            assert!(ratios.len() >= 6, "{cost_ms} of {gap_ms}: found in {} of 10", ratios.len());
+            assert!(
+                (0.95..1.1).contains(&ratio),
+                "{cost_ms} of {gap_ms}: {ratio}, as recorded {as_recorded}"
+            );
+            assert!(as_recorded > ratio, "{cost_ms} of {gap_ms}: {ratio}, as recorded {as_recorded}");
+        }
+    }
+
+    #[test]
+    fn where_work_does_not_grow_with_stalls_no_queue_is_found() {
+        let loads = [(30.0, 130.0), (40.0, 150.0), (45.0, 150.0), (8.0, 18.0), (5.0, 15.0), (10.0, 30.0)];
+        for (cost_ms, every_ms) in loads {
+            for times in [1.05, 1.1, 1.2, 1.35, 1.6] {
+                let server = Server::new(cost_ms, times * 100.0 * cost_ms / every_ms);
+                let (pause_ms, limit) = (every_ms - cost_ms, server.limit());
+                let (mut pauses, mut parts) = (random_gaps(3, pause_ms), random_gaps(4, 0.1 * every_ms));
+                let served = [
+                    server.serve_all(|| every_ms),
+                    server.serve(&mut |_, end_ms| end_ms + pause_ms),
+                    server.serve(&mut |_, end_ms| end_ms + pauses()),
+                    server.serve(&mut |_, end_ms| end_ms + 0.9 * every_ms - cost_ms + parts()),
+                ];
+                let found = served.map(|served| served.profile.has_queue(&limit));
+                assert_eq!(found, [false; 4], "{server:?} every {every_ms} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn spreading_keeps_all_work_and_leaves_other_slots_as_they_are() {
+        let server = Server::new(5.0, 40.0);
+        let profile = server.serve_all(random_gaps(1, 15.0)).profile;
+        let (times, spread) = (profile.late(), profile.unqueued());
+        let firm = |profile: &Profile, late: &Late| -> u64 {
+            profile.slots[late.first..late.end].iter().map(|slot| slot.firm_ns).sum()
+        };
+        assert!(times.len() > 20 && spread != profile);
+        assert!(times.iter().all(|late| firm(&profile, late) == firm(&spread, late)));
+        let is_late = |at: usize| times.iter().any(|late| (late.first..late.end).contains(&at));
+        for at in (0..profile.slots.len()).filter(|at| !is_late(*at)) {
+            assert_eq!(profile.slots[at], spread.slots[at]);
+        }
+        assert!(spread.slots.iter().all(|slot| slot.firm_ns <= profile.slot_ns), "one task");
+    }
+}
