@@ -14,6 +14,8 @@ const REFINED_NS: u64 = 600_000_000_000;
 pub const MOST_US: u64 = 1 << 44;
 /// Maximum number of slots of all cgroups together: 640 MB. What comes later is left out, and its cgroups are refused as incomplete.
 const MOST_SLOTS: usize = 16_000_000;
+/// Slots are at least 2^22 ns long: 4 ms.
+const SHORTEST: u32 = 22;
 /// Maximum number of tasks that one slot may claim, so that no sum overflows.
 const MOST_TASKS: u64 = 1 << 13;
 
@@ -51,7 +53,7 @@ impl Cgroup {
     fn new(reading: &CgroupReading) -> Self {
         Self {
             slots: Vec::new(),
-            shift: 0,
+            shift: SHORTEST,
             first: reading.clone(),
             last: reading.clone(),
             latest: reading.clone(),
@@ -94,7 +96,7 @@ impl Cgroup {
     /// it.
     fn add(&mut self, demand: &DemandReading, begin_ns: u64, now_ns: u64, room: usize) -> usize {
         // A hostile recording may have very short slots, of which an hour would fill the memory.
-        self.shift = demand.slot_shift.clamp(22, 40);
+        self.shift = demand.slot_shift.clamp(SHORTEST, 40);
         let begin = begin_ns >> self.shift;
         // A busy loop counts up to the present, which may be a slot later than the reading.
         let longest = ((now_ns.saturating_sub(begin_ns).min(LONGEST_NS) >> self.shift) + 2) as usize;
@@ -307,7 +309,7 @@ impl History {
     /// How many tasks of these cgroups could run.
     pub fn runnable(&self, ids: impl Iterator<Item = u64>) -> Runnable {
         let cgroups: Vec<&Cgroup> = ids.filter_map(|id| self.cgroups.get(&id)).collect();
-        let shift = cgroups.iter().map(|cgroup| cgroup.shift).max().unwrap_or(0).max(22);
+        let shift = cgroups.iter().map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns() >> shift) as usize;
         let mut all = Runnable { slot_ns: 1 << shift, slots_ns: vec![0; length], ..Runnable::default() };
         for cgroup in cgroups {
@@ -327,7 +329,7 @@ impl History {
     /// The tree of these cgroups, whose parents come before their children, each with its parent's index.
     pub fn tree(&self, family: &[(u64, Option<usize>)], assumption: Assumption) -> Tree {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
-        let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(0).max(22);
+        let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns() >> shift) as usize;
         let node = |(id, parent): &(u64, Option<usize>)| {
             let cgroup = self.cgroups.get(id);
