@@ -3,7 +3,7 @@
 use cgscope_layout::demand::AMOUNTS;
 
 /// Parts of a slot, in which amounts are recorded.
-const PARTS_SHIFT: u32 = 4;
+const PARTS_SHIFT: u32 = 5;
 
 /// The demand of a cgroup since the previous Sample: of its own tasks, and of the cgroups below it that have no quota.
 ///
@@ -12,7 +12,7 @@ const PARTS_SHIFT: u32 = 4;
 pub struct DemandReading {
     /// The cgroup's id.
     pub cgroup_id: u64,
-    /// A slot is 2^`slot_shift` ns long, and amounts are 16ths of that.
+    /// A slot is 2^`slot_shift` ns long, and amounts are 32nds of that.
     pub slot_shift: u32,
     /// The number of the slot with index 0: its time on the scheduler's clock, in slots.
     pub first: u64,

@@ -27,7 +27,7 @@ impl Profile {
     /// arrives; if they did not, and pauses are alike, each piece of work follows the one before. Requests that queue come by themselves.
     /// `limit`: what stalled the tasks.
     pub fn loops(&self, limit: Option<&Limit>) -> Vec<Loop> {
-        if limit.is_some_and(|limit| self.has_queue(limit)) {
+        if limit.is_some_and(|limit| self.has_queue(limit) == Some(true)) {
             return vec![Loop::Open];
         }
         let turns = self.turns();

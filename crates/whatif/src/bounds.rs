@@ -138,6 +138,11 @@ fn is_near(bounds: Bounds<f64>, value: f64, scale: f64) -> bool {
 }
 
 impl Check {
+    /// True if both the periods and the times agree.
+    pub fn agrees(&self) -> bool {
+        self.periods_agree() && self.times_agree()
+    }
+
     /// True if the throttled periods are within 10 % of the bounds, or off by at most 2 points.
     pub fn periods_agree(&self) -> bool {
         is_near(self.share, self.recorded_share, 1.0)

@@ -65,11 +65,15 @@ impl Demand {
 
 /// A slot in the closed loop; `None` if all its time was spent waiting.
 fn closed_step(slot: &Slot, slot_ns: f64, most: f64) -> Option<ClosedStep> {
-    let rate = (slot.ran_ns + slot.waited_ns) as f64 / slot_ns;
-    if rate == 0.0 {
-        return Some(ClosedStep { rate, amount_ns: slot_ns });
+    let (ran_ns, waited_ns) = (slot.ran_ns as f64, slot.waited_ns as f64);
+    if ran_ns + waited_ns >= slot_ns {
+        let rate = (ran_ns + waited_ns) / slot_ns;
+        return (ran_ns > 0.0).then_some(ClosedStep { rate: rate.min(most), amount_ns: ran_ns });
     }
-    (slot.ran_ns > 0).then_some(ClosedStep { rate: rate.min(most), amount_ns: slot.ran_ns as f64 })
+    // Tasks ran, waited and slept in turn. Only the waits end.
+    let time_ns = slot_ns - waited_ns;
+    let is_idle = ran_ns == 0.0;
+    Some(ClosedStep { rate: (ran_ns / time_ns).min(most), amount_ns: if is_idle { time_ns } else { ran_ns } })
 }
 
 /// The most CPUs that firm work used in the last second, for each slot; at least 1.

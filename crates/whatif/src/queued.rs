@@ -5,8 +5,8 @@
 
 use crate::{Limit, Profile, Slot, arrivals::slope};
 
-/// Work is late from this part of a slot on: each amount may be off by a 16th.
-const LATE: f64 = 3.0 / 16.0;
+/// Work is late from this part of a slot on: each amount may be off by a 32nd.
+const LATE: f64 = 1.0 / 8.0;
 /// Minimum number of stalls.
 const STALLS: usize = 15;
 /// Minimum standard deviation of the stalls, in slots.
@@ -32,17 +32,24 @@ struct Late {
 }
 
 impl Profile {
-    /// True if more work was left after longer stalls, about as much as usually comes in such a time: requests queue, and come whether or
-    /// not the earlier ones are done. `limit`: what stalled the tasks.
-    pub fn has_queue(&self, limit: &Limit) -> bool {
+    /// Whether more work was left after longer stalls, about as much as usually comes in such a time: requests queue, and come whether or
+    /// not the earlier ones are done. `limit`: what stalled the tasks. `None`: both may be. Without enough stalls that differ, nothing is
+    /// said to queue.
+    pub fn has_queue(&self, limit: &Limit) -> Option<bool> {
         let (quota, period) = (limit.quota_ns as f64, limit.period_ns as f64);
         let has_one_stall = |late: &Late| {
             late.stalled > 0.0 && late.stalled < period - quota * ONE_STALL && late.after < quota * ONE_STALL
         };
         let times = self.late().into_iter().filter(has_one_stall);
         let points: Vec<(f64, f64)> = times.map(|late| (late.stalled, late.after)).collect();
-        slope(&points, STALLS, SPREAD * self.slot_ns as f64)
-            .is_some_and(|(slope, error)| slope > (2.0 * error).max(ENOUGH * self.rate()))
+        let Some((slope, error)) = slope(&points, STALLS, SPREAD * self.slot_ns as f64) else {
+            return Some(false);
+        };
+        let least = ENOUGH * self.rate();
+        if slope > least.max(2.0 * error) {
+            return Some(true);
+        }
+        (slope + 2.0 * error < least).then_some(false)
     }
 
     /// The same demand, but queued requests are at random times until they were done. All work that is more than usual after a wakeup
@@ -156,7 +163,7 @@ mod tests {
                 let server = |quota_ms| Server { length_ms: 30_000.0, ..Server::new(cost_ms, quota_ms) };
                 let serve = |quota_ms| server(quota_ms).serve_all(random_gaps(seed, gap_ms));
                 let (profile, limit) = (serve(quota_ms).profile, server(quota_ms).limit());
-                if profile.has_queue(&limit) {
+                if profile.has_queue(&limit) == Some(true) {
                     assert_eq!(profile.loops(Some(&limit)), [Loop::Open]);
                     let truth = true_least(TARGET, serve);
                     ratios.push(least(&profile.unqueued(), limit, TARGET) / truth);
@@ -188,7 +195,7 @@ mod tests {
                     server.serve(&mut |_, end_ms| end_ms + pauses()),
                     server.serve(&mut |_, end_ms| end_ms + 0.9 * every_ms - cost_ms + parts()),
                 ];
-                let found = served.map(|served| served.profile.has_queue(&limit));
+                let found = served.map(|served| served.profile.has_queue(&limit) == Some(true));
                 assert_eq!(found, [false; 4], "{server:?} every {every_ms} ms");
             }
         }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use cgscope_export::Format;
 use cgscope_view::replay::time::{When, speed};
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::{Measure, Select, Selectors, interval, long_time, short_time};
 use crate::trigger::{Trigger, trigger};
@@ -200,6 +200,21 @@ pub struct Diff {
     pub json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Loop {
+    Open,
+    Closed,
+}
+
+impl From<Loop> for cgscope_whatif::Loop {
+    fn from(of: Loop) -> Self {
+        match of {
+            Loop::Open => Self::Open,
+            Loop::Closed => Self::Closed,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct Whatif {
     /// Recording to read; without it, measure this host
@@ -229,8 +244,15 @@ pub struct Whatif {
     pub burst: Option<u64>,
 
     /// Length of a period
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
+    #[arg(long, hide_short_help = true, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
     pub period: Option<u64>,
+
+    /// When work arrives: by itself, or after the work before it
+    ///
+    /// Open: requests come by themselves, as of many users. Closed: each piece of work follows the one before, as in a batch job. Default:
+    /// what the recording shows, else both, with wider bounds.
+    #[arg(long, value_name = "LOOP", value_enum)]
+    pub r#loop: Option<Loop>,
 
     /// Share of periods that may be throttled
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = share)]

@@ -3,11 +3,11 @@
 pub mod advice;
 
 use cgscope_model::CgroupReading;
-use cgscope_whatif::{Check, Figures, Limit};
+use cgscope_whatif::{Check, Figures, Limit, Loop};
 
 use super::{
-    asked::{Asked, Correction},
     history::History,
+    simulator::{Correction, Simulator},
 };
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
@@ -27,6 +27,20 @@ pub struct Question {
     pub period_ns: Option<u64>,
     /// Share of periods that may be throttled, 0 to 1.
     pub target: f64,
+    /// When work arrives, if the user knows.
+    pub arrivals: Option<Loop>,
+}
+
+impl Question {
+    /// The question without options.
+    pub const PLAIN: Self = Self {
+        quotas: Vec::new(),
+        threads: None,
+        burst_ns: None,
+        period_ns: None,
+        target: 0.01,
+        arrivals: None,
+    };
 }
 
 /// A cgroup with a quota, and the cgroups that share its limits.
@@ -46,6 +60,14 @@ pub struct Row {
     pub figures: Figures,
 }
 
+impl Row {
+    /// From no period to all of them may be throttled.
+    pub fn is_unknown(&self) -> bool {
+        let share = self.figures.throttled_share;
+        share.low < 1.0 - NEARLY_ALL && share.high > NEARLY_ALL
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub path: String,
@@ -58,6 +80,8 @@ pub struct Answer {
     /// The simulation of the limit in force beside the kernel's own figures.
     pub check: Option<Check>,
     pub rows: Vec<Row>,
+    /// The loops that were simulated.
+    pub loops: Vec<Loop>,
     /// The least quota that meets the target.
     pub least: Option<Row>,
     /// The least burst that meets the target with the quota in force.
@@ -125,6 +149,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         used: usage_ns as f64 / span_ns.max(1) as f64,
         check: None,
         rows: Vec::new(),
+        loops: Vec::new(),
         least: None,
         burst: None,
         at_once: None,
@@ -143,19 +168,17 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     if answer.refusal.is_some() {
         return Some(answer);
     }
-    let mut asked = Asked::new(history, target, question, limit, answer.may_sleep())?;
-    answer.check = asked.in_force.map(|figures| Check {
-        share: figures.throttled_share,
-        recorded_share,
-        throttled_ns_per_s: figures.throttled_ns_per_s,
-        recorded_ns_per_s: answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9,
-    });
-    asked.correction = Correction { check: answer.check, do_tasks_sleep: answer.do_tasks_sleep };
-    if answer.check.is_none_or(|check| !check.periods_agree() || !check.times_agree()) {
-        answer.refusal = Some(Refusal::Unfit);
+    let mut simulator = Simulator::new(history, target, question, limit, answer.may_sleep())?;
+    let recorded_ns_per_s = answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9;
+    let check = simulator.check(recorded_share, recorded_ns_per_s);
+    answer.check = check;
+    answer.loops = simulator.loops().to_vec();
+    simulator.correction = Correction { check, do_tasks_sleep: answer.do_tasks_sleep };
+    if check.is_some_and(|check| check.agrees()) {
+        simulator.fill(&mut answer);
+        advice::fill(&mut answer, &simulator, history, target);
     } else {
-        asked.fill(&mut answer);
-        advice::fill(&mut answer, &asked, history, target);
+        answer.refusal = Some(Refusal::Unfit);
     }
     Some(answer)
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use cgscope_model::{Interval, Mode, Selection, selection::SelectionFilter, units::cpus};
 
 use super::{
-    PLAIN,
     answer::{Answer, Question, Refusal, Target},
     answers, history,
     targets::targets,
@@ -30,7 +29,7 @@ pub fn lines(file: &Path, whole: &Interval) -> Vec<String> {
     let history = history(file, &targets).ok().filter(|history| !history.has_gaps);
     let Some(history) = history else { return Vec::new() };
     // Only the least quota is printed. A table with one quota takes less time than one with eight.
-    let question = Question { quotas: vec![1.0], ..PLAIN };
+    let question = Question { quotas: vec![1.0], ..Question::PLAIN };
     let answers = answers(&history, &targets, &question);
     let left_out = left_out.iter().map(|target| {
         format!(

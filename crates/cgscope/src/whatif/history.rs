@@ -177,7 +177,7 @@ fn simulated(slot: DemandSlot, slot_ns: u64, assumption: Assumption) -> Slot {
     }
 }
 
-/// Reduces `more_ns` if the sum is a little more than a whole number of CPUs: each amount was rounded to a 16th of a slot.
+/// Reduces `more_ns` if the sum is a little more than a whole number of CPUs: each amount was rounded to a 32nd of a slot.
 fn whole(ns: u64, more_ns: u64, slot_ns: u64) -> u64 {
     let sum_ns = ns + more_ns;
     let over_ns = sum_ns % slot_ns;
@@ -293,10 +293,23 @@ impl History {
         if self.span_ns() <= REFINED_NS { 4 } else { 1 }
     }
 
-    /// The loops that the recording of a cgroup does not contradict. From whole slots: where work was in a slot is a guess.
-    pub fn loops(&self, id: u64) -> Vec<Loop> {
-        let Some(cgroup) = self.cgroups.get(&id) else { return Profile::default().loops(None) };
-        self.profile(cgroup).loops(cgroup.limit().as_ref())
+    /// The loops that the recording of a cgroup does not contradict, or the one that is known. From whole slots: where work was in a slot is
+    /// a guess.
+    pub fn loops(&self, id: u64, known: Option<Loop>) -> Vec<Loop> {
+        match (known, self.cgroups.get(&id)) {
+            (Some(known), _) => vec![known],
+            (None, Some(cgroup)) => self.profile(cgroup).loops(cgroup.limit().as_ref()),
+            (None, None) => Profile::default().loops(None),
+        }
+    }
+
+    /// Whether requests queue in the programs of these cgroups. `is_open`: if the recording does not show it.
+    pub fn queues(&self, family: &[(u64, Option<usize>)], is_open: impl Fn(usize) -> bool) -> Vec<bool> {
+        let has_queue = |(at, (id, _)): (usize, &(u64, Option<usize>))| {
+            let cgroup = self.cgroups.get(id)?;
+            Some(self.profile(cgroup).has_queue(&cgroup.limit()?).unwrap_or_else(|| is_open(at)))
+        };
+        family.iter().enumerate().map(|cgroup| has_queue(cgroup).unwrap_or(false)).collect()
     }
 
     /// The demand of a cgroup, if its neighbours yield.
@@ -326,12 +339,13 @@ impl History {
         all
     }
 
-    /// The tree of these cgroups, whose parents come before their children, each with its parent's index.
-    pub fn tree(&self, family: &[(u64, Option<usize>)], assumption: Assumption) -> Tree {
+    /// The tree of these cgroups, whose parents come before their children, each with its parent's index. `has_queue`: as from
+    /// [`Self::queues`].
+    pub fn tree(&self, family: &[(u64, Option<usize>)], has_queue: &[bool], assumption: Assumption) -> Tree {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
         let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns() >> shift) as usize;
-        let node = |(id, parent): &(u64, Option<usize>)| {
+        let node = |((id, parent), has_queue): (&(u64, Option<usize>), &bool)| {
             let cgroup = self.cgroups.get(id);
             let (mut slots, is_throttled) =
                 cgroup.map(|cgroup| cgroup.simulated(shift, length, assumption)).unwrap_or_default();
@@ -343,14 +357,14 @@ impl History {
             }
             let limit = cgroup.and_then(Cgroup::limit);
             let mut profile = Profile { slot_ns: 1 << shift, slots };
-            if cgroup.zip(limit).is_some_and(|(cgroup, limit)| self.profile(cgroup).has_queue(&limit)) {
+            if *has_queue {
                 profile = profile.unqueued();
             }
             Node { parent: *parent, limit, threads: None, profile: profile.refined(self.refinement()) }
         };
         let cpuset = known().filter_map(|cgroup| cgroup.last.cpus).max().unwrap_or(self.cpus);
         Tree {
-            nodes: family.iter().map(node).collect(),
+            nodes: family.iter().zip(has_queue).map(node).collect(),
             capacity: vec![f64::from(cpuset.min(self.cpus).max(1))],
         }
     }
@@ -358,6 +372,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use cgscope_model::demand::parts;
+
     use super::*;
 
     const S: u64 = 1_000_000_000;
@@ -389,7 +405,9 @@ mod tests {
     #[test]
     fn after_an_hour_neither_slots_nor_counters_are_added() {
         let seconds = [1, 2, 3, 4, 3_700, 3_800, 3_900];
-        let history = history(seconds.map(|second| sample(second, (second * S) >> SHIFT, [16; 5])));
+        let history = history(
+            seconds.map(|second| sample(second, (second * S) >> SHIFT, [parts(1 << SHIFT, SHIFT); 5])),
+        );
         assert_eq!(history.span_ns(), 2 * S);
         assert_eq!(history.cgroups[&1].counted().nr_periods, Some(20));
         assert_eq!(history.cgroups[&1].ran_ns(history.span_ns()), 1 << SHIFT, "that of the third sample");
@@ -397,7 +415,7 @@ mod tests {
 
     #[test]
     fn hostile_slots_neither_fill_the_memory_nor_overflow_a_sum() {
-        let far = history([1, 2, 3, 4].map(|second| sample(second, u64::MAX / 2, [16; 5])));
+        let far = history([1, 2, 3, 4].map(|second| sample(second, u64::MAX / 2, [1; 5])));
         assert_eq!(far.cgroups[&1].slots.len(), 0);
         let mut many = sample(3, (5 * S / 2) >> SHIFT, [u64::MAX >> 30; 5]);
         many.demand = vec![many.demand.remove(0); 100_000];

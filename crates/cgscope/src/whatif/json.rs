@@ -1,7 +1,7 @@
 //! The answers as JSON objects.
 
 use cgscope_model::Interval;
-use cgscope_whatif::Bounds;
+use cgscope_whatif::{Bounds, Loop};
 use serde_json::{Value, json};
 
 use super::{
@@ -30,6 +30,10 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
             "throttled_ns_per_s": bounds(check.throttled_ns_per_s),
         })),
         "target": question.target,
+        "loops": answer.loops.iter().map(|one| match one {
+            Loop::Open => "open",
+            Loop::Closed => "closed",
+        }).collect::<Vec<_>>(),
         "refused": answer.refusal.as_ref().map(name),
         "is_least_demand": answer.is_least_demand,
         "rows": answer.rows.iter().map(row).collect::<Vec<_>>(),

@@ -1,13 +1,13 @@
 //! `cgscope whatif`: which quota would have been enough.
 
 mod answer;
-mod asked;
 pub mod brief;
 mod history;
 mod json;
 mod live;
 mod parallel;
 mod part;
+mod simulator;
 mod targets;
 #[cfg(test)]
 pub mod tests;
@@ -34,10 +34,6 @@ use history::{History, MOST_US};
 use targets::targets;
 #[cfg(test)]
 use targets::{limited, target};
-
-/// The question without options.
-const PLAIN: Question =
-    Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
 
 pub async fn run(options: &cli::Whatif) -> Result {
     let (answers, whole, left, exit) = match &options.file {
@@ -105,6 +101,7 @@ fn question(options: &cli::Whatif) -> Question {
         burst_ns: options.burst.map(|us| us.min(MOST_US) * 1_000),
         period_ns: options.period.map(|us| us * 1_000),
         target: options.target,
+        arrivals: options.r#loop.map(Into::into),
     }
 }
 

@@ -19,8 +19,7 @@ const SECONDS: u64 = 20;
 pub(crate) const PATHS: [&str; 3] =
     ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
 
-pub(crate) const QUESTION: Question =
-    Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
+const QUESTION: Question = Question::PLAIN;
 
 /// What the tasks do under the quota of 50 ms, in ms of a cycle of periods of 100 ms. Slots do not fit into periods.
 pub(crate) struct Load {
@@ -259,7 +258,7 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
     for assumption in [Assumption::NeighboursYield, Assumption::NeighboursStay] {
-        let tree = history.tree(&[(1, None), (2, Some(0))], assumption);
+        let tree = history.tree(&[(1, None), (2, Some(0))], &[false; 2], assumption);
         assert_eq!(tree.nodes[1].profile.length_ns() >> SHIFT, ((SECONDS - 2) * S) >> SHIFT);
         let ran_ns: u64 = tree.nodes[1].profile.slots.iter().map(|slot| slot.ran_ns).sum();
         // 20 ms in each of 180 periods, less what rounding loses.

@@ -5,8 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use cgscope_model::{Interval, Sample, units::duration};
 
 use super::{
-    PLAIN,
-    answer::{Refusal, Target, answer},
+    answer::{Question, Refusal, Target, answer},
     history::History,
     targets::{limited, target},
     words,
@@ -103,7 +102,7 @@ impl Job {
         if self.history.has_gaps {
             return soon(GAPS.to_owned());
         }
-        let Some(answer) = answer(&self.history, target, &PLAIN) else {
+        let Some(answer) = answer(&self.history, target, &Question::PLAIN) else {
             return soon("measuring ...".to_owned());
         };
         if let Some(Refusal::Short(periods)) = answer.refusal {
@@ -112,7 +111,7 @@ impl Job {
             ));
         }
         let from = format!("from the last {}, renewed every few seconds", duration(answer.span_ns));
-        let text = words::within(&[answer], &self.interval, &PLAIN, 0, cells);
+        let text = words::within(&[answer], &self.interval, &Question::PLAIN, 0, cells);
         let lines = std::iter::once(from).chain(text.lines().map(str::to_owned)).collect();
         Lines { lines, is_short: false }
     }

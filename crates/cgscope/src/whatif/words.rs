@@ -27,6 +27,7 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
             text += &table(answer, room);
             text += &least(answer, &whole.names, question);
             text.extend(burst(answer, question));
+            text.extend(loops(answer));
             text.extend(threads(answer, question));
         }
         text.extend(answer.cautions.iter().map(|one| caution(*one)));
@@ -84,6 +85,9 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
+/// Bounds of the share of throttled periods that are further apart than this can be closer if it is known when work arrives.
+const WIDE: f64 = 0.1;
+
 const HEAD: [&str; 7] =
     ["CPUs", "periods throttled", "throttled/s", "stall p50", "stall p99", "all work done", "unused"];
 
@@ -108,12 +112,20 @@ fn table(answer: &Answer, room: usize) -> String {
 fn cells(row: &Row, in_force: Limit) -> [String; 7] {
     let Row { limit, figures } = row;
     let mark = if *limit == in_force { "now " } else { "" };
-    [
-        format!("{mark}{}", number(limit.cpus())),
+    let throttled = [
         shares(figures.throttled_share),
         durations(map(figures.throttled_ns_per_s, |ns| ns as u64)),
         durations(figures.stall_p50_ns),
         durations(figures.stall_p99_ns),
+    ];
+    let unknown = || std::array::from_fn(|_| "unknown".to_owned());
+    let [share, per_s, p50, p99] = if row.is_unknown() { unknown() } else { throttled };
+    [
+        format!("{mark}{}", number(limit.cpus())),
+        share,
+        per_s,
+        p50,
+        p99,
         figures.done_ns.map_or_else(|| "-".into(), durations),
         figures.unused_share.map_or_else(|| "-".into(), shares),
     ]
@@ -163,6 +175,15 @@ fn burst(answer: &Answer, question: &Question) -> Option<String> {
         percent(question.target),
         burst_setting(answer, limit)
     ))
+}
+
+/// What the user may know and the recording does not show.
+fn loops(answer: &Answer) -> Option<&'static str> {
+    let differs = |row: &Row| row.figures.throttled_share.high - row.figures.throttled_share.low > WIDE;
+    (answer.loops.len() > 1 && !answer.is_demand_unknown() && answer.rows.iter().any(differs)).then_some(
+        "  The recording does not show whether requests come by themselves (--loop open) or each follows the answer to the one before \
+         (--loop closed); the option gives closer bounds.\n",
+    )
 }
 
 /// What fewer threads would do.

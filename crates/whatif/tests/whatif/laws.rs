@@ -209,6 +209,11 @@ fn waiting_is_taken_out_in_the_closed_loop() {
     let outcome = single(&profile, None, &Setting::new(Loop::Closed, 0));
     assert_eq!(outcome.duration_ns, profile.length_ns() / 4);
     assert_eq!(outcome.ran_ns, profile.length_ns() / 4);
+    // A task runs, waits and sleeps in turn. How long it sleeps does not change.
+    profile.slots.iter_mut().for_each(|slot| slot.waited_ns = 2 * slot.ran_ns);
+    let outcome = single(&profile, None, &Setting::new(Loop::Closed, 0));
+    assert_eq!(outcome.duration_ns, profile.length_ns() / 2);
+    assert_eq!(outcome.ran_ns, profile.length_ns() / 4);
 }
 
 /// N busy loops with a quota of q CPUs run until the quota is used up, and stand still for the rest: P (1 - q / N).

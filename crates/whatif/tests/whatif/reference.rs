@@ -2,7 +2,7 @@
 
 mod pool;
 
-use cgscope_whatif::{Limit, Loop, Setting, Slot, Tree};
+use cgscope_whatif::{Limit, Loop, Profile, Setting, Slot, Tree};
 
 use pool::{NONE_NS, Pool, cpus_of};
 
@@ -52,7 +52,7 @@ impl<'a> Reference<'a> {
         let count = tree.nodes.len();
         let mut flows = vec![Flow::default(); count];
         for (flow, node) in flows.iter_mut().zip(&tree.nodes) {
-            flow.step = next_step(&node.profile.slots, 0);
+            flow.step = next_step(&node.profile, 0);
             flow.left_ns = closed_left(node.profile.slots.get(flow.step), node.profile.slot_ns);
         }
         let pools = limits.iter().enumerate();
@@ -132,8 +132,7 @@ impl<'a> Reference<'a> {
                 flow.wanted = 0.0;
                 return (0.0, 0.0);
             };
-            let rate = (slot.ran_ns + slot.waited_ns) as f64 / slot_ns;
-            flow.wanted = rate.min(most);
+            flow.wanted = closed_rate(slot, node.profile.slot_ns).min(most);
             return (0.0, 0.0);
         }
         let slot_at = (self.now_ns / node.profile.slot_ns) as usize;
@@ -245,9 +244,8 @@ impl<'a> Reference<'a> {
         let mut time_ns = step_ns;
         while time_ns > 0.0 {
             let Some(slot) = node.profile.slots.get(flow.step) else { return };
-            let is_idle = slot.ran_ns + slot.waited_ns == 0;
-            let wanted = ((slot.ran_ns + slot.waited_ns) as f64 / node.profile.slot_ns as f64).min(most);
-            let speed = if is_idle { 1.0 } else { part * wanted };
+            let wanted = closed_rate(slot, node.profile.slot_ns).min(most);
+            let speed = if slot.ran_ns == 0 { 1.0 } else { part * wanted };
             let used_ns = if speed > 0.0 { flow.left_ns / speed } else { f64::INFINITY };
             if used_ns > time_ns {
                 flow.left_ns -= time_ns * speed;
@@ -257,22 +255,28 @@ impl<'a> Reference<'a> {
             if slot.ran_ns > 0 {
                 flow.done_ns = self.now_ns as f64 + step_ns - time_ns;
             }
-            flow.step = next_step(&node.profile.slots, flow.step + 1);
+            flow.step = next_step(&node.profile, flow.step + 1);
             flow.left_ns = closed_left(node.profile.slots.get(flow.step), node.profile.slot_ns);
         }
     }
 }
 
-/// The first slot from here on in which something ran or nothing wanted to run.
-fn next_step(slots: &[Slot], mut at: usize) -> usize {
-    while slots.get(at).is_some_and(|slot| slot.ran_ns == 0 && slot.waited_ns > 0) {
+/// The first slot from here on that takes time if nobody waits.
+fn next_step(profile: &Profile, mut at: usize) -> usize {
+    while profile.slots.get(at).is_some_and(|slot| slot.ran_ns == 0 && slot.waited_ns >= profile.slot_ns) {
         at += 1;
     }
     at
 }
 
-/// What a slot takes in the closed loop: work, or time if nobody wants to run.
+/// CPUs that a slot wants in the closed loop. Where several tasks can run, they all do; else one runs, waits and sleeps in turn.
+fn closed_rate(slot: &Slot, slot_ns: u64) -> f64 {
+    let tasks = (slot.ran_ns + slot.waited_ns) as f64 / slot_ns as f64;
+    if tasks < 1.0 { slot.ran_ns as f64 / (slot_ns - slot.waited_ns) as f64 } else { tasks }
+}
+
+/// What a slot takes in the closed loop: work, or time if nobody runs.
 fn closed_left(slot: Option<&Slot>, slot_ns: u64) -> f64 {
     let slot = slot.copied().unwrap_or_default();
-    if slot.ran_ns + slot.waited_ns == 0 { slot_ns as f64 } else { slot.ran_ns as f64 }
+    if slot.ran_ns == 0 { (slot_ns - slot.waited_ns.min(slot_ns)) as f64 } else { slot.ran_ns as f64 }
 }

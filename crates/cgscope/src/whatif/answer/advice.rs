@@ -4,8 +4,8 @@ use cgscope_whatif::Limit;
 
 use super::{Answer, Caution, Fewer, Question, Row, Target, below};
 use crate::whatif::{
-    asked::Asked,
     history::{History, Runnable},
+    simulator::Simulator,
 };
 
 /// Number of bursts that are tried: equal parts of the quota, which is the most that the kernel allows.
@@ -33,13 +33,13 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-pub(super) fn fill(answer: &mut Answer, asked: &Asked<'_>, history: &History, target: &Target) {
-    let is_throttled = super::counted_share(&answer.counted) > asked.question.target;
+pub(super) fn fill(answer: &mut Answer, simulator: &Simulator<'_>, history: &History, target: &Target) {
+    let is_throttled = super::counted_share(&answer.counted) > simulator.question.target;
     if answer.is_demand_unknown() {
         answer.least = None;
     } else if is_throttled {
-        answer.burst = burst(asked);
-        answer.fewer = answer.at_once.and_then(|at_once| fewer(asked, answer, at_once, history, target));
+        answer.burst = burst(simulator);
+        answer.fewer = answer.at_once.and_then(|at_once| fewer(simulator, answer, at_once, history, target));
     }
 }
 
@@ -60,14 +60,14 @@ pub fn cautions(runnable: &Runnable) -> Vec<Caution> {
 }
 
 /// The least burst that meets the target with the quota in force.
-fn burst(asked: &Asked<'_>) -> Option<Row> {
-    let with = |parts: u64| Limit { burst_ns: asked.limit.quota_ns * parts / BURSTS, ..asked.limit };
+fn burst(simulator: &Simulator<'_>) -> Option<Row> {
+    let with = |parts: u64| Limit { burst_ns: simulator.limit.quota_ns * parts / BURSTS, ..simulator.limit };
     let enough = |parts: u64| {
-        let figures = asked.figures(with(parts))?;
-        (figures.throttled_share.high <= asked.question.target).then_some(figures)
+        let figures = simulator.figures(with(parts))?;
+        (figures.throttled_share.high <= simulator.question.target).then_some(figures)
     };
-    let Question { burst_ns: None, period_ns: None, .. } = asked.question else { return None };
-    let first = asked.limit.burst_ns * BURSTS / asked.limit.quota_ns + 1;
+    let Question { burst_ns: None, period_ns: None, .. } = simulator.question else { return None };
+    let first = simulator.limit.burst_ns * BURSTS / simulator.limit.quota_ns + 1;
     if first > BURSTS {
         return None;
     }
@@ -84,18 +84,18 @@ fn burst(asked: &Asked<'_>) -> Option<Row> {
 
 /// What happens with as many threads as the quota feeds.
 fn fewer(
-    asked: &Asked<'_>,
+    simulator: &Simulator<'_>,
     answer: &Answer,
     at_once: u32,
     history: &History,
     target: &Target,
 ) -> Option<Fewer> {
     let most = (answer.limit.cpus() + 0.01).max(1.0) as u32;
-    if asked.question.threads.is_some() || at_once <= most {
+    if simulator.question.threads.is_some() || at_once <= most {
         return None;
     }
-    let question = Question { threads: Some(most), ..asked.question.clone() };
+    let question = Question { threads: Some(most), ..simulator.question.clone() };
     let (correction, fewer) =
-        (asked.correction, Asked::new(history, target, &question, answer.limit, answer.may_sleep())?);
-    Some(Fewer { most, figures: correction.apply(fewer.in_force?) })
+        (simulator.correction, Simulator::new(history, target, &question, answer.limit, answer.may_sleep())?);
+    Some(Fewer { most, figures: correction.apply(fewer.figures(answer.limit)?) })
 }

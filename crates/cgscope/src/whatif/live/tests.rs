@@ -2,10 +2,10 @@
 
 use super::{
     super::{
-        answer::{Answer, Refusal},
+        answer::{Answer, Question, Refusal},
         answers,
         targets::targets,
-        tests::{LOOP, PATHS, QUESTION, SMALL, samples},
+        tests::{LOOP, PATHS, SMALL, samples},
     },
     *,
 };
@@ -29,7 +29,7 @@ fn answered(samples: Vec<Sample>, cgroup: Option<&str>) -> std::result::Result<V
     let mut measured = measured(samples, &selection)?;
     let filter = SelectionFilter::new(&selection).expect("a selection");
     let (targets, _) = targets(&measured.whole(false), &filter)?;
-    Ok(answers(&measured.history, &targets, &QUESTION))
+    Ok(answers(&measured.history, &targets, &Question::PLAIN))
 }
 
 #[test]

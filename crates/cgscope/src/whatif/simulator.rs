@@ -20,6 +20,10 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
 const LEAST_STEP: f64 = 0.01;
 
+/// Number of phases if the limit in force does not come out right with as many as usual: of a load on a clock that a period is a multiple
+/// of, 10 % of the throttled time may be between two of these.
+const MANY_PHASES: u32 = 55;
+
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
 
@@ -41,8 +45,8 @@ struct Tried {
     phases: Vec<Cell>,
 }
 
-/// What was asked about a cgroup, ready to be simulated.
-pub struct Asked<'q> {
+/// What was asked about a cgroup, ready to be simulated under any limit.
+pub struct Simulator<'q> {
     /// The limits in force.
     limits: Vec<Option<Limit>>,
     /// One for each assumption. Equal ones are left out.
@@ -84,7 +88,7 @@ impl Correction {
     }
 }
 
-impl<'q> Asked<'q> {
+impl<'q> Simulator<'q> {
     pub fn new(
         history: &History,
         target: &Target,
@@ -92,38 +96,49 @@ impl<'q> Asked<'q> {
         limit: Limit,
         may_sleep: bool,
     ) -> Option<Self> {
-        let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
-        let count = if may_sleep { 3 } else { 2 };
-        let mut trees =
-            parallel(&assumptions[..count], |assumption| history.tree(&target.family, *assumption));
-        let (limits, cpus) = (trees[0].limits(), trees[0].capacity.iter().copied().fold(0.0, f64::max));
-        for tree in &mut trees {
-            tree.nodes[target.at].threads = question.threads;
-        }
-        let loops = history.loops(target.family[target.at].0);
-        let settings = Settings { loops, ..Settings::default() };
-        let trees = distinct(trees);
+        let trees = trees(history, target, question, may_sleep);
         let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
         let ready = |trees: &[Tree]| {
             parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
         };
-        let (replays, parts) = (ready(&trees)?, ready(&parts.unwrap_or_default())?);
-        let at = target.at;
-        let mut this = Self {
-            limits,
-            replays,
-            parts,
-            cpus,
-            at,
+        let loops = history.loops(target.family[target.at].0, question.arrivals);
+        Some(Self {
+            limits: trees[0].limits(),
+            replays: ready(&trees)?,
+            parts: ready(&parts.unwrap_or_default())?,
+            cpus: trees[0].capacity.iter().copied().fold(0.0, f64::max),
+            at: target.at,
             question,
             limit,
-            settings,
+            settings: Settings { loops, ..Settings::default() },
             in_force: None,
             correction: Correction::default(),
             simulated: AtomicUsize::new(0),
-        };
-        this.in_force = this.figures(limit);
-        Some(this)
+        })
+    }
+
+    pub fn loops(&self) -> &[Loop] {
+        &self.settings.loops
+    }
+
+    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
+    pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64) -> Option<Check> {
+        let mut check = None;
+        for phases in [self.settings.phases, MANY_PHASES] {
+            self.settings.phases = phases;
+            self.in_force = self.figures(self.limit);
+            check = self.in_force.map(|Figures { throttled_share: share, throttled_ns_per_s, .. }| Check {
+                share,
+                recorded_share,
+                throttled_ns_per_s,
+                recorded_ns_per_s,
+            });
+            if check.is_some_and(|check| check.agrees()) {
+                break;
+            }
+        }
+        self.settings.phases = Settings::default().phases;
+        check
     }
 
     fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
@@ -331,6 +346,20 @@ fn chosen(limit: Limit, cells: &[Cell], outcomes: &[Outcome]) -> Cells {
     }
 }
 
+/// What is simulated: a tree for each assumption. Equal ones are left out.
+fn trees(history: &History, target: &Target, question: &Question, may_sleep: bool) -> Vec<Tree> {
+    let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
+    let has_queue =
+        history.queues(&target.family, |at| at == target.at && question.arrivals == Some(Loop::Open));
+    let count = if may_sleep { 3 } else { 2 };
+    let trees = parallel(&assumptions[..count], |assumption| {
+        let mut tree = history.tree(&target.family, &has_queue, *assumption);
+        tree.nodes[target.at].threads = question.threads;
+        tree
+    });
+    distinct(trees)
+}
+
 /// Leaves out trees that are equal to an earlier one.
 fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
     let mut distinct: Vec<Tree> = Vec::new();
@@ -349,8 +378,7 @@ mod tests {
 
     use super::*;
 
-    static QUESTION: Question =
-        Question { quotas: Vec::new(), threads: None, burst_ns: None, period_ns: None, target: 0.01 };
+    static QUESTION: Question = Question::PLAIN;
 
     /// 11 minutes of cgroups with different loads, with each one as a target.
     fn recorded() -> (History, Vec<Target>) {
@@ -362,13 +390,13 @@ mod tests {
     }
 
     /// The rows of the table, and the number of simulations of the whole history.
-    fn rows(asked: &Asked<'_>) -> (Vec<Row>, usize) {
-        let limits: Vec<Limit> = asked.quotas().into_iter().map(|cpus| asked.limit(cpus)).collect();
-        let before = asked.simulated.load(Relaxed);
-        let figures = asked.bounds(&limits);
+    fn rows(simulator: &Simulator<'_>) -> (Vec<Row>, usize) {
+        let limits: Vec<Limit> = simulator.quotas().into_iter().map(|cpus| simulator.limit(cpus)).collect();
+        let before = simulator.simulated.load(Relaxed);
+        let figures = simulator.bounds(&limits);
         let rows = limits.into_iter().zip(figures);
         let rows = rows.map(|(limit, figures)| Row { limit, figures: figures.expect("cells") });
-        (rows.collect(), asked.simulated.load(Relaxed) - before)
+        (rows.collect(), simulator.simulated.load(Relaxed) - before)
     }
 
     /// By how much bounds differ.
@@ -382,11 +410,12 @@ mod tests {
         let (mut few, mut all, mut points) = (0, 0, [0.0f64; 3]);
         for target in &targets {
             let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
-            let mut asked = Asked::new(&history, target, &QUESTION, limit, false).expect("a simulation");
-            let (quick, simulated) = rows(&asked);
+            let mut simulator =
+                Simulator::new(&history, target, &QUESTION, limit, false).expect("a simulation");
+            let (quick, simulated) = rows(&simulator);
             few += simulated;
-            asked.parts.clear();
-            let (whole, simulated) = rows(&asked);
+            simulator.parts.clear();
+            let (whole, simulated) = rows(&simulator);
             all += simulated;
             for (quick, whole) in quick.iter().zip(&whole) {
                 let (a, b) = (&quick.figures, &whole.figures);
@@ -414,13 +443,17 @@ mod tests {
         for id in history.cgroups.keys().filter(|id| **id < 1_011) {
             let target = Target { path: String::new(), family: vec![(*id, None)], at: 0 };
             let limit = history.cgroups[id].limit().expect("a limit");
-            let asked = Asked::new(&history, &target, &QUESTION, limit, false).expect("a simulation");
-            let Some(least) = asked.least(&[]) else { continue };
-            let grid = asked.grid();
-            let free = asked.figures(asked.limit(asked.cpus)).expect("cells");
+            let simulator = Simulator::new(&history, &target, &QUESTION, limit, false).expect("a simulation");
+            let Some(least) = simulator.least(&[]) else { continue };
+            let grid = simulator.grid();
+            let free = simulator.figures(simulator.limit(simulator.cpus)).expect("cells");
             for quota_ns in grid.iter().take_while(|quota_ns| **quota_ns < least.limit.quota_ns) {
-                let row = Row { limit: asked.with_quota(quota_ns - 1), figures: free };
-                assert_eq!(asked.least(&[row]).map(|row| row.limit), Some(least.limit), "{id}: {quota_ns}");
+                let row = Row { limit: simulator.with_quota(quota_ns - 1), figures: free };
+                assert_eq!(
+                    simulator.least(&[row]).map(|row| row.limit),
+                    Some(least.limit),
+                    "{id}: {quota_ns}"
+                );
             }
         }
     }
@@ -430,16 +463,16 @@ mod tests {
         let (history, targets) = recorded();
         for target in &targets {
             let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
-            let asked = Asked::new(&history, target, &QUESTION, limit, false).expect("a simulation");
-            let (known, before) = rows(&asked);
-            let least = asked.least(&known).expect("a quota");
+            let simulator = Simulator::new(&history, target, &QUESTION, limit, false).expect("a simulation");
+            let (known, before) = rows(&simulator);
+            let least = simulator.least(&known).expect("a quota");
             let share = |quota_ns: u64| {
-                let figures = asked.bounds(&[Limit { quota_ns, ..limit }]).pop().flatten();
+                let figures = simulator.bounds(&[Limit { quota_ns, ..limit }]).pop().flatten();
                 figures.expect("cells").throttled_share.high
             };
-            let simulated = asked.simulated.load(Relaxed) - before;
+            let simulated = simulator.simulated.load(Relaxed) - before;
             assert!(simulated <= 60, "{target:?}: {simulated}");
-            let grid = asked.grid();
+            let grid = simulator.grid();
             let at = grid.iter().position(|quota_ns| *quota_ns == least.limit.quota_ns).expect("in the grid");
             assert!(share(grid[at]) <= 0.01, "{target:?} {least:?}");
             assert!(at == 0 || share(grid[at - 1]) > 0.01, "{target:?} {least:?}");
