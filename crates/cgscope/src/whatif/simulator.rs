@@ -121,24 +121,40 @@ impl<'q> Simulator<'q> {
         &self.settings.loops
     }
 
-    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
+    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s. If one
+    /// loop fits and the other does not, only that one is simulated from now on.
     pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64) -> Option<Check> {
-        let mut check = None;
+        let compare = |figures: Figures| Check {
+            share: figures.throttled_share,
+            recorded_share,
+            throttled_ns_per_s: figures.throttled_ns_per_s,
+            recorded_ns_per_s,
+        };
+        let agrees = |outcomes: &[Outcome]| Figures::of(outcomes).is_some_and(|one| compare(one).agrees());
+        let loops = self.settings.loops.clone();
+        let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
         for phases in [self.settings.phases, MANY_PHASES] {
             self.settings.phases = phases;
-            self.in_force = self.figures(self.limit);
-            check = self.in_force.map(|Figures { throttled_share: share, throttled_ns_per_s, .. }| Check {
-                share,
-                recorded_share,
-                throttled_ns_per_s,
-                recorded_ns_per_s,
-            });
-            if check.is_some_and(|check| check.agrees()) {
+            of_loops = loops.iter().map(|one| (*one, self.outcomes(*one, self.limit))).collect();
+            if of_loops.iter().all(|(_, outcomes)| agrees(outcomes)) {
                 break;
             }
         }
         self.settings.phases = Settings::default().phases;
-        check
+        if of_loops.iter().any(|(_, outcomes)| agrees(outcomes)) {
+            of_loops.retain(|(_, outcomes)| agrees(outcomes));
+        }
+        self.settings.loops = of_loops.iter().map(|(one, _)| *one).collect();
+        let outcomes: Vec<Outcome> = of_loops.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
+        self.in_force = Figures::of(&outcomes);
+        self.in_force.map(compare)
+    }
+
+    /// The outcomes of one loop.
+    fn outcomes(&mut self, of: Loop, limit: Limit) -> Vec<Outcome> {
+        self.settings.loops = vec![of];
+        let cells = self.cells(&[limit]).pop().map(|cells| cells.cells).unwrap_or_default();
+        self.whole(&[(limit, cells)]).pop().unwrap_or_default()
     }
 
     fn with(&self, limit: Limit) -> Vec<Option<Limit>> {
