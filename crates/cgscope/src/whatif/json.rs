@@ -64,6 +64,7 @@ fn name(refusal: &Refusal) -> &'static str {
     }
 }
 
+/// Bounds from none to all stay numbers, with `is_known` false.
 fn row(row: &Row) -> Value {
     let Row { limit, figures } = row;
     json!({
@@ -71,6 +72,7 @@ fn row(row: &Row) -> Value {
         "quota_us": limit.quota_ns / 1_000,
         "period_us": limit.period_ns / 1_000,
         "burst_us": limit.burst_ns / 1_000,
+        "is_known": !row.is_unknown(),
         "throttled_share": bounds(figures.throttled_share),
         "throttled_ns_per_s": bounds(figures.throttled_ns_per_s),
         "stall_p50_ns": bounds(figures.stall_p50_ns),
