@@ -72,9 +72,9 @@ impl Enough {
     }
 
     /// The next sample must not be compared with earlier ones.
-    pub fn begin_anew(&mut self) {
+    pub fn restart(&mut self) {
         if let Some(watch) = &mut self.watch {
-            watch.begin_anew();
+            watch.restart();
         }
     }
 

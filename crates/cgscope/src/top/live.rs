@@ -134,7 +134,7 @@ impl Updates for Live {
                 if anew {
                     self.worst = self.worst.max(Exit::Incomplete);
                     self.tee.begins_anew();
-                    self.enough.begin_anew();
+                    self.enough.restart();
                     self.earlier = None;
                 }
                 (sample, end)

@@ -62,7 +62,7 @@ impl Watch {
         if now != self.target {
             // The rest of the tree has no demand so far.
             self.target = now;
-            self.begin_anew();
+            self.restart();
         }
         self.history.add(sample);
         if self.history.span_ns() >= HALF_NS {
@@ -77,7 +77,7 @@ impl Watch {
     }
 
     /// Drops what was collected, because the next sample must not be compared with it.
-    pub fn begin_anew(&mut self) {
+    pub fn restart(&mut self) {
         (self.history, self.next) = (Self::history_of(self.target.as_ref()), None);
     }
 

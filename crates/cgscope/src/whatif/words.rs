@@ -181,8 +181,8 @@ fn burst(answer: &Answer, question: &Question) -> Option<String> {
 fn loops(answer: &Answer) -> Option<&'static str> {
     let differs = |row: &Row| row.figures.throttled_share.high - row.figures.throttled_share.low > WIDE;
     (answer.loops.len() > 1 && !answer.is_demand_unknown() && answer.rows.iter().any(differs)).then_some(
-        "  The recording does not show whether requests come by themselves (--loop open) or each follows the answer to the one before \
-         (--loop closed); the option gives closer bounds.\n",
+        "  It was not seen when work arrives. `cgscope whatif --loop open`, if requests come by themselves, or `--loop closed`, if each follows \
+         the answer to the one before, gives closer bounds.\n",
     )
 }
 

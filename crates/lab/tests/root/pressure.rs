@@ -114,7 +114,7 @@ fn the_contention_of_two_loops_is_the_kernels_pressure() {
     let twin = Twin::of(&cgroup);
     let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
     loads.iter().for_each(|load| twin.adopt(load));
-    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 90.0, "{shares:?}");
     assert!((shares.contention - shares.some).abs() < tolerance(1.0), "{shares:?}");
     assert!(shares.limit == 0.0, "{shares:?}");
@@ -129,7 +129,7 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
     let twin = Twin::of(&cgroup);
     let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
     loads.iter().for_each(|load| twin.adopt(load));
-    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 90.0, "{shares:?}");
     assert!((shares.contention + shares.limit - shares.some).abs() < tolerance(2.0), "{shares:?}");
     assert!(shares.contention > 30.0 && shares.limit > 30.0, "{shares:?}");
@@ -145,7 +145,7 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
     let twin = Twin::of(&pod);
     let loads = containers.each_ref().map(|container| Load::pinned_loop(1, Some(container)));
     loads.iter().for_each(|load| twin.adopt(load));
-    let (shares, interval) = measured(&mut collector, &pod, &twin, 10);
+    let (shares, interval) = measured(&mut collector, &pod, &twin, 6);
     assert!((shares.contention - shares.some).abs() < tolerance(1.0), "{shares:?}");
     for container in &containers {
         let limits = interval.limits_at(&container.name).expect("a cgroup of ours");

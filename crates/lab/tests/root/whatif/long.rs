@@ -6,6 +6,7 @@ mod grid;
 mod jobs;
 mod loads;
 mod nested;
+mod size;
 
 use std::io::{self, Write};
 

@@ -1,0 +1,39 @@
+//! What the demand takes in a recording.
+
+use std::fs;
+
+use super::{
+    super::{Kind, Limit, Recorded, limited},
+    print,
+};
+use crate::load::Cgroup;
+
+const CGROUPS: u64 = 10;
+const SECONDS: u64 = 20;
+/// Requests of 2 ms at random, every 20 ms: under half as much they wait for the quota all the time.
+const LOAD: Kind =
+    Kind { name: "random", program: None, args: &["requests", "random", "2000", "20000", "60"] };
+const LIMITS: [Limit; 2] = [Limit::of(150), Limit::of(50)];
+
+/// Bytes of a recording of several cgroups.
+fn bytes(limit: Option<Limit>) -> u64 {
+    let new = || limit.map_or_else(|| Cgroup::new("whatif-size"), limited);
+    let cgroups: Vec<Cgroup> = (0..CGROUPS).map(|_| new()).collect();
+    let _loads: Vec<_> = cgroups.iter().map(|cgroup| LOAD.start(cgroup)).collect();
+    let recorded = Recorded::of(&cgroups[0], SECONDS);
+    fs::metadata(recorded.file()).expect("a recording").len()
+}
+
+#[test]
+#[ignore = "alone: takes a minute"]
+fn a_recording_takes_at_most_200_bytes_a_second_more_for_each_cgroup_with_a_quota() {
+    let without = bytes(None);
+    for limit in LIMITS {
+        let more = bytes(Some(limit)).saturating_sub(without) as f64 / (CGROUPS * SECONDS) as f64;
+        print(&format!(
+            "{} of {} ms: {more:.0} bytes a second for each cgroup",
+            limit.milli, limit.period_ms
+        ));
+        assert!(more > 0.0 && more < 200.0, "{more} bytes a second, beside {without} bytes without quotas");
+    }
+}
