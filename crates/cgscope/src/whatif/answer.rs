@@ -11,7 +11,9 @@ use super::{
 };
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
-const NEARLY_ALL: f64 = 0.95;
+const NEARLY_ALL: f64 = 0.9;
+/// Bounds from fewer to more than all but as many periods say nothing.
+const FEW: f64 = 0.05;
 /// A recording has all tasks of a cgroup if their run time differs by at most this share from what the kernel counted.
 const COMPLETE: f64 = 0.1;
 /// The least length of a recording, in periods.
@@ -64,7 +66,7 @@ impl Row {
     /// From no period to all of them may be throttled.
     pub fn is_unknown(&self) -> bool {
         let share = self.figures.throttled_share;
-        share.low < 1.0 - NEARLY_ALL && share.high > NEARLY_ALL
+        share.low < FEW && share.high > 1.0 - FEW
     }
 }
 
@@ -170,7 +172,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     }
     let mut simulator = Simulator::new(history, target, question, limit, answer.may_sleep())?;
     let recorded_ns_per_s = answer.counted.throttled_ns.unwrap_or(0) as f64 / span_ns.max(1) as f64 * 1e9;
-    let check = simulator.check(recorded_share, recorded_ns_per_s);
+    let check = simulator.check(recorded_share, recorded_ns_per_s, answer.may_sleep());
     answer.check = check;
     answer.loops = simulator.loops().to_vec();
     simulator.correction = Correction { check, do_tasks_sleep: answer.do_tasks_sleep };

@@ -122,8 +122,9 @@ impl<'q> Simulator<'q> {
     }
 
     /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s. If one
-    /// loop fits and the other does not, only that one is simulated from now on.
-    pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64) -> Option<Check> {
+    /// loop fits and the other does not, only that one is simulated from now on, unless tasks may sleep because others are throttled: then
+    /// neither loop is right.
+    pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64, may_sleep: bool) -> Option<Check> {
         let compare = |figures: Figures| Check {
             share: figures.throttled_share,
             recorded_share,
@@ -141,7 +142,7 @@ impl<'q> Simulator<'q> {
             }
         }
         self.settings.phases = Settings::default().phases;
-        if of_loops.iter().any(|(_, outcomes)| agrees(outcomes)) {
+        if !may_sleep && of_loops.iter().any(|(_, outcomes)| agrees(outcomes)) {
             of_loops.retain(|(_, outcomes)| agrees(outcomes));
         }
         self.settings.loops = of_loops.iter().map(|(one, _)| *one).collect();

@@ -10,10 +10,14 @@ mod size;
 
 use std::io::{self, Write};
 
-/// Seconds of each recording. The first and the last one are left out of the simulation.
+/// Seconds of a recording.
 const RECORDED_S: u64 = 10;
+/// Seconds of a recording for advice, and of loads by chance: as long as `cgscope whatif` measures by default.
+const LONGER_S: u64 = 30;
+/// The first and the last second of a recording are left out of the simulation.
+const NOT_SIMULATED_S: u64 = 2;
 /// Seconds of each run. The simulation begins without late work, as a load does.
-const MEASURED_S: u64 = RECORDED_S - 2;
+const MEASURED_S: u64 = RECORDED_S - NOT_SIMULATED_S;
 
 /// Prints a line of a table at once, even if the test passes: libtest only captures what macros print.
 fn print(line: &str) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     super::{Kind, LOOP, Limit, REGULAR, Recorded, count, limited},
-    MEASURED_S,
+    LONGER_S, MEASURED_S,
     cell::text,
     loads::{BURSTS, CLOSED, RANDOM, UNEVEN},
     print,
@@ -39,9 +39,6 @@ const QUESTIONS: [Question; 6] = [
     Question { arrivals: Some("closed"), ..question(CLOSED, 300, 0.05, [360, 620]) },
     Question { burst_ms: 10, ..question(BURSTS, 350, 0.01, [280, 520]) },
 ];
-/// Seconds of a recording: as long as `cgscope whatif` measures by default. In 10 s, a load by chance is throttled in 3 % more or fewer periods
-/// than usual.
-const LONGER_S: u64 = 30;
 
 /// Steps of the search of `cgscope whatif`, thousandths of a CPU: the largest one that is at most a tenth of the quota in force.
 fn step(in_force: u64) -> u64 {

@@ -181,7 +181,11 @@ pub(super) fn judge(cells: &[Cell]) {
 
 /// Prints the median width of the bounds: as it is, and as a part of what the goal allows for the measured value.
 fn print_width(cells: &[Cell]) {
-    let answered: Vec<&Answered> = cells.iter().filter_map(|cell| cell.answered.as_ref().ok()).collect();
+    let answered: Vec<&Answered> = cells
+        .iter()
+        .filter(|cell| !cell.is_doubtful)
+        .filter_map(|cell| cell.answered.as_ref().ok())
+        .collect();
     let known = || answered.iter().filter(|cell| cell.is_known);
     let shares = || known().map(|cell| (cell.share, cell.measured.share));
     let throttled = || known().map(|cell| (cell.throttled, cell.measured.throttled));
@@ -191,7 +195,7 @@ fn print_width(cells: &[Cell]) {
     };
     let widths = |of: &mut dyn Iterator<Item = (Bounds, f64)>| median(of.map(|(bounds, _)| bounds.width()));
     print(
-        "\n| width of the bounds, median | of all answered cells | part of the goal (25 % of the measured value, or 0.02) |",
+        "\n| width of the bounds, median | of all answered cells but the lock convoy's | part of the goal (25 % of the measured value, or 0.02) |",
     );
     print("|---|---|---|");
     print(&format!(

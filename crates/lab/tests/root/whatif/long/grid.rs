@@ -2,7 +2,7 @@
 
 use super::{
     super::{Recorded, measure},
-    MEASURED_S, RECORDED_S,
+    LONGER_S, NOT_SIMULATED_S, RECORDED_S,
     cell::{Answered, Cell, judge, print_head, text},
     jobs,
     loads::{CASES, CONVOYS, Case},
@@ -11,11 +11,13 @@ use super::{
 
 /// Records a load, and runs it under the other limits.
 fn cells(case: &'static Case) -> impl Iterator<Item = Cell> {
-    let Case { kind, recorded: limit, simulated } = case;
-    let recorded = Recorded::new(kind, *limit, RECORDED_S);
+    let Case { kind, recorded: limit, simulated, is_random } = case;
+    let recorded_s = if *is_random { LONGER_S } else { RECORDED_S };
+    let measured_s = recorded_s - NOT_SIMULATED_S;
+    let recorded = Recorded::new(kind, *limit, recorded_s);
     simulated.iter().map(move |simulated| {
         Cell::new(kind.name, [*limit, *simulated].map(text), &recorded.ask_for(*simulated), |row| {
-            Some(Answered::new(row, measure(kind, *simulated, MEASURED_S)))
+            Some(Answered::new(row, measure(kind, *simulated, measured_s)))
         })
     })
 }
