@@ -121,9 +121,7 @@ impl<'q> Simulator<'q> {
         &self.settings.loops
     }
 
-    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s. If one
-    /// loop fits and the other does not, only that one is simulated from now on, unless tasks may sleep because others are throttled: then
-    /// neither loop is right.
+    /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
     pub fn check(&mut self, recorded_share: f64, recorded_ns_per_s: f64, may_sleep: bool) -> Option<Check> {
         let compare = |figures: Figures| Check {
             share: figures.throttled_share,
@@ -132,23 +130,38 @@ impl<'q> Simulator<'q> {
             recorded_ns_per_s,
         };
         let agrees = |outcomes: &[Outcome]| Figures::of(outcomes).is_some_and(|one| compare(one).agrees());
-        let loops = self.settings.loops.clone();
-        let mut of_loops: Vec<(Loop, Vec<Outcome>)> = Vec::new();
-        for phases in [self.settings.phases, MANY_PHASES] {
-            self.settings.phases = phases;
-            of_loops = loops.iter().map(|one| (*one, self.outcomes(*one, self.limit))).collect();
-            if of_loops.iter().all(|(_, outcomes)| agrees(outcomes)) {
-                break;
-            }
-        }
-        self.settings.phases = Settings::default().phases;
-        if !may_sleep && of_loops.iter().any(|(_, outcomes)| agrees(outcomes)) {
-            of_loops.retain(|(_, outcomes)| agrees(outcomes));
-        }
+        let of_loops = self.fitting_loops(may_sleep, agrees);
         self.settings.loops = of_loops.iter().map(|(one, _)| *one).collect();
         let outcomes: Vec<Outcome> = of_loops.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
         self.in_force = Figures::of(&outcomes);
         self.in_force.map(compare)
+    }
+
+    /// The outcomes of each loop with the limit in force. If one fits and the other does not, only that one, unless tasks may sleep because
+    /// others are throttled: then neither is right.
+    fn fitting_loops(
+        &mut self,
+        may_sleep: bool,
+        fits: impl Fn(&[Outcome]) -> bool,
+    ) -> Vec<(Loop, Vec<Outcome>)> {
+        let loops = self.settings.loops.clone();
+        let usual = self.settings.phases;
+        let outcomes = |this: &mut Self| -> Vec<(Loop, Vec<Outcome>)> {
+            loops.iter().map(|one| (*one, this.outcomes(*one, this.limit))).collect()
+        };
+        let mut of_loops = outcomes(self);
+        let all_fit = of_loops.iter().all(|(_, outcomes)| fits(outcomes));
+        // Of a long history, not even all usual phases are simulated.
+        if all_fit || may_sleep || !self.parts.is_empty() {
+            return of_loops;
+        }
+        self.settings.phases = MANY_PHASES;
+        of_loops = outcomes(self);
+        self.settings.phases = usual;
+        if of_loops.iter().any(|(_, outcomes)| fits(outcomes)) {
+            of_loops.retain(|(_, outcomes)| fits(outcomes));
+        }
+        of_loops
     }
 
     /// The outcomes of one loop.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_model::{CgroupReading, DemandReading, Interval, Sample, demand::parts};
+use cgscope_whatif::Loop;
 
 use super::{
     answer::{Answer, Caution, Question, Refusal, advice, answer},
@@ -148,6 +149,16 @@ fn bursts_need_a_burst_and_no_higher_quota() {
     assert_eq!((burst.quota_ns, burst.period_ns), (50 * MS, 100 * MS));
     assert!((10 * MS..=20 * MS).contains(&burst.burst_ns), "{burst:?}");
     insta::assert_snapshot!(words::text(&[answer], &whole, &QUESTION, 0));
+}
+
+/// In the closed loop, each burst would begin later by the stall, so that fewer meet the end of a quota.
+#[test]
+fn a_loop_that_does_not_fit_is_left_out_and_refused_if_asked_for() {
+    let samples = samples(&BURSTS);
+    assert_eq!(answered(&samples, &QUESTION).0.loops, [Loop::Open]);
+    let closed = Question { arrivals: Some(Loop::Closed), ..QUESTION };
+    let (answer, _) = answered(&samples, &closed);
+    assert_eq!((answer.loops, answer.refusal), (vec![Loop::Closed], Some(Refusal::Unfit)));
 }
 
 #[test]
