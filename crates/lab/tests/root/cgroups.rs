@@ -17,7 +17,8 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
-    bench::{follow, is_emulated, json_lines, patience, run, scaled, stderr},
+    background::Background,
+    bench::{cgscope, follow, is_emulated, json_lines, patience, run, scaled},
     files::Dir,
     load::Cgroup,
     spread::Spread,
@@ -319,17 +320,17 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let file = dir.file("a.rec");
     // The recording must be running when the cgroup is removed, and continue after that.
     let seconds = if is_emulated() { "8" } else { "3" };
-    let output = thread::scope(|scope| {
-        let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));
-        thread::sleep(patience(1_200));
-        let mut parent = Parent::new("recorded");
-        let (path, _, _) = parent.make("inside");
-        parent.visit(&path);
-        remove(&path);
-        recording.join().expect("a recording")
-    });
+    let mut recording = Background::start(cgscope().args(["record", "-v", "-o", &file, "-d", seconds]));
+    recording.wait_for("attached after");
+    // The names are read with the first sample.
+    thread::sleep(patience(300));
+    let mut parent = Parent::new("recorded");
+    let (path, _, _) = parent.make("inside");
+    parent.visit(&path);
+    remove(&path);
     // The recording covers the whole host. Status 1 is fine: any task on the host may have lost something.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let (code, said) = recording.wait();
+    assert!(matches!(code, Some(0 | 1)), "{said}");
     let intervals = json_lines(&run(&["report", "--json", &file]));
     for interval in &intervals {
         assert!(interval["losses"].get("cgroup_event_lost").is_none(), "{}", interval["losses"]);
