@@ -17,9 +17,8 @@ impl Profile {
             let ran = self.pieces(at, by, |slot| slot.ran_ns + slot.waited_ns);
             let wanted = self.pieces(at, by, |slot| slot.firm_ns + slot.presumed_ns);
             let slot = self.slots[at];
-            let share = |ns: u64, pieces: &[u64]| shares(ns, pieces);
-            let [ran_ns, waited_ns] = [slot.ran_ns, slot.waited_ns].map(|ns| share(ns, &ran));
-            let [firm_ns, presumed_ns] = [slot.firm_ns, slot.presumed_ns].map(|ns| share(ns, &wanted));
+            let [ran_ns, waited_ns] = [slot.ran_ns, slot.waited_ns].map(|ns| shares(ns, &ran));
+            let [firm_ns, presumed_ns] = [slot.firm_ns, slot.presumed_ns].map(|ns| shares(ns, &wanted));
             (0..by as usize).map(move |at| Slot {
                 ran_ns: ran_ns[at],
                 waited_ns: waited_ns[at],
@@ -39,13 +38,13 @@ impl Profile {
         let slot_ns = self.slot_ns.max(1);
         let part_ns = (slot_ns / u64::from(by)).max(1);
         let full = now / slot_ns;
-        // A burst of several tasks may end within a slot.
-        let cpus = if full == 0 { now.max(before.max(after)).div_ceil(slot_ns).max(1) } else { 1 };
-        let mut left = now - full * part_ns * u64::from(by);
         if full == 0 && before > 0 && after > 0 && before.max(after) < slot_ns {
             // Small pieces of work, of which nobody knows where they were.
             return shares(now, &vec![1; by as usize]);
         }
+        // A burst of several tasks may end within a slot.
+        let cpus = if full == 0 { now.max(before.max(after)).div_ceil(slot_ns).max(1) } else { 1 };
+        let mut left = now - full * part_ns * u64::from(by);
         let mut pieces: Vec<u64> = (0..by)
             .map(|part| {
                 let piece = if part + 1 == by { left } else { left.min(part_ns * cpus) };

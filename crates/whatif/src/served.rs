@@ -13,6 +13,8 @@ pub(crate) struct Server {
     /// A quota above it is used up at this time in each period.
     pub open_ms: f64,
     pub length_ms: f64,
+    /// Costs are random, with this mean.
+    pub is_uneven: bool,
 }
 
 /// What was recorded.
@@ -25,7 +27,7 @@ pub(crate) struct Served {
 
 impl Server {
     pub fn new(cost_ms: f64, quota_ms: f64) -> Self {
-        Self { cost_ms, quota_ms, open_ms: PERIOD_MS, length_ms: 20_000.0 }
+        Self { cost_ms, quota_ms, open_ms: PERIOD_MS, length_ms: 20_000.0, is_uneven: false }
     }
 
     pub fn limit(&self) -> Limit {
@@ -37,10 +39,12 @@ impl Server {
     pub fn serve(self, next: &mut dyn FnMut(f64, f64) -> f64) -> Served {
         let mut slots = vec![Slot::default(); (self.length_ms / SLOT_MS) as usize + 1];
         let (mut now_ms, mut used_ms, mut period, mut throttled) = (3.0f64, 0.0, 0.0, 0.0);
+        let mut costs_ms = random_gaps(5, self.cost_ms);
         // Where the work would be done if nothing had been throttled since the wakeup.
         let mut position_ms = now_ms;
         while now_ms < self.length_ms {
-            let (begin_ms, mut left_ms) = (now_ms, self.cost_ms);
+            let begin_ms = now_ms;
+            let mut left_ms = if self.is_uneven { costs_ms() } else { self.cost_ms };
             while left_ms > 1e-9 {
                 if (now_ms / PERIOD_MS).floor() > period {
                     (period, used_ms) = ((now_ms / PERIOD_MS).floor(), 0.0);

@@ -249,7 +249,7 @@ pub struct Whatif {
 
     /// When work arrives: by itself, or after the work before it
     ///
-    /// Open: requests come by themselves, as of many users. Closed: each piece of work follows the one before, as in a batch job. Default:
+    /// Open: requests come by themselves, as from many users. Closed: each piece of work follows the one before, as in a batch job. Default:
     /// what the recording shows, else both, with wider bounds.
     #[arg(long, value_name = "LOOP", value_enum)]
     pub r#loop: Option<Loop>,

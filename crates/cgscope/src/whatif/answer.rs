@@ -12,7 +12,7 @@ use super::{
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
 const NEARLY_ALL: f64 = 0.9;
-/// Bounds from fewer to more than all but as many periods say nothing.
+/// A row is unknown if its lower bound is below this share of the periods, and its upper bound above all but this share.
 const FEW: f64 = 0.05;
 /// A recording has all tasks of a cgroup if their run time differs by at most this share from what the kernel counted.
 const COMPLETE: f64 = 0.1;
@@ -108,7 +108,7 @@ pub struct Answer {
 pub struct Fewer {
     /// Maximum number of tasks that run at once.
     pub most: u32,
-    pub figures: Figures,
+    pub row: Row,
 }
 
 /// Why bounds may be far apart.

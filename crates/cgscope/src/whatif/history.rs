@@ -224,7 +224,8 @@ fn raise_all(slots: &mut [Slot], slot_ns: u64) {
     all.sort_unstable();
     let Some(most_ns) = all.get(all.len() * 95 / 100).map(|ns| whole(0, *ns, slot_ns)) else { return };
     for slot in slots {
-        slot.waited_ns = most_ns.saturating_sub(slot.ran_ns).max(1);
+        // All of a slot, or they would sleep in the rest.
+        slot.waited_ns = most_ns.max(slot_ns).saturating_sub(slot.ran_ns).max(1);
     }
 }
 
@@ -303,20 +304,26 @@ impl History {
         }
     }
 
-    /// Whether requests queue in the programs of these cgroups. `is_open`: if the recording does not show it.
+    /// Whether requests queue in the programs of these cgroups. `is_open`: requests come by themselves, if the recording does not show it.
     pub fn queues(&self, family: &[(u64, Option<usize>)], is_open: impl Fn(usize) -> bool) -> Vec<bool> {
         let has_queue = |(at, (id, _)): (usize, &(u64, Option<usize>))| {
             let cgroup = self.cgroups.get(id)?;
-            Some(self.profile(cgroup).has_queue(&cgroup.limit()?).unwrap_or_else(|| is_open(at)))
+            let profile = self.profile(cgroup);
+            // Those of a clock are where they came, or wait for a quota above.
+            let may_queue = || is_open(at) && profile.loops(None) != [Loop::Open];
+            Some(profile.has_queue(&cgroup.limit()?).unwrap_or_else(may_queue))
         };
         family.iter().enumerate().map(|cgroup| has_queue(cgroup).unwrap_or(false)).collect()
     }
 
-    /// The demand of a cgroup, if its neighbours yield.
+    /// The demand of a cgroup, with stalls by quotas alone: work that takes long also waits long for CPUs.
     fn profile(&self, cgroup: &Cgroup) -> Profile {
         let length = (self.span_ns() >> cgroup.shift) as usize;
-        let (slots, _) = cgroup.simulated(cgroup.shift, length, Assumption::NeighboursYield);
-        Profile { slot_ns: 1 << cgroup.shift, slots }
+        let mut slots = cgroup.joined(cgroup.shift, length);
+        slots.iter_mut().for_each(|slot| slot.waited_ns = 0);
+        let slot_ns = 1 << cgroup.shift;
+        let slots = slots.into_iter().map(|slot| simulated(slot, slot_ns, Assumption::NeighboursYield));
+        Profile { slot_ns, slots: slots.collect() }
     }
 
     /// How many tasks of these cgroups could run.

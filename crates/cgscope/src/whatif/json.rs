@@ -43,7 +43,7 @@ pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
         "burst_setting": answer.burst.as_ref().map(|row| words::burst_setting(answer, row.limit)),
         "tasks_at_once": answer.at_once,
         "fewer_threads": answer.fewer.as_ref().map(|fewer| {
-            let mut object = row(&Row { limit: *limit, figures: fewer.figures });
+            let mut object = row(&fewer.row);
             object["threads"] = fewer.most.into();
             object
         }),

@@ -20,8 +20,8 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
 const LEAST_STEP: f64 = 0.01;
 
-/// Number of phases if the limit in force does not come out right with as many as usual: of a load on a clock that a period is a multiple
-/// of, 10 % of the throttled time may be between two of these.
+/// Number of phases if none of the usual ones reproduces the limit in force. A load on a clock may meet a few phases only, and throttled
+/// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
 /// A setting under an assumption: the index of its replay.
@@ -101,7 +101,10 @@ impl<'q> Simulator<'q> {
         let ready = |trees: &[Tree]| {
             parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
         };
-        let loops = history.loops(target.family[target.at].0, question.arrivals);
+        let loops = match may_sleep {
+            true => Settings::default().loops,
+            false => history.loops(target.family[target.at].0, question.arrivals),
+        };
         Some(Self {
             limits: trees[0].limits(),
             replays: ready(&trees)?,
@@ -119,6 +122,11 @@ impl<'q> Simulator<'q> {
 
     pub fn loops(&self) -> &[Loop] {
         &self.settings.loops
+    }
+
+    /// Simulates only these loops from now on.
+    pub fn only(&mut self, loops: &[Loop]) {
+        self.settings.loops = loops.to_vec();
     }
 
     /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
@@ -145,19 +153,20 @@ impl<'q> Simulator<'q> {
         fits: impl Fn(&[Outcome]) -> bool,
     ) -> Vec<(Loop, Vec<Outcome>)> {
         let loops = self.settings.loops.clone();
-        let usual = self.settings.phases;
-        let outcomes = |this: &mut Self| -> Vec<(Loop, Vec<Outcome>)> {
-            loops.iter().map(|one| (*one, this.outcomes(*one, this.limit))).collect()
-        };
-        let mut of_loops = outcomes(self);
-        let all_fit = of_loops.iter().all(|(_, outcomes)| fits(outcomes));
-        // Of a long history, not even all usual phases are simulated.
-        if all_fit || may_sleep || !self.parts.is_empty() {
+        let mut of_loops: Vec<_> = loops.iter().map(|one| (*one, self.outcomes(*one, self.limit))).collect();
+        // A long history is not even simulated at all usual phases.
+        if may_sleep || !self.parts.is_empty() {
             return of_loops;
         }
-        self.settings.phases = MANY_PHASES;
-        of_loops = outcomes(self);
-        self.settings.phases = usual;
+        let usual = std::mem::replace(&mut self.settings.phases, MANY_PHASES);
+        let mut needs_many = false;
+        for (one, outcomes) in of_loops.iter_mut().filter(|(_, outcomes)| !fits(outcomes)) {
+            *outcomes = self.outcomes(*one, self.limit);
+            needs_many |= fits(outcomes);
+        }
+        if !needs_many {
+            self.settings.phases = usual;
+        }
         if of_loops.iter().any(|(_, outcomes)| fits(outcomes)) {
             of_loops.retain(|(_, outcomes)| fits(outcomes));
         }

@@ -166,7 +166,7 @@ fn two_loops_under_half_a_cpu_are_told_how_many_threads_it_feeds() {
     let (answer, whole) = answered(&samples(&TWO_LOOPS), &QUESTION);
     assert_eq!(answer.at_once, Some(2));
     let fewer = answer.fewer.as_ref().expect("fewer threads");
-    let throttled = fewer.figures.throttled_ns_per_s;
+    let throttled = fewer.row.figures.throttled_ns_per_s;
     assert!(fewer.most == 1 && throttled.low > 0.48e9 && throttled.high < 0.52e9, "{fewer:?}");
     assert!(answer.burst.is_none(), "a loop saves nothing up");
     let text = words::text(&[answer], &whole, &QUESTION, 0);
@@ -209,6 +209,7 @@ fn there_is_no_least_quota_if_tasks_may_wait_for_throttled_ones() {
     assert_eq!((&answer.refusal, answer.is_demand_unknown(), answer.least.is_none()), (&None, true, true));
     let text = words::text(&[answer], &whole, &QUESTION, 0);
     assert!(text.contains("No least quota") && !text.contains("->"), "{text}");
+    assert!(text.contains("unknown"), "{text}");
     // Busy loops do not sleep.
     let (answer, _) = answered(&samples(&TWO_LOOPS), &QUESTION);
     assert!(!answer.is_demand_unknown() && answer.least.is_some(), "{answer:?}");

@@ -27,7 +27,8 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
             text += &table(answer, room);
             text += &least(answer, &whole.names, question);
             text.extend(burst(answer, question));
-            text.extend(loops(answer));
+            // A screen has no options.
+            text.extend(loops(answer).filter(|_| room == usize::MAX));
             text.extend(threads(answer, question));
         }
         text.extend(answer.cautions.iter().map(|one| caution(*one)));
@@ -112,14 +113,7 @@ fn table(answer: &Answer, room: usize) -> String {
 fn cells(row: &Row, in_force: Limit) -> [String; 7] {
     let Row { limit, figures } = row;
     let mark = if *limit == in_force { "now " } else { "" };
-    let throttled = [
-        shares(figures.throttled_share),
-        durations(map(figures.throttled_ns_per_s, |ns| ns as u64)),
-        durations(figures.stall_p50_ns),
-        durations(figures.stall_p99_ns),
-    ];
-    let unknown = || std::array::from_fn(|_| "unknown".to_owned());
-    let [share, per_s, p50, p99] = if row.is_unknown() { unknown() } else { throttled };
+    let [share, per_s, p50, p99] = throttled(row);
     [
         format!("{mark}{}", number(limit.cpus())),
         share,
@@ -128,6 +122,20 @@ fn cells(row: &Row, in_force: Limit) -> [String; 7] {
         p99,
         figures.done_ns.map_or_else(|| "-".into(), durations),
         figures.unused_share.map_or_else(|| "-".into(), shares),
+    ]
+}
+
+/// The share of throttled periods, the throttled time per second, and quantiles of the stalls.
+fn throttled(row: &Row) -> [String; 4] {
+    let Row { figures, .. } = row;
+    if row.is_unknown() {
+        return std::array::from_fn(|_| "unknown".to_owned());
+    }
+    [
+        shares(figures.throttled_share),
+        durations(map(figures.throttled_ns_per_s, |ns| ns as u64)),
+        durations(figures.stall_p50_ns),
+        durations(figures.stall_p99_ns),
     ]
 }
 
@@ -181,8 +189,8 @@ fn burst(answer: &Answer, question: &Question) -> Option<String> {
 fn loops(answer: &Answer) -> Option<&'static str> {
     let differs = |row: &Row| row.figures.throttled_share.high - row.figures.throttled_share.low > WIDE;
     (answer.loops.len() > 1 && !answer.is_demand_unknown() && answer.rows.iter().any(differs)).then_some(
-        "  It was not seen when work arrives. `cgscope whatif --loop open`, if requests come by themselves, or `--loop closed`, if each follows \
-         the answer to the one before, gives closer bounds.\n",
+        "  The recording does not show when work arrives. For closer bounds, add --loop open if requests come by themselves, or --loop closed \
+         if each follows the answer to the one before.\n",
     )
 }
 
@@ -196,14 +204,12 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
             format!("  No more than {all} could run at once: --threads {most} changes nothing.\n")
         });
     }
-    let Fewer { most, figures } = answer.fewer.as_ref()?;
-    let throttled = map(figures.throttled_ns_per_s, |ns| ns as u64);
+    let Fewer { most, row } = answer.fewer.as_ref()?;
+    let [share, per_s, ..] = throttled(row);
     Some(format!(
         "  At least {} could run at once, and the quota feeds {most}. With no more than {most} at once (GOMAXPROCS={most}, \
-         OMP_NUM_THREADS={most} or an option of the program): {} of the periods throttled, {} per second.\n",
+         OMP_NUM_THREADS={most} or an option of the program): {share} of the periods throttled, {per_s} per second.\n",
         count(at_once.into(), "task"),
-        shares(figures.throttled_share),
-        durations(throttled),
     ))
 }
 

@@ -95,7 +95,9 @@ fn fewer(
         return None;
     }
     let question = Question { threads: Some(most), ..simulator.question.clone() };
-    let (correction, fewer) =
-        (simulator.correction, Simulator::new(history, target, &question, answer.limit, answer.may_sleep())?);
-    Some(Fewer { most, figures: correction.apply(fewer.figures(answer.limit)?) })
+    let correction = simulator.correction;
+    let mut fewer = Simulator::new(history, target, &question, answer.limit, answer.may_sleep())?;
+    fewer.only(simulator.loops());
+    let figures = correction.apply(fewer.figures(answer.limit)?);
+    Some(Fewer { most, row: Row { limit: answer.limit, figures } })
 }

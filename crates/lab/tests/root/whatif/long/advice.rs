@@ -158,8 +158,7 @@ fn answer(question: &Question) -> Option<String> {
     if advice[0].is_none() {
         print(&format!("* no advice for {}: {}", kind.name, answer["refused"]));
     }
-    (!is_near || tool != Some(0))
-        .then(|| format!("{}: measured {least}, {TOOLS:?} advise {advice:?}", kind.name))
+    (!is_near).then(|| format!("{}: measured {least}, {TOOLS:?} advise {advice:?}", kind.name))
 }
 
 #[test]

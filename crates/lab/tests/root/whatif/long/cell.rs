@@ -159,7 +159,7 @@ pub(super) fn text(limit: Limit) -> String {
 pub(super) fn judge(cells: &[Cell]) {
     let count = |is: &dyn Fn(&Cell) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_known = |cell: &Cell| cell.answered.as_ref().is_ok_and(|answered| answered.is_known);
-    // A lock convoy has to be refused.
+    // A lock convoy is right, refused or has a caution.
     let expected = count(&|cell| !cell.is_doubtful);
     let refused = count(&|cell| !cell.is_doubtful && !is_known(cell));
     let (right, excused) = (count(&Cell::is_right), count(&Cell::is_excused));
