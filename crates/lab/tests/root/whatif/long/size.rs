@@ -10,10 +10,10 @@ use crate::load::Cgroup;
 
 const CGROUPS: u64 = 10;
 const SECONDS: u64 = 20;
-/// Requests of 2 ms at random, every 20 ms: under half as much they wait for the quota all the time.
+/// Requests of 2 ms at random, every 20 ms: few slots are alike.
 const LOAD: Kind =
     Kind { name: "random", program: None, args: &["requests", "random", "2000", "20000", "60"] };
-const LIMITS: [Limit; 2] = [Limit::of(150), Limit::of(50)];
+const LIMIT: Limit = Limit::of(150);
 
 /// Bytes of a recording of several cgroups.
 fn bytes(limit: Option<Limit>) -> u64 {
@@ -28,12 +28,7 @@ fn bytes(limit: Option<Limit>) -> u64 {
 #[ignore = "alone: takes a minute"]
 fn a_recording_takes_at_most_200_bytes_a_second_more_for_each_cgroup_with_a_quota() {
     let without = bytes(None);
-    for limit in LIMITS {
-        let more = bytes(Some(limit)).saturating_sub(without) as f64 / (CGROUPS * SECONDS) as f64;
-        print(&format!(
-            "{} of {} ms: {more:.0} bytes a second for each cgroup",
-            limit.milli, limit.period_ms
-        ));
-        assert!(more > 0.0 && more < 200.0, "{more} bytes a second, beside {without} bytes without quotas");
-    }
+    let more = bytes(Some(LIMIT)).saturating_sub(without) as f64 / (CGROUPS * SECONDS) as f64;
+    print(&format!("demand: {more:.0} bytes a second for each cgroup"));
+    assert!(more > 0.0 && more < 200.0, "{more} bytes a second, beside {without} bytes without quotas");
 }
