@@ -24,12 +24,16 @@ const LEAST_STEP: f64 = 0.01;
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
+/// Number of cells that are simulated before it is looked whether a quota is enough.
+const TOGETHER: usize = 4;
+
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
 
 /// What to simulate with a limit.
 struct Cells {
     limit: Limit,
+    /// Of a long history, those first in which most periods of a part were throttled.
     cells: Vec<Cell>,
     /// For each phase, the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
     phases: Vec<Cell>,
@@ -344,7 +348,14 @@ impl<'q> Simulator<'q> {
         let Cells { mut cells, mut phases, .. } = self.cells(&[limit]).pop()?;
         cells.extend(more.iter().filter(|_| !phases.is_empty()));
         phases.retain(|phase| !cells.contains(phase));
-        let outcomes = self.whole(&[(limit, cells)]).pop()?;
+        let mut outcomes = Vec::new();
+        for cells in cells.chunks(TOGETHER) {
+            outcomes.extend(self.whole(&[(limit, cells.to_vec())]).pop()?);
+            if !self.is_enough(&self.figures_of(&outcomes)?) {
+                // More cells would not change that.
+                break;
+            }
+        }
         Some(Tried { limit, outcomes, phases })
     }
 
@@ -376,6 +387,8 @@ fn chosen(limit: Limit, cells: &[Cell], outcomes: &[Outcome]) -> Cells {
         at_bounds.sort_unstable();
         at_bounds.dedup();
     }
+    let share = |at: &usize| outcomes[*at].throttled_share();
+    at_bounds.sort_by(|a, b| share(b).total_cmp(&share(a)));
     let of = |places: Vec<usize>| places.into_iter().map(|at| cells[at]).collect();
     Cells {
         limit,
