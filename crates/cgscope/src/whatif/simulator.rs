@@ -33,7 +33,7 @@ type Cell = (usize, Setting);
 /// What to simulate with a limit.
 struct Cells {
     limit: Limit,
-    /// Of a long history, those first in which most periods of a part were throttled.
+    /// Those in which most periods of a part were throttled come first.
     cells: Vec<Cell>,
     /// For each phase, the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
     phases: Vec<Cell>,
