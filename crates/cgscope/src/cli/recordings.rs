@@ -244,6 +244,7 @@ pub struct Whatif {
     pub burst: Option<u64>,
 
     /// Length of a period
+    // The short help has 24 lines, and hardly anybody changes it.
     #[arg(long, hide_short_help = true, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
     pub period: Option<u64>,
 
