@@ -94,12 +94,12 @@ fn style(style: Style) -> String {
 const ENOUGH: &str = "\
 from the last 12.0s, renewed every few seconds
 /render: 0.5 CPUs (50.0ms of every 100ms), used 0.5 on average over 12.0s
-  counted by the kernel: 120 of 120 periods throttled (100%), 6.00s throttled
+  counted by the kernel: 120 of 120 periods throttled (100%), for 6.00s summed over CPUs
      CPUs  periods throttled
   now 0.5        98.3%..100%
         1                 0%
   At most 1% of the periods are throttled from 1 CPU on.
-  Nearly every period was throttled, so the demand is known only from below: it may need more.
+  Nearly every period was throttled, so the cgroup may need more. Set this quota, then measure again.
   -> write \"100000 100000\" to cpu.max of /render (v1: cpu.cfs_quota_us)";
 
 fn snapshots(file: &str, view: View, keys: &[&str]) {

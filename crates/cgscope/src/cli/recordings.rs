@@ -231,19 +231,23 @@ pub struct Whatif {
 
     /// Quotas to simulate, in CPUs: 1.5, or 0.5..4
     ///
-    /// A range has eight steps. Default: multiples of the quota in force.
+    /// A range is simulated at eight quotas. Default: multiples of the quota in force.
     #[arg(long, value_name = "CPUS", value_parser = quotas)]
     pub quota: Option<Quotas>,
 
-    /// Maximum number of tasks that run at once
+    /// Simulate at most this many tasks at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
 
     /// Unused quota that may be saved (cpu.max.burst)
+    ///
+    /// In microseconds, at most the quota. Default: the burst in force.
     #[arg(long, value_name = "US")]
     pub burst: Option<u64>,
 
-    /// Length of a period
+    /// Length of a period, in microseconds
+    ///
+    /// Default: the period in force.
     // The short help has 24 lines, and hardly anybody changes it.
     #[arg(long, hide_short_help = true, value_name = "US", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
     pub period: Option<u64>,

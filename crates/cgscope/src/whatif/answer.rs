@@ -5,10 +5,7 @@ pub mod advice;
 use cgscope_model::CgroupReading;
 use cgscope_whatif::{Check, Figures, Limit, Loop};
 
-use super::{
-    history::History,
-    simulator::{Correction, Simulator},
-};
+use super::{correction::Correction, history::History, simulator::Simulator};
 
 /// A demand counts as known only from below if more than this share of the periods was throttled.
 const NEARLY_ALL: f64 = 0.9;
@@ -103,7 +100,7 @@ pub struct Answer {
     pub refusal: Option<Refusal>,
 }
 
-/// The limit in force with as many threads as the quota feeds.
+/// The limit in force with as many threads as it is enough for.
 #[derive(Clone, Debug)]
 pub struct Fewer {
     /// Maximum number of tasks that run at once.

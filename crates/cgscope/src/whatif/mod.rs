@@ -2,6 +2,7 @@
 
 mod answer;
 pub mod brief;
+mod correction;
 mod history;
 mod json;
 mod live;

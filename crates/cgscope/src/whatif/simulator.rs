@@ -1,14 +1,14 @@
 //! The simulations for one cgroup.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+mod search;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cgscope_whatif::{Cells as Settings, Check, Figures, Limit, Loop, Outcome, Replay, Setting, Tree};
 
 use super::{
     answer::{Answer, Question, Row, Target},
+    correction::Correction,
     history::{Assumption, History},
     parallel::parallel,
     part,
@@ -16,16 +16,10 @@ use super::{
 
 /// Quotas of the table, as multiples of the one in force.
 const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
-/// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
-const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
-const LEAST_STEP: f64 = 0.01;
 
 /// Number of phases if none of the usual ones reproduces the limit in force. A load on a clock may meet a few phases only, and throttled
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
-
-/// Number of cells that are simulated before it is looked whether a quota is enough.
-const TOGETHER: usize = 4;
 
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
@@ -39,14 +33,6 @@ struct Cells {
     phases: Vec<Cell>,
     /// Nothing was throttled in that part.
     is_free: bool,
-}
-
-/// A quota of the search.
-struct Tried {
-    limit: Limit,
-    outcomes: Vec<Outcome>,
-    /// [`Cells::phases`] that were not simulated.
-    phases: Vec<Cell>,
 }
 
 /// What was asked about a cgroup, ready to be simulated under any limit.
@@ -72,26 +58,6 @@ pub struct Simulator<'q> {
     simulated: AtomicUsize,
 }
 
-/// What widens the bounds of a simulation.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Correction {
-    /// How the limit in force came out.
-    pub check: Option<Check>,
-    /// Several tasks could run at once, and are no busy loops: a CPU whose tasks all sleep does not count as throttled.
-    pub do_tasks_sleep: bool,
-}
-
-impl Correction {
-    pub fn apply(&self, figures: Figures) -> Figures {
-        let mut figures = self.check.map_or(figures, |check| check.widened(figures));
-        if self.do_tasks_sleep {
-            let throttled = &mut figures.throttled_ns_per_s;
-            throttled.low = throttled.low.min(figures.limited_ns_per_s.low);
-        }
-        figures
-    }
-}
-
 impl<'q> Simulator<'q> {
     pub fn new(
         history: &History,
@@ -105,9 +71,9 @@ impl<'q> Simulator<'q> {
         let ready = |trees: &[Tree]| {
             parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
         };
-        let loops = match may_sleep {
-            true => Settings::default().loops,
-            false => history.loops(target.family[target.at].0, question.arrivals),
+        let loops = match question.arrivals {
+            None if may_sleep => Settings::default().loops,
+            known => history.loops(target.family[target.at].0, known),
         };
         Some(Self {
             limits: trees[0].limits(),
@@ -300,81 +266,6 @@ impl<'q> Simulator<'q> {
         answer.rows = asked.iter().filter_map(row).collect();
         answer.least = self.least(&known);
     }
-
-    /// The least quota that meets the target, whatever neighbours do. `rows`: what was simulated already.
-    fn least(&self, rows: &[Row]) -> Option<Row> {
-        let is_alike = |row: &&Row| row.limit == self.with_quota(row.limit.quota_ns);
-        let mut known: BTreeMap<u64, bool> = rows
-            .iter()
-            .filter(is_alike)
-            .map(|row| (row.limit.quota_ns, self.is_enough(&row.figures)))
-            .collect();
-        let (grid, mut worst) = (self.grid(), Vec::new());
-        let mut least_tried: Option<Tried> = None;
-        loop {
-            let least = known.iter().find(|(_, is_enough)| **is_enough).map(|(quota_ns, _)| *quota_ns);
-            let below = known.range(..least.unwrap_or(u64::MAX)).next_back().map(|(quota_ns, _)| *quota_ns);
-            let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
-            let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
-            let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
-            let limit = self.with_quota(quota_ns);
-            let again = least_tried.take_if(|tried| tried.limit == limit);
-            let mut tried = again.or_else(|| self.tried(limit, &worst))?;
-            let mut is_enough = self.is_enough(&self.figures_of(&tried.outcomes)?);
-            if is_enough && low >= high {
-                worst.extend(self.try_phases(&mut tried));
-                let row = Row { limit, figures: self.figures_of(&tried.outcomes)? };
-                is_enough = self.is_enough(&row.figures);
-                if is_enough {
-                    return Some(row);
-                }
-            } else if is_enough {
-                least_tried = Some(tried);
-            }
-            if !is_enough {
-                // A row of the table may contradict it by a few periods. It may be between two quotas of the grid.
-                known.range_mut(..quota_ns).for_each(|(_, is_enough)| *is_enough = false);
-            }
-            known.insert(quota_ns, is_enough);
-        }
-    }
-
-    fn is_enough(&self, figures: &Figures) -> bool {
-        figures.throttled_share.high <= self.question.target
-    }
-
-    /// Tries a quota. `more`: cells to simulate besides those that are chosen.
-    fn tried(&self, limit: Limit, more: &[Cell]) -> Option<Tried> {
-        let Cells { mut cells, mut phases, .. } = self.cells(&[limit]).pop()?;
-        cells.extend(more.iter().filter(|_| !phases.is_empty()));
-        phases.retain(|phase| !cells.contains(phase));
-        let mut outcomes = Vec::new();
-        for cells in cells.chunks(TOGETHER) {
-            outcomes.extend(self.whole(&[(limit, cells.to_vec())]).pop()?);
-            if !self.is_enough(&self.figures_of(&outcomes)?) {
-                // More cells would not change that.
-                break;
-            }
-        }
-        Some(Tried { limit, outcomes, phases })
-    }
-
-    /// Simulates the other phases: a part of a history does not show well enough which one is the worst. Returns that one.
-    fn try_phases(&self, tried: &mut Tried) -> Option<Cell> {
-        let outcomes = self.whole(&[(tried.limit, tried.phases.clone())]).pop()?;
-        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&tried.phases);
-        let worst = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
-        tried.outcomes.extend(outcomes);
-        worst
-    }
-
-    /// The quotas to search, in rising order, ns.
-    fn grid(&self) -> Vec<u64> {
-        let step = STEPS.into_iter().find(|step| step * 9.999 <= self.limit.cpus()).unwrap_or(LEAST_STEP);
-        let steps = 1..=(self.cpus / step).ceil() as u64;
-        let quotas = steps.map(|steps| self.limit(steps as f64 * step).quota_ns);
-        quotas.filter(|quota_ns| *quota_ns >= Limit::LEAST_NS).collect()
-    }
 }
 
 /// The cells of a long history with a limit, from their outcomes in a part of it.
@@ -424,110 +315,4 @@ fn distinct(trees: Vec<Tree>) -> Vec<Tree> {
 }
 
 #[cfg(test)]
-mod tests {
-    use cgscope_made_up::demand::Limited;
-    use cgscope_whatif::Bounds;
-
-    use super::*;
-
-    static QUESTION: Question = Question::PLAIN;
-
-    /// 11 minutes of cgroups with different loads, with each one as a target.
-    fn recorded() -> (History, Vec<Target>) {
-        let mut history = History::default();
-        Limited::new(11).take(660).for_each(|sample| history.add(&sample));
-        let target = |id: &u64| Target { path: String::new(), family: vec![(*id, None)], at: 0 };
-        let targets = history.cgroups.keys().filter(|id| **id < 1_011).map(target).collect();
-        (history, targets)
-    }
-
-    /// The rows of the table, and the number of simulations of the whole history.
-    fn rows(simulator: &Simulator<'_>) -> (Vec<Row>, usize) {
-        let limits: Vec<Limit> = simulator.quotas().into_iter().map(|cpus| simulator.limit(cpus)).collect();
-        let before = simulator.simulated.load(Relaxed);
-        let figures = simulator.bounds(&limits);
-        let rows = limits.into_iter().zip(figures);
-        let rows = rows.map(|(limit, figures)| Row { limit, figures: figures.expect("cells") });
-        (rows.collect(), simulator.simulated.load(Relaxed) - before)
-    }
-
-    /// By how much bounds differ.
-    fn off(a: Bounds<f64>, b: Bounds<f64>) -> f64 {
-        (a.low - b.low).abs().max((a.high - b.high).abs())
-    }
-
-    #[test]
-    fn a_few_cells_of_a_long_history_have_the_bounds_of_all() {
-        let (history, targets) = recorded();
-        let (mut few, mut all, mut points) = (0, 0, [0.0f64; 3]);
-        for target in &targets {
-            let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
-            let mut simulator =
-                Simulator::new(&history, target, &QUESTION, limit, false).expect("a simulation");
-            let (quick, simulated) = rows(&simulator);
-            few += simulated;
-            simulator.parts.clear();
-            let (whole, simulated) = rows(&simulator);
-            all += simulated;
-            for (quick, whole) in quick.iter().zip(&whole) {
-                let (a, b) = (&quick.figures, &whole.figures);
-                let unused = |figures: &Figures| figures.unused_share.expect("a limit");
-                let off = [
-                    off(a.throttled_share, b.throttled_share),
-                    off(a.throttled_ns_per_s, b.throttled_ns_per_s) / 1e9,
-                    off(unused(a), unused(b)),
-                ];
-                assert!(
-                    off.iter().all(|off| *off <= 0.02),
-                    "{target:?} {limit:?}: {a:?}, of all cells {b:?}"
-                );
-                points.iter_mut().zip(off).for_each(|(most, off)| *most = most.max(off));
-            }
-        }
-        println!("{few} simulations instead of {all}; off by at most {points:?}");
-        assert!(few * 4 <= all, "{few} simulations instead of {all}");
-    }
-
-    #[test]
-    fn a_row_between_two_quotas_of_the_grid_that_contradicts_them_does_not_mislead_the_search() {
-        let mut history = History::default();
-        Limited::new(11).take(20).for_each(|sample| history.add(&sample));
-        for id in history.cgroups.keys().filter(|id| **id < 1_011) {
-            let target = Target { path: String::new(), family: vec![(*id, None)], at: 0 };
-            let limit = history.cgroups[id].limit().expect("a limit");
-            let simulator = Simulator::new(&history, &target, &QUESTION, limit, false).expect("a simulation");
-            let Some(least) = simulator.least(&[]) else { continue };
-            let grid = simulator.grid();
-            let free = simulator.figures(simulator.limit(simulator.cpus)).expect("cells");
-            for quota_ns in grid.iter().take_while(|quota_ns| **quota_ns < least.limit.quota_ns) {
-                let row = Row { limit: simulator.with_quota(quota_ns - 1), figures: free };
-                assert_eq!(
-                    simulator.least(&[row]).map(|row| row.limit),
-                    Some(least.limit),
-                    "{id}: {quota_ns}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn the_least_quota_takes_few_simulations() {
-        let (history, targets) = recorded();
-        for target in &targets {
-            let limit = history.cgroups[&target.family[0].0].limit().expect("a limit");
-            let simulator = Simulator::new(&history, target, &QUESTION, limit, false).expect("a simulation");
-            let (known, before) = rows(&simulator);
-            let least = simulator.least(&known).expect("a quota");
-            let share = |quota_ns: u64| {
-                let figures = simulator.bounds(&[Limit { quota_ns, ..limit }]).pop().flatten();
-                figures.expect("cells").throttled_share.high
-            };
-            let simulated = simulator.simulated.load(Relaxed) - before;
-            assert!(simulated <= 60, "{target:?}: {simulated}");
-            let grid = simulator.grid();
-            let at = grid.iter().position(|quota_ns| *quota_ns == least.limit.quota_ns).expect("in the grid");
-            assert!(share(grid[at]) <= 0.01, "{target:?} {least:?}");
-            assert!(at == 0 || share(grid[at - 1]) > 0.01, "{target:?} {least:?}");
-        }
-    }
-}
+mod tests;

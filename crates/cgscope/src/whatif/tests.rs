@@ -198,7 +198,7 @@ fn tasks_that_sleep_while_others_are_throttled_lead_to_a_caution() {
         "{answer:?}"
     );
     let text = words::text(&[answer], &whole, &QUESTION, 0);
-    assert!(text.contains("as behind a lock"), "{text}");
+    assert!(text.contains("waited for a lock"), "{text}");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn there_is_no_least_quota_if_tasks_may_wait_for_throttled_ones() {
     let (answer, whole) = answered(&samples(&convoy), &QUESTION);
     assert_eq!((&answer.refusal, answer.is_demand_unknown(), answer.least.is_none()), (&None, true, true));
     let text = words::text(&[answer], &whole, &QUESTION, 0);
-    assert!(text.contains("No least quota") && !text.contains("->"), "{text}");
+    assert!(text.contains("The least quota is not known") && !text.contains("->"), "{text}");
     assert!(text.contains("unknown"), "{text}");
     // Busy loops do not sleep.
     let (answer, _) = answered(&samples(&TWO_LOOPS), &QUESTION);

@@ -37,8 +37,9 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
     if left != 0 {
         let _ = writeln!(
             text,
-            "{} more had a quota that ran out; select one with --cgroup, --unit, --pod or --container.",
-            count(left as u64, "cgroup")
+            "Only the cgroups that were throttled longest are shown. To see one of the {} left out, select it with --cgroup, --unit, --pod \
+             or --container.",
+            count(left as u64, "other cgroup")
         );
     }
     text
@@ -51,7 +52,7 @@ fn about(answer: &Answer, names: &Names) -> String {
     let (periods, throttled) = (counted.nr_periods.unwrap_or(0), counted.nr_throttled.unwrap_or(0));
     let share = percent(throttled as f64 / periods.max(1) as f64);
     let mut text = format!(
-        "{name}: {} ({} of every {}), used {} on average over {}\n  counted by the kernel: {} of {} throttled ({share}), {} throttled",
+        "{name}: {} ({} of every {}), used {} on average over {}\n  counted by the kernel: {} of {} throttled ({share}), for {} summed over CPUs",
         cpus(limit.cpus()),
         duration(limit.quota_ns),
         duration(limit.period_ns),
@@ -63,7 +64,12 @@ fn about(answer: &Answer, names: &Names) -> String {
     );
     if let Some(Check { share, throttled_ns_per_s, .. }) = &answer.check {
         let times = map(*throttled_ns_per_s, |per_s| (per_s * *span_ns as f64 / 1e9) as u64);
-        let _ = write!(text, "\n  simulated with this limit: {}, {}", shares(*share), durations(times));
+        let _ = write!(
+            text,
+            "\n  simulated with this limit: {} of the periods throttled, for {}",
+            shares(*share),
+            durations(times)
+        );
     }
     text
 }
@@ -71,17 +77,21 @@ fn about(answer: &Answer, names: &Names) -> String {
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Short(periods) => {
-            format!("there are only {} of this quota; measure for longer", count(*periods, "period"))
+            format!("there are only {} with work, and 20 are needed; measure for longer", count(*periods, "period"))
         }
-        Refusal::Changed => "the limit was changed; measure again".into(),
+        Refusal::Changed => {
+            "its quota, period or burst was changed, or that of a cgroup that shares a quota with it; measure again".into()
+        }
         Refusal::Incomplete(ran_ns, usage_ns) => format!(
             "the samples have {} of the {} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
-             interval of at most 1 s, without losses",
+             interval of at most 1 s, and look for losses in the recording",
             duration(*ran_ns),
             duration(*usage_ns)
         ),
         Refusal::Unfit => {
-            "the simulation of the limit in force is off by more than 10 %, so it would be wrong about other limits, too".into()
+            "the simulation of the limit in force differs from what the kernel counted by more than 10 % and 2 points, so it would \
+             be wrong about other limits, too; measure again"
+                .into()
         }
     }
 }
@@ -153,7 +163,7 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
     let mut text =
         format!("  At most {target} of the periods are throttled from {} on.\n", cpus(row.limit.cpus()));
     if answer.is_least_demand {
-        text += "  Nearly every period was throttled, so the demand is known only from below: it may need more.\n";
+        text += "  Nearly every period was throttled, so the cgroup may need more. Set this quota, then measure again.\n";
     }
     let _ = writeln!(text, "  -> {}", quota_setting(answer, names, row.limit));
     text
@@ -178,7 +188,7 @@ pub fn burst_setting(answer: &Answer, limit: Limit) -> String {
 fn burst(answer: &Answer, question: &Question) -> Option<String> {
     let limit = answer.burst.as_ref()?.limit;
     Some(format!(
-        "  With the same quota and a burst of {}, too, at most {} of the periods are throttled.\n  -> {}\n",
+        "  The same quota with a burst of {} is also enough: at most {} of the periods are throttled.\n  -> {}\n",
         duration(limit.burst_ns),
         percent(question.target),
         burst_setting(answer, limit)
@@ -207,8 +217,8 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
     let Fewer { most, row } = answer.fewer.as_ref()?;
     let [share, per_s, ..] = throttled(row);
     Some(format!(
-        "  At least {} could run at once, and the quota feeds {most}. With no more than {most} at once (GOMAXPROCS={most}, \
-         OMP_NUM_THREADS={most} or an option of the program): {share} of the periods throttled, {per_s} per second.\n",
+        "  At least {} could run at once, and the quota is enough for {most}. With at most {most} at once (GOMAXPROCS={most}, \
+         OMP_NUM_THREADS={most} or an option of the program), {share} of the periods would be throttled, for {per_s} per second.\n",
         count(at_once.into(), "task"),
     ))
 }
@@ -217,17 +227,18 @@ fn threads(answer: &Answer, question: &Question) -> Option<String> {
 fn caution(caution: Caution) -> String {
     match caution {
         Caution::SleptWhileThrottled(share) => format!(
-            "  While some of its tasks were throttled, others slept that run at other times, as behind a lock: {} of the demand is a guess.\n",
+            "  While some tasks were throttled, others slept, maybe because they waited for a lock. {} of the demand is assumed for them, so \
+             bounds are wide.\n",
             percent(share)
         ),
         Caution::MayHaveSlept => {
-            "  No least quota: nearly every period was throttled, and its tasks slept nevertheless. They may wait for throttled ones, as \
-             behind a lock, and want more if those run. Record again under a higher quota.\n"
+            "  The least quota is not known: nearly every period was throttled, and yet tasks slept. They may have waited for a lock that a \
+             throttled task held. Set a higher quota, then measure again.\n"
                 .to_owned()
         }
         Caution::WaitedForCpus(share) => format!(
-            "  For {} of the time in which its tasks could run, they waited for a CPU, behind each other or other cgroups: a higher quota \
-             helps only if CPUs are free.\n",
+            "  For {} of the time in which its tasks were runnable and not throttled, they waited for a CPU. A higher quota helps only if CPUs \
+             are free.\n",
             percent(share)
         ),
     }

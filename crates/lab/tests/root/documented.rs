@@ -119,7 +119,7 @@ fn is_screen(words: &[String]) -> bool {
 }
 
 #[test]
-#[ignore = "alone: starts eight cgscope at a time"]
+#[ignore = "alone: starts four cgscope at a time"]
 fn commands_in_readme_and_docs_that_measure_succeed() {
     let place = Place::new();
     let socket = place.dir.file("served.sock");
@@ -130,7 +130,7 @@ fn commands_in_readme_and_docs_that_measure_succeed() {
     assert!(all.len() > 35, "{} commands", all.len());
     let (left, wrong) = (Mutex::new(all), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..8 {
+        for _ in 0..4 {
             scope.spawn(|| {
                 // Each command has its own directory: several write a file of the same name.
                 while let Some(words) = { left.lock().unwrap().pop() } {

@@ -82,7 +82,7 @@ fn burst(simulator: &Simulator<'_>) -> Option<Row> {
     Some(Row { limit: with(high), figures: found })
 }
 
-/// What happens with as many threads as the quota feeds.
+/// What happens with as many threads as the quota is enough for.
 fn fewer(
     simulator: &Simulator<'_>,
     answer: &Answer,
