@@ -230,8 +230,8 @@ fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
         let tolerance = 0.02e9 + 0.2 * measured.throttled * 1e9;
         assert!(per_s.contains(measured.throttled * 1e9, tolerance), "{measured:?}: {row}");
     }
-    // 30 ms of work fit into any period.
-    let answer = recorded.ask(&["--target", "0.5%"]);
+    // 30 ms of work fit into any period. 5 % are two of these periods: if the host stops for a moment, two requests follow each other.
+    let answer = recorded.ask(&["--target", "5%"]);
     let least = answer["least"]["cores"].as_f64().expect("a quota");
     assert!((0.25..=0.33).contains(&least), "{answer}");
 }
