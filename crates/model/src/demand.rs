@@ -106,6 +106,13 @@ impl DemandReading {
 mod tests {
     use super::*;
 
+    /// Recordings have these numbers without their unit: with another one, older recordings would be read wrongly.
+    #[test]
+    fn a_slot_has_32_parts() {
+        assert_eq!((parts(1 << 24, 24), ns_of(32, 24)), (32, 1 << 24));
+        assert_eq!(parts((1 << 24) - 1, 24), 31);
+    }
+
     #[test]
     fn slots_are_those_that_were_given() {
         let slots = [[0; AMOUNTS], [1, 3, 0, 0, 0], [0; AMOUNTS], [5, 2, 9, 16, 0], [0, 0, 0, 0, 7]];

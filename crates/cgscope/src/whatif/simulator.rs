@@ -51,7 +51,7 @@ pub struct Simulator<'q> {
     pub limit: Limit,
     settings: Settings,
     /// The bounds with the limit in force.
-    pub in_force: Option<Figures>,
+    in_force: Option<Figures>,
     /// What is known about how far bounds are off.
     pub correction: Correction,
     /// Simulations of the whole history so far, which take most of the time.
