@@ -100,6 +100,18 @@ impl<'a> Bytes<'a> {
         }
     }
 
+    /// Skips this many gaps and changes. The last byte of each is below 0x80.
+    fn skip(&mut self, count: usize) -> Option<()> {
+        let mut left = count;
+        while left != 0 {
+            // Not one by one: most take one byte.
+            let (now, rest) = self.0.split_at_checked(left)?;
+            left = now.iter().filter(|byte| **byte >= 0x80).count();
+            self.0 = rest;
+        }
+        Some(())
+    }
+
     /// Reads the number of items that follow. Each item has at least `bytes` bytes.
     pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
         let count = usize::try_from(self.gap()?).ok()?;
