@@ -45,15 +45,16 @@ impl Demand {
             presumed: slot.presumed_ns as f64 / slot_ns,
             parallel: (parallel as f64).min(most).min(cpus),
         });
-        let mut closed: Vec<ClosedStep> = Vec::new();
-        for step in profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most)) {
-            // Each step takes time to simulate: steps of one rate are one step.
-            match closed.last_mut() {
-                Some(last) if last.rate == step.rate => last.amount_ns += step.amount_ns,
-                _ => closed.push(step),
-            }
-        }
-        Self { open: open.collect(), closed }
+        let closed = profile.slots.iter().filter_map(|slot| closed_step(slot, slot_ns, most));
+        Self { open: open.collect(), closed: joined(closed) }
+    }
+
+    /// The same with at most this number of threads, which is not more than before.
+    pub fn with_threads(&self, threads: u32) -> Self {
+        let most = f64::from(threads);
+        let open = self.open.iter().map(|step| OpenStep { parallel: step.parallel.min(most), ..*step });
+        let closed = self.closed.iter().map(|step| ClosedStep { rate: step.rate.min(most), ..*step });
+        Self { open: open.collect(), closed: joined(closed) }
     }
 
     /// Some task ever wants to run.
@@ -61,6 +62,18 @@ impl Demand {
         self.open.iter().any(|step| step.firm > 0.0 || step.presumed > 0.0)
             || self.closed.iter().any(|step| step.rate > 0.0)
     }
+}
+
+/// Each step takes time to simulate: steps of one rate are one step.
+fn joined(steps: impl Iterator<Item = ClosedStep>) -> Vec<ClosedStep> {
+    let mut joined: Vec<ClosedStep> = Vec::new();
+    for step in steps {
+        match joined.last_mut() {
+            Some(last) if last.rate == step.rate => last.amount_ns += step.amount_ns,
+            _ => joined.push(step),
+        }
+    }
+    joined
 }
 
 /// A slot in the closed loop; `None` if all its time was spent waiting.
@@ -83,7 +96,7 @@ fn parallel(profile: &Profile) -> Vec<usize> {
     let mut largest: VecDeque<(usize, usize)> = VecDeque::new();
     let mut found = Vec::with_capacity(profile.slots.len());
     for (at, slot) in profile.slots.iter().enumerate() {
-        let cpus = cpus_of(slot.firm_ns as f64 / profile.slot_ns as f64).max(1);
+        let cpus = cpus_of(slot.firm_ns as f64 / profile.slot_ns as f64).max(1) as usize;
         while largest.back().is_some_and(|(_, before)| *before <= cpus) {
             largest.pop_back();
         }

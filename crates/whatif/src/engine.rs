@@ -140,7 +140,13 @@ impl<'a> Engine<'a> {
             }
             return;
         }
-        for (flow, demand) in self.flows.iter_mut().zip(&replay.demands) {
+        // Others have no demand if one is alone.
+        let flows = match replay.chain.first() {
+            Some(own) => *own..own + 1,
+            None => 0..self.flows.len(),
+        };
+        for at in flows {
+            let (flow, demand) = (&mut self.flows[at], &replay.demands[at]);
             let before = flow.open.parallel;
             flow.open = demand.open.get(self.slot - 1).copied().unwrap_or_default();
             flow.is_behind = flow.backlog_ns > NONE_NS;

@@ -86,6 +86,8 @@ pub struct Outcome {
     pub backlog_ns: u64,
     /// Lengths of the stalls of single CPUs; their sum is `throttled_ns`.
     pub stalls: Stalls,
+    /// Its own limit never throttled a CPU, not even until all work was done.
+    pub is_free: bool,
 }
 
 impl Outcome {
@@ -118,11 +120,6 @@ impl Outcome {
     /// The part of a quota that nobody used, ns.
     pub(crate) fn unused_of(&self, limit: &Limit) -> u64 {
         (limit.cpus() * self.duration_ns as f64 - self.ran_ns as f64).max(0.0) as u64
-    }
-
-    /// Nothing was throttled, and no work was left that might be later.
-    pub fn is_free(&self) -> bool {
-        self.throttled_periods == 0 && self.throttled_ns == 0 && self.backlog_ns == 0
     }
 
     /// The outcome under a limit with a higher quota, if [`Self::is_free`]: only more is unused.

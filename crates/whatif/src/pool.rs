@@ -23,11 +23,11 @@ const SMALL_PART: f64 = 0.01;
 
 /// CPUs that a rate uses. The last one may run at up to 1.01, so that the inexact length of slots does not add a CPU.
 #[inline(always)]
-pub(crate) fn cpus_of(rate: f64) -> usize {
+pub(crate) fn cpus_of(rate: f64) -> u32 {
     // Rounds up without `ceil`, which is a call on x86-64 before SSE 4.1.
     let least = rate - SMALL_PART;
-    let whole = least.max(0.0) as usize;
-    whole + usize::from(rate > 0.0 && (least > whole as f64 || whole == 0))
+    let whole = least as i32;
+    (whole + i32::from(rate > 0.0 && (least > f64::from(whole) || whole == 0))) as u32
 }
 
 /// One CPU of the cgroup: a `cfs_rq`.
@@ -50,7 +50,7 @@ impl Cpu {
         let is_idle = demand == 0.0;
         // `Pool::give_back`. A CPU that was idle before has no more than that.
         let kept_ns = if is_idle { self.left_ns.min(KEPT_NS) } else { self.left_ns };
-        // Exactly a slice more than nothing, as in `Pool::assign`.
+        // Exactly a slice more than nothing, as in `Pool::demand`.
         let first_ns = if !is_idle & (kept_ns <= NONE_NS) { slice_ns } else { kept_ns };
         let left_ns = first_ns - demand * length_ns;
         let missing_ns = if is_idle { 0.0 } else { (-left_ns).max(0.0) };
@@ -129,10 +129,10 @@ impl Pool {
     /// True if `work_ns` can be done on `cpus` CPUs without throttling: what CPUs may have left over is set aside. False, too, if the
     /// timer starts and fires within this time.
     #[inline(always)]
-    pub fn suffices(&self, work_ns: f64, cpus: usize, now_ns: f64, length_ns: f64) -> bool {
+    pub fn suffices(&self, work_ns: f64, cpus: u32, now_ns: f64, length_ns: f64) -> bool {
         self.queue.is_empty()
             && self.tick_ns == 0.0
-            && self.left_ns >= work_ns + cpus as f64 * self.slice_ns
+            && self.left_ns >= work_ns + f64::from(cpus) * self.slice_ns
             && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
     }
 
@@ -151,22 +151,18 @@ impl Pool {
 
     /// Runs at this rate for a time in which nothing is throttled: see [`Pool::suffices`].
     #[inline(always)]
-    pub fn run_calm(&mut self, rate: f64, cpus: usize, now_ns: f64, length_ns: f64) {
+    pub fn run_calm(&mut self, rate: f64, cpus: u32, now_ns: f64, length_ns: f64) {
+        let (per_slice, cpus) = (1.0 / self.slice_ns, cpus as usize);
         if cpus > self.cpus.len() {
             self.cpus.resize(cpus, Cpu::default());
         }
-        let (last, per_slice) = (cpus as f64 - 1.0, 1.0 / self.slice_ns);
         let (mut taken_ns, mut returned_ns) = (0.0, 0.0);
         let all = cpus.max(self.used);
+        let mut left = rate;
         for (at, cpu) in self.cpus[..all].iter_mut().enumerate() {
-            let at = at as f64;
-            let demand = if at < last {
-                1.0
-            } else if at == last {
-                rate - last
-            } else {
-                0.0
-            };
+            let is_whole = at + 1 < cpus;
+            let demand = if is_whole { 1.0 } else { left };
+            left -= demand;
             let (taken, returned) = cpu.run_calm(demand, length_ns, self.slice_ns, per_slice);
             taken_ns += taken;
             returned_ns += returned;
@@ -219,45 +215,35 @@ impl Pool {
         }
     }
 
-    /// Spreads a demanded rate over CPUs, and throttles CPUs that get no runtime. Returns the rate on CPUs that are not throttled.
+    /// Spreads a demanded rate over CPUs. A CPU without runtime takes a slice from the pool, and pays back what it used too much
+    /// (`__assign_cfs_rq_runtime`), or is throttled (`throttle_cfs_rq`). Returns the rate on CPUs that are not throttled.
     pub fn demand(&mut self, rate: f64, now_ns: f64) -> f64 {
-        let (cpus, before) = (cpus_of(rate), self.used);
+        let (cpus, before) = (cpus_of(rate) as usize, self.used);
         self.use_cpus(cpus, now_ns);
         let is_tick = self.tick_ns == 0.0 || now_ns % self.tick_ns == 0.0;
-        let mut passed = 0.0;
-        for at in 0..cpus {
-            self.cpus[at].demand = if at + 1 < cpus { 1.0 } else { rate - at as f64 };
-            if self.cpus[at].is_throttled {
-                continue;
+        let (mut passed, mut left, mut asked) = (0.0, rate, false);
+        for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
+            cpu.demand = if at + 1 < cpus { 1.0 } else { left };
+            left -= cpu.demand;
+            if !cpu.is_throttled && cpu.left_ns <= NONE_NS && (is_tick || at >= before) {
+                asked = true;
+                if self.left_ns > NONE_NS {
+                    let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
+                    self.left_ns -= amount_ns;
+                    cpu.left_ns += amount_ns;
+                    self.is_idle = false;
+                }
+                if cpu.left_ns <= NONE_NS {
+                    (cpu.is_throttled, cpu.since_ns) = (true, now_ns);
+                    self.queue.push(at);
+                }
             }
-            if self.cpus[at].left_ns <= NONE_NS && (is_tick || at >= before) && !self.assign(at, now_ns) {
-                self.throttle(at, now_ns);
-                continue;
-            }
-            passed += self.cpus[at].demand;
+            passed += if cpu.is_throttled { 0.0 } else { cpu.demand };
+        }
+        if asked {
+            self.start_timer(now_ns);
         }
         passed
-    }
-
-    /// `__assign_cfs_rq_runtime`: takes a slice from the pool, and pays back what was used too much. Starts the timer. Returns false
-    /// if the CPU still has no runtime.
-    fn assign(&mut self, at: usize, now_ns: f64) -> bool {
-        self.start_timer(now_ns);
-        let cpu = &mut self.cpus[at];
-        if self.left_ns > NONE_NS {
-            let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
-            self.left_ns -= amount_ns;
-            cpu.left_ns += amount_ns;
-            self.is_idle = false;
-        }
-        cpu.left_ns > NONE_NS
-    }
-
-    /// `throttle_cfs_rq`.
-    fn throttle(&mut self, at: usize, now_ns: f64) {
-        self.cpus[at].is_throttled = true;
-        self.cpus[at].since_ns = now_ns;
-        self.queue.push(at);
     }
 
     /// `unthrottle_cfs_rq`.
@@ -353,7 +339,6 @@ impl Pool {
     /// than that. A CPU that runs takes a slice next, and gets it here at once.
     fn distribute(&mut self, now_ns: f64) {
         let mut queue = std::mem::take(&mut self.queue);
-        let mut ended = Vec::new();
         queue.retain(|at| {
             let cpu = &mut self.cpus[*at];
             let target_ns = if cpu.demand > 0.0 { self.slice_ns } else { 1.0 };
@@ -362,12 +347,16 @@ impl Pool {
             cpu.left_ns += amount_ns;
             let is_throttled = cpu.left_ns <= NONE_NS;
             if !is_throttled {
-                ended.push(*at);
+                self.unthrottle(*at, now_ns);
             }
             is_throttled
         });
         self.queue = queue;
-        ended.into_iter().for_each(|at| self.unthrottle(at, now_ns));
+    }
+
+    /// No CPU was ever throttled.
+    pub fn is_free(&self) -> bool {
+        self.queue.is_empty() && self.counters.stalls.count == 0
     }
 
     /// The counters at this time. Stalls that have not ended count up to here.

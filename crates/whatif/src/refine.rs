@@ -8,9 +8,9 @@ impl Profile {
     /// Only the sums of a slot are known. Work in a slot that is not full was most likely done in one piece, next to the busier one of the
     /// slots around it: a burst begins and ends within a slot. Spread over the slot, it would use up a quota too late.
     #[must_use]
-    pub fn refined(&self, by: u32) -> Self {
+    pub fn refined(self, by: u32) -> Self {
         if by <= 1 {
-            return self.clone();
+            return self;
         }
         let part_ns = self.slot_ns / u64::from(by);
         let slots = (0..self.slots.len()).flat_map(|at| {
@@ -114,7 +114,7 @@ mod tests {
             .collect();
         let profile = Profile { slot_ns: 100, slots };
         for by in [1, 2, 4, 5] {
-            let refined = profile.refined(by);
+            let refined = profile.clone().refined(by);
             for (slot, parts) in profile.slots.iter().zip(refined.slots.chunks(by as usize)) {
                 let sum = |of: fn(&Slot) -> u64| parts.iter().map(of).sum::<u64>();
                 assert_eq!(sum(|slot| slot.ran_ns), slot.ran_ns);

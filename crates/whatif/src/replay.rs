@@ -4,8 +4,11 @@ use crate::{
     Error, Limit, Loop, Outcome, Setting, Tree,
     demand::Demand,
     engine::Engine,
-    pool::{Counters, NONE_NS},
+    pool::{Counters, NONE_NS, Pool},
 };
+
+/// How often [`Replay::run_within`] looks at the counters.
+const PARTS: u32 = 64;
 
 /// A tree of cgroups whose demand is prepared. One is enough for any number of limits, loops and phases.
 #[derive(Clone, Debug)]
@@ -55,6 +58,24 @@ impl Replay {
         })
     }
 
+    /// The same with at most this number of threads in the cgroup at `at`, which is not more than before: see [`Node::threads`](crate::Node::threads).
+    #[must_use]
+    pub fn with_threads(&self, at: usize, threads: u32) -> Self {
+        let fewer = |(place, demand): (usize, &Demand)| {
+            if place == at { demand.with_threads(threads) } else { demand.clone() }
+        };
+        let mut all_threads = self.threads.clone();
+        all_threads[at] = Some(f64::from(threads));
+        Self {
+            parents: self.parents.clone(),
+            threads: all_threads,
+            demands: self.demands.iter().enumerate().map(fewer).collect(),
+            chain: self.chain.clone(),
+            capacity: self.capacity.clone(),
+            ..*self
+        }
+    }
+
     /// Length of the longest profile, ns.
     pub fn length_ns(&self) -> u64 {
         self.length_ns
@@ -65,6 +86,41 @@ impl Replay {
     /// # Errors
     /// If the number of limits is wrong, or a quota or period is too short.
     pub fn run(&self, limits: &[Option<Limit>], setting: &Setting) -> Result<Vec<Outcome>, Error> {
+        Ok(self.run_while(limits, setting, |_| true)?.unwrap_or_default())
+    }
+
+    /// Replays the tree as [`Self::run`] does, but only while it is possible that at most this share (0 to 1) of the periods of the cgroup at
+    /// `at` is throttled. `None`: more are.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub fn run_within(
+        &self,
+        limits: &[Option<Limit>],
+        setting: &Setting,
+        at: usize,
+        share: f64,
+    ) -> Result<Option<Outcome>, Error> {
+        let times = if setting.replay == Loop::Closed { setting.longest.max(1) } else { 1 };
+        let period_ns = limits.get(at).copied().flatten().map_or(u64::MAX, |limit| limit.period_ns.max(1));
+        // The timer may stop, but does not fire more often.
+        let periods = self.length_ns as f64 * f64::from(times) / period_ns as f64 + 1.0;
+        let may_do = |engine: &Engine| {
+            engine.pools[at]
+                .as_ref()
+                .is_none_or(|pool| pool.counters.throttled_periods as f64 <= share * periods)
+        };
+        let outcomes = self.run_while(limits, setting, may_do)?;
+        Ok(outcomes.map(|mut all| all.swap_remove(at)).filter(|outcome| outcome.throttled_share() <= share))
+    }
+
+    /// `goes_on`: asked now and then during the first length of the profile; false ends the replay, which then has no outcome.
+    fn run_while(
+        &self,
+        limits: &[Option<Limit>],
+        setting: &Setting,
+        goes_on: impl Fn(&Engine) -> bool,
+    ) -> Result<Option<Vec<Outcome>>, Error> {
         if limits.len() != self.parents.len() {
             return Err(Error::Limits);
         }
@@ -75,19 +131,25 @@ impl Replay {
             return Err(Error::Limit(node));
         }
         let mut engine = Engine::new(self, limits, setting);
-        let longest_ns = self.length_ns as f64 * f64::from(setting.longest.max(1));
-        if setting.replay == Loop::Closed {
-            engine.run(longest_ns, true);
-            return Ok(self.outcomes(&engine, &engine, limits));
+        let (length_ns, is_closed) = (self.length_ns as f64, setting.replay == Loop::Closed);
+        let longest_ns = length_ns * f64::from(setting.longest.max(1));
+        for part in 1..=PARTS {
+            engine.run(length_ns * f64::from(part) / f64::from(PARTS), is_closed);
+            if !goes_on(&engine) {
+                return Ok(None);
+            }
         }
-        engine.run(self.length_ns as f64, false);
+        if is_closed {
+            engine.run(longest_ns, true);
+            return Ok(Some(self.outcomes(&engine, &engine, limits)));
+        }
         let counted = engine.clone();
         let skipped_ns = engine.skip_periods(limits, longest_ns);
         engine.run(longest_ns - skipped_ns, true);
         for flow in engine.flows.iter_mut().filter(|_| skipped_ns > 0.0) {
             flow.done_ns += skipped_ns;
         }
-        Ok(self.outcomes(&counted, &engine, limits))
+        Ok(Some(self.outcomes(&counted, &engine, limits)))
     }
 
     /// The figures of all cgroups. `counted`: the simulation at the end of the duration; `ended`: when all work was done.
@@ -127,6 +189,7 @@ impl Replay {
             done_ns: is_done.then_some(last.done_ns.round() as u64),
             backlog_ns: flow.backlog_ns.round() as u64,
             stalls: counters.stalls,
+            is_free: ended.pools[at].as_ref().is_none_or(Pool::is_free),
         }
     }
 }

@@ -331,7 +331,7 @@ fn more_quota_changes_nothing_where_nothing_is_throttled() {
         let mut limits = tree.limits();
         let Some(limit) = limits[node] else { continue };
         let found = replay.run(&limits, &setting).unwrap().swap_remove(node);
-        if !found.is_free() {
+        if !found.is_free {
             continue;
         }
         let higher = Limit { quota_ns: limit.quota_ns + 1 + below(&mut random, 3 * limit.quota_ns), ..limit };
@@ -350,4 +350,42 @@ fn more_quota_changes_nothing_where_nothing_is_throttled() {
         assert!(near(simulated.unused_quota_ns.unwrap(), expected.unused_quota_ns.unwrap()), "{seed}");
     }
     assert!(compared > 100, "{compared}");
+}
+
+#[test]
+fn a_replay_within_a_share_ends_if_and_only_if_more_is_throttled() {
+    let mut ended = 0;
+    for seed in 0..600u64 {
+        let mut random = seed;
+        let tree = tree(&mut random, 3, 60);
+        let node = below(&mut random, tree.nodes.len() as u64) as usize;
+        let replay = Replay::new(&tree).unwrap();
+        let setting =
+            Setting { longest: 4, ..Setting::new(LOOPS[seed as usize % 2], below(&mut random, 100 * MS)) };
+        let (limits, share) = (tree.limits(), [0.0, 0.01, 0.3, 1.0][below(&mut random, 4) as usize]);
+        let whole = replay.run(&limits, &setting).unwrap().swap_remove(node);
+        let within = replay.run_within(&limits, &setting, node, share).unwrap();
+        ended += u32::from(within.is_none());
+        assert_eq!(within, (whole.throttled_share() <= share).then_some(whole), "{seed}");
+    }
+    assert!(ended > 100, "{ended}");
+}
+
+#[test]
+fn a_replay_with_fewer_threads_is_that_of_a_tree_with_them() {
+    for seed in 0..300u64 {
+        let mut random = seed;
+        let mut tree = tree(&mut random, 3, 60);
+        let node = below(&mut random, tree.nodes.len() as u64) as usize;
+        tree.nodes[node].threads = None;
+        let replay = Replay::new(&tree).unwrap();
+        let threads = 1 + below(&mut random, 3) as u32;
+        tree.nodes[node].threads = Some(threads);
+        for one in LOOPS {
+            let setting = Setting { longest: 4, ..Setting::new(one, below(&mut random, 100 * MS)) };
+            let expected = Replay::new(&tree).unwrap().run(&tree.limits(), &setting).unwrap();
+            let fewer = replay.with_threads(node, threads).run(&tree.limits(), &setting).unwrap();
+            assert_eq!(fewer, expected, "{seed}");
+        }
+    }
 }
