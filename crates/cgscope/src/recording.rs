@@ -93,6 +93,17 @@ impl Recording {
         self.reader.next_without_tasks().map_err(|error| self.error(&error))
     }
 
+    /// The interval from the first to the last sample, of which no other is decoded; `None` if there are less than two. Not together with
+    /// [`Self::next_interval`].
+    pub fn ends(&mut self) -> Result<Option<Interval>> {
+        let index = self.reader.index().map_err(|error| self.error(&error))?;
+        let first = self.next_without_tasks()?;
+        let last = index.entries().len().saturating_sub(1);
+        self.reader.seek(&index, last).map_err(|error| self.error(&error))?;
+        let last = self.next_without_tasks()?;
+        Ok(first.zip(last).map(|(first, last)| Interval::between(&first, &last)))
+    }
+
     fn next_sample(&mut self) -> Result<Option<Sample>> {
         let next = self.reader.next().transpose().map_err(|error| self.error(&error))?;
         self.samples += u64::from(next.is_some());

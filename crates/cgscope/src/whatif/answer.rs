@@ -175,7 +175,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
     simulator.correction = Correction { check, do_tasks_sleep: answer.do_tasks_sleep };
     if check.is_some_and(|check| check.agrees()) {
         simulator.fill(&mut answer);
-        advice::fill(&mut answer, &simulator, history, target);
+        advice::fill(&mut answer, &simulator);
     } else {
         answer.refusal = Some(Refusal::Unfit);
     }

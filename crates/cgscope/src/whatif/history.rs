@@ -1,6 +1,9 @@
 //! What a recording has of cgroups with a quota: their demand, their limits and the kernel's own counters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample};
 use cgscope_whatif::{Limit, Loop, Node, Profile, Slot, Tree};
@@ -117,18 +120,18 @@ impl Cgroup {
     /// The slots for the simulation, and those in which tasks were throttled.
     fn simulated(&self, shift: u32, length: usize, assumption: Assumption) -> (Vec<Slot>, Vec<bool>) {
         let slots = self.joined(shift, length);
-        let is_throttled = slots.iter().map(|slot| slot.throttled_ns != 0).collect();
-        (slots.into_iter().map(|slot| simulated(slot, 1 << shift, assumption)).collect(), is_throttled)
+        slots.map(|slot| (simulated(slot, 1 << shift, assumption), slot.throttled_ns != 0)).unzip()
     }
 
     /// The slots, each joined from several to 2^`shift` ns, until `length`.
-    fn joined(&self, shift: u32, length: usize) -> Vec<DemandSlot> {
-        let mut slots = vec![DemandSlot::default(); length];
+    fn joined(&self, shift: u32, length: usize) -> impl Iterator<Item = DemandSlot> + '_ {
         let by = 1usize << shift.saturating_sub(self.shift).min(20);
-        for (slot, parts) in slots.iter_mut().zip(self.slots.chunks(by)) {
-            parts.iter().for_each(|part| add(slot, *part, MOST_TASKS << shift));
-        }
-        slots
+        let sum = move |parts: &[DemandSlot]| {
+            let mut slot = DemandSlot::default();
+            parts.iter().for_each(|part| add(&mut slot, *part, MOST_TASKS << shift));
+            slot
+        };
+        self.slots.chunks(by).map(sum).chain(iter::repeat(DemandSlot::default())).take(length)
     }
 }
 
@@ -244,6 +247,11 @@ impl History {
         Self { chosen: Some(chosen), ..Self::default() }
     }
 
+    /// It keeps all of these cgroups.
+    pub fn has(&self, ids: &BTreeSet<u64>) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| ids.is_subset(chosen))
+    }
+
     /// Adds the next sample. What came before the second one is left out, because cgroups get their slots with the first; and what comes
     /// with the last one, because tasks that run at its end are not counted yet.
     pub fn add(&mut self, sample: &Sample) {
@@ -294,35 +302,36 @@ impl History {
         if self.span_ns() <= REFINED_NS { 4 } else { 1 }
     }
 
-    /// The loops that the recording of a cgroup does not contradict, or the one that is known. From whole slots: where work was in a slot is
-    /// a guess.
-    pub fn loops(&self, id: u64, known: Option<Loop>) -> Vec<Loop> {
-        match (known, self.cgroups.get(&id)) {
-            (Some(known), _) => vec![known],
-            (None, Some(cgroup)) => self.profile(cgroup).loops(cgroup.limit().as_ref()),
-            (None, None) => Profile::default().loops(None),
-        }
-    }
-
-    /// Whether requests queue in the programs of these cgroups. `is_open`: requests come by themselves, if the recording does not show it.
-    pub fn queues(&self, family: &[(u64, Option<usize>)], is_open: impl Fn(usize) -> bool) -> Vec<bool> {
-        let has_queue = |(at, (id, _)): (usize, &(u64, Option<usize>))| {
+    /// What the recording shows about arrivals: the loops that it does not contradict for the cgroup at `own`, or the one that is known; and
+    /// for each cgroup whether requests queue in the program. From whole slots: where work was in a slot is a guess.
+    pub fn arrivals(
+        &self,
+        family: &[(u64, Option<usize>)],
+        own: usize,
+        known: Option<Loop>,
+    ) -> (Vec<Loop>, Vec<bool>) {
+        let mut loops = known.map_or_else(|| Profile::default().loops(None), |known| vec![known]);
+        let mut has_queue = |(at, (id, _)): (usize, &(u64, Option<usize>))| {
             let cgroup = self.cgroups.get(id)?;
-            let profile = self.profile(cgroup);
-            // Those of a clock are where they came, or wait for a quota above.
-            let may_queue = || is_open(at) && profile.loops(None) != [Loop::Open];
-            Some(profile.has_queue(&cgroup.limit()?).unwrap_or_else(may_queue))
+            let (profile, limit) = (self.profile(cgroup), cgroup.limit());
+            if at == own && known.is_none() {
+                loops = profile.loops(limit.as_ref());
+            }
+            // Requests on a clock are where they came, or wait for a quota above.
+            let may_queue = || at == own && known == Some(Loop::Open) && profile.loops(None) != [Loop::Open];
+            Some(profile.has_queue(&limit?).unwrap_or_else(may_queue))
         };
-        family.iter().enumerate().map(|cgroup| has_queue(cgroup).unwrap_or(false)).collect()
+        let queues = family.iter().enumerate().map(|cgroup| has_queue(cgroup).unwrap_or(false)).collect();
+        (loops, queues)
     }
 
     /// The demand of a cgroup, with stalls by quotas alone: work that takes long also waits long for CPUs.
     fn profile(&self, cgroup: &Cgroup) -> Profile {
         let length = (self.span_ns() >> cgroup.shift) as usize;
-        let mut slots = cgroup.joined(cgroup.shift, length);
-        slots.iter_mut().for_each(|slot| slot.waited_ns = 0);
         let slot_ns = 1 << cgroup.shift;
-        let slots = slots.into_iter().map(|slot| simulated(slot, slot_ns, Assumption::NeighboursYield));
+        let without_waits = |slot| DemandSlot { waited_ns: 0, ..slot };
+        let slots = cgroup.joined(cgroup.shift, length).map(without_waits);
+        let slots = slots.map(|slot| simulated(slot, slot_ns, Assumption::NeighboursYield));
         Profile { slot_ns, slots: slots.collect() }
     }
 
@@ -347,7 +356,7 @@ impl History {
     }
 
     /// The tree of these cgroups, whose parents come before their children, each with its parent's index. `has_queue`: as from
-    /// [`Self::queues`].
+    /// [`Self::arrivals`].
     pub fn tree(&self, family: &[(u64, Option<usize>)], has_queue: &[bool], assumption: Assumption) -> Tree {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
         let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);

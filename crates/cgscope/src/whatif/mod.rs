@@ -16,10 +16,12 @@ pub mod watch;
 mod words;
 
 use std::{
+    cmp::Reverse,
     collections::BTreeSet,
     io::{self, Write},
     path::Path,
     sync::Arc,
+    thread,
 };
 
 use cgscope_model::{Interval, Mode, interval::Appended, selection::SelectionFilter, units};
@@ -32,6 +34,7 @@ use crate::{
 };
 use answer::{Answer, Question, Target, answer};
 use history::{History, MOST_US};
+use parallel::parallel;
 use targets::targets;
 #[cfg(test)]
 use targets::{limited, target};
@@ -55,7 +58,11 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    let mut whole = overview(&mut recording)?;
+    let (whole, guessed) = thread::scope(|scope| {
+        let guessed = scope.spawn(|| guessed_history(file, &filter));
+        (overview(&mut recording), guessed.join().ok().flatten())
+    });
+    let mut whole = whole?;
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     if whole.mode == Mode::Coarse {
         return Err(Error::could_not_run(format!(
@@ -65,7 +72,10 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     }
     let (targets, left) =
         targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
-    let history = history(file, &targets)?;
+    let history = match guessed.filter(|guessed| guessed.has(&ids(&targets))) {
+        Some(guessed) => guessed,
+        None => history(file, &targets)?,
+    };
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
             "{} has no demand of cgroups: it is of an older version of cgscope, of the coarse mode, or of a user who sees only a \
@@ -92,7 +102,12 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
 }
 
 fn answers(history: &History, targets: &[Target], question: &Question) -> Vec<Answer> {
-    targets.iter().filter_map(|target| answer(history, target, question)).collect()
+    // Those of nested cgroups take longest: begun last, one would be alone at the end.
+    let mut order: Vec<(usize, &Target)> = targets.iter().enumerate().collect();
+    order.sort_by_key(|(_, target)| Reverse(target.family.len()));
+    let mut answers = parallel(&order, |(at, target)| (*at, answer(history, target, question)));
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 fn question(options: &cli::Whatif) -> Question {
@@ -122,9 +137,12 @@ fn print(
     out.flush()
 }
 
+/// What of a recording shows which cgroups there were.
+const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
+
 /// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
 fn overview(recording: &mut Recording) -> Result<Interval> {
-    recording.only(&["whole", "limits", "cgroups", "containers"], &[]);
+    recording.only(&OVERVIEW, &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -144,9 +162,13 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     Ok(filter)
 }
 
+/// The ids of the cgroups whose demand is needed.
+fn ids(targets: &[Target]) -> BTreeSet<u64> {
+    targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect()
+}
+
 fn history(file: &Path, targets: &[Target]) -> Result<History> {
-    let ids: BTreeSet<u64> =
-        targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect();
+    let ids = ids(targets);
     let mut recording = Recording::open(file)?;
     let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
     recording.only(&["whole", "limits", "demand", "cpus"], &rows);
@@ -155,4 +177,12 @@ fn history(file: &Path, targets: &[Target]) -> Result<History> {
         history.add(&sample);
     }
     Ok(history)
+}
+
+/// The history of those cgroups that are the targets if none came or went. Errors are those of the overview, too, which reports them.
+fn guessed_history(file: &Path, filter: &SelectionFilter) -> Option<History> {
+    let mut recording = Recording::open(file).ok()?;
+    recording.only(&OVERVIEW, &[]);
+    let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
+    history(file, &targets).ok()
 }

@@ -1,34 +1,67 @@
 //! Work on several CPUs.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed},
     thread,
 };
 
 /// Maximum number of threads: simulations take a few seconds at most, and others use the host, too.
 const MOST_THREADS: usize = 4;
 
-/// Runs all jobs, on as many threads as there are CPUs, but at most four. The results are in the order of the jobs.
+/// Threads that work, and do not wait for others. One calls.
+static BUSY: AtomicIsize = AtomicIsize::new(1);
+
+/// Runs all jobs, on as many threads as there are CPUs, but at most four: those of all calls together, because jobs may call this, too. The
+/// results are in the order of the jobs.
 pub fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len()).min(MOST_THREADS);
     let next = AtomicUsize::new(0);
     let work = || {
         let at = || Some(next.fetch_add(1, Relaxed)).filter(|at| *at < jobs.len());
         std::iter::from_fn(|| at().map(|at| (at, run(&jobs[at])))).collect::<Vec<_>>()
     };
     let mut done = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let work = &work;
+        let more = std::iter::from_fn(Busy::more).take(jobs.len().saturating_sub(1));
+        let others = more.map(|busy| {
+            scope.spawn(move || {
+                let done = work();
+                drop(busy);
+                done
+            })
+        });
+        let others: Vec<_> = others.collect();
         let mut done = work();
+        // Until the others are done, their jobs may start a thread instead of this one.
+        BUSY.fetch_sub(1, Relaxed);
         for other in others {
             match other.join() {
                 Ok(more) => done.extend(more),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
+        BUSY.fetch_add(1, Relaxed);
         done
     });
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// One of the threads in [`BUSY`].
+struct Busy;
+
+impl Busy {
+    /// One more; `None`: there are as many as there may be.
+    fn more() -> Option<Self> {
+        let most = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS) as isize;
+        let one_more = |count| (count < most).then_some(count + 1);
+        BUSY.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.fetch_sub(1, Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -42,5 +75,15 @@ mod tests {
             let squares: Vec<u64> = jobs.iter().map(|job| job * job).collect();
             assert_eq!(parallel(&jobs, |job| job * job), squares);
         }
+    }
+
+    #[test]
+    fn jobs_of_jobs_start_no_more_threads() {
+        let most = AtomicIsize::new(0);
+        parallel(&[0; 20], |_| {
+            parallel(&[0; 20], |_| most.fetch_max(BUSY.load(Relaxed), Relaxed));
+        });
+        // One that waited goes on beside the one that was started instead.
+        assert!(most.into_inner() <= 2 * MOST_THREADS as isize);
     }
 }

@@ -21,16 +21,22 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
+/// Number of phases that are simulated in a part of a long history. Nested limits depend more on them: for bounds, all are simulated.
+const PHASES_OF_PART: u32 = 2;
+
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
 
 /// What to simulate with a limit.
+#[derive(Clone)]
 struct Cells {
     limit: Limit,
     /// Those in which most periods of a part were throttled come first.
     cells: Vec<Cell>,
-    /// For each phase, the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
+    /// All phases of the cell in which most periods of a part of the history were throttled. Empty if `cells` has all.
     phases: Vec<Cell>,
+    /// The highest share of throttled periods in that part.
+    share: f64,
     /// Nothing was throttled in that part.
     is_free: bool,
 }
@@ -66,14 +72,15 @@ impl<'q> Simulator<'q> {
         limit: Limit,
         may_sleep: bool,
     ) -> Option<Self> {
-        let trees = trees(history, target, question, may_sleep);
+        let (loops, has_queue) = history.arrivals(&target.family, target.at, question.arrivals);
+        let loops = match question.arrivals {
+            None if may_sleep => Settings::default().loops,
+            _ => loops,
+        };
+        let trees = trees(history, target, &has_queue, question.threads, may_sleep);
         let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
         let ready = |trees: &[Tree]| {
             parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
-        };
-        let loops = match question.arrivals {
-            None if may_sleep => Settings::default().loops,
-            known => history.loops(target.family[target.at].0, known),
         };
         Some(Self {
             limits: trees[0].limits(),
@@ -94,9 +101,17 @@ impl<'q> Simulator<'q> {
         &self.settings.loops
     }
 
-    /// Simulates only these loops from now on.
-    pub fn only(&mut self, loops: &[Loop]) {
-        self.settings.loops = loops.to_vec();
+    /// The same with at most this number of tasks of the cgroup at once, where none was in question.
+    pub fn with_threads(&self, threads: u32) -> Self {
+        let fewer = |replays: &[Replay]| parallel(replays, |replay| replay.with_threads(self.at, threads));
+        Self {
+            limits: self.limits.clone(),
+            replays: fewer(&self.replays),
+            parts: fewer(&self.parts),
+            settings: self.settings.clone(),
+            simulated: AtomicUsize::new(0),
+            ..*self
+        }
     }
 
     /// Simulates the limit in force, and compares it with what was recorded: the share of periods, and the throttled time, ns per s.
@@ -146,7 +161,7 @@ impl<'q> Simulator<'q> {
     /// The outcomes of one loop.
     fn outcomes(&mut self, of: Loop, limit: Limit) -> Vec<Outcome> {
         self.settings.loops = vec![of];
-        let cells = self.cells(&[limit]).pop().map(|cells| cells.cells).unwrap_or_default();
+        let cells = self.cells(&[limit], PHASES_OF_PART).pop().map(|cells| cells.cells).unwrap_or_default();
         self.whole(&[(limit, cells)]).pop().unwrap_or_default()
     }
 
@@ -169,22 +184,60 @@ impl<'q> Simulator<'q> {
     }
 
     /// The cells of each limit. For a long history, these are the cells at the bounds of a part of it.
-    fn cells(&self, limits: &[Limit]) -> Vec<Cells> {
-        let all = |limit: &Limit| {
-            let settings: Vec<Setting> = self.settings.settings(self.at, limit.period_ns).collect();
-            let replays = 0..self.replays.len();
-            replays.flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
-        };
-        let all: Vec<(Limit, Vec<Cell>)> = limits.iter().map(|limit| (*limit, all(limit))).collect();
+    fn cells(&self, limits: &[Limit], phases_of_part: u32) -> Vec<Cells> {
         if self.parts.is_empty() {
-            let whole = |(limit, cells)| Cells { limit, cells, phases: Vec::new(), is_free: false };
-            return all.into_iter().map(whole).collect();
+            let whole = |limit: &Limit| Cells {
+                limit: *limit,
+                cells: self.at_phases(limit, self.settings.phases),
+                phases: Vec::new(),
+                share: 0.0,
+                is_free: false,
+            };
+            return limits.iter().map(whole).collect();
         }
-        let parts = self.simulate(&self.parts, &all);
-        all.into_iter()
-            .zip(parts)
-            .map(|((limit, cells), outcomes)| chosen(limit, &cells, &outcomes))
+        let few = |limit: &Limit| (*limit, self.at_phases(limit, phases_of_part));
+        let few: Vec<(Limit, Vec<Cell>)> = limits.iter().map(few).collect();
+        let outcomes = self.simulate(&self.parts, &few);
+        few.into_iter()
+            .zip(outcomes)
+            .map(|((limit, few), outcomes)| self.chosen(limit, &few, &outcomes))
             .collect()
+    }
+
+    /// All cells at this number of phases.
+    fn at_phases(&self, limit: &Limit, phases: u32) -> Vec<Cell> {
+        let settings = Settings { phases, ..self.settings.clone() };
+        let settings: Vec<Setting> = settings.settings(self.at, limit.period_ns).collect();
+        let replays = 0..self.replays.len();
+        replays.flat_map(|replay| settings.iter().map(move |setting| (replay, *setting))).collect()
+    }
+
+    /// The cells of a long history with a limit, from the outcomes of a few in a part of it.
+    fn chosen(&self, limit: Limit, few: &[Cell], outcomes: &[Outcome]) -> Cells {
+        let at_bounds = part::at_bounds(outcomes, |at| few[at].1.replay);
+        let share = |at: &usize| outcomes[*at].throttled_share();
+        let mut by_share: Vec<usize> = (0..few.len()).collect();
+        by_share.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        let mut cells: Vec<Cell> =
+            by_share.iter().filter(|at| at_bounds.contains(at)).map(|at| few[*at]).collect();
+        let all = self.at_phases(&limit, self.settings.phases);
+        let is_throttled = outcomes.iter().any(|outcome| outcome.throttled_ns != 0);
+        if is_throttled && outcomes.iter().any(part::is_nearly_used_up) {
+            // Late work takes minutes to be done, and a part does not show in which phase it is most or least.
+            let open = all.iter().filter(|(replay, setting)| *replay == 0 && setting.replay == Loop::Open);
+            let more: Vec<Cell> = open.filter(|cell| !cells.contains(cell)).copied().collect();
+            cells.extend(more);
+        }
+        let worst = by_share.first().map(|at| few[*at]);
+        let is_worst =
+            |cell: &Cell| worst.is_some_and(|worst| cell.0 == worst.0 && cell.1.replay == worst.1.replay);
+        Cells {
+            limit,
+            cells,
+            phases: all.into_iter().filter(is_worst).collect(),
+            share: worst.map_or(0.0, |_| share(&by_share[0])),
+            is_free: outcomes.iter().all(|outcome| outcome.is_free),
+        }
     }
 
     /// Simulates the whole history.
@@ -196,7 +249,9 @@ impl<'q> Simulator<'q> {
     /// The bounds with other limits, which differ in the quota alone and are in rising order. Where nothing is throttled, more quota
     /// changes nothing.
     fn bounds(&self, limits: &[Limit]) -> Vec<Option<Figures>> {
-        let mut left = self.cells(limits).into_iter();
+        let is_nested = self.limits.iter().flatten().count() > 1;
+        let phases_of_part = if is_nested { self.settings.phases } else { PHASES_OF_PART };
+        let mut left = self.cells(limits, phases_of_part).into_iter();
         let mut found = Vec::new();
         while found.len() < limits.len() {
             // With these, more is throttled than with the last one.
@@ -209,7 +264,8 @@ impl<'q> Simulator<'q> {
             }
             let outcomes = self.whole(&now);
             found.extend(outcomes.iter().map(|outcomes| self.figures_of(outcomes)));
-            let last = outcomes.last().filter(|last| !last.is_empty() && last.iter().all(Outcome::is_free));
+            let last =
+                outcomes.last().filter(|last| !last.is_empty() && last.iter().all(|outcome| outcome.is_free));
             if let Some(last) = last {
                 found.extend(limits[found.len()..].iter().map(|limit| {
                     let higher: Vec<Outcome> =
@@ -268,36 +324,19 @@ impl<'q> Simulator<'q> {
     }
 }
 
-/// The cells of a long history with a limit, from their outcomes in a part of it.
-fn chosen(limit: Limit, cells: &[Cell], outcomes: &[Outcome]) -> Cells {
-    let mut at_bounds = part::at_bounds(outcomes, |at| cells[at].1.replay);
-    if outcomes.iter().any(part::is_nearly_used_up) {
-        // Late work takes minutes to be done, and a part does not show in which phase it is most or least.
-        let open = (0..cells.len()).filter(|at| cells[*at].0 == 0 && cells[*at].1.replay == Loop::Open);
-        at_bounds.extend(open);
-        at_bounds.sort_unstable();
-        at_bounds.dedup();
-    }
-    let share = |at: &usize| outcomes[*at].throttled_share();
-    at_bounds.sort_by(|a, b| share(b).total_cmp(&share(a)));
-    let of = |places: Vec<usize>| places.into_iter().map(|at| cells[at]).collect();
-    Cells {
-        limit,
-        phases: of(part::worst_by(outcomes, |at| (cells[at].1.phase_ns, cells[at].1.spread_ns))),
-        is_free: outcomes.iter().all(Outcome::is_free),
-        cells: of(at_bounds),
-    }
-}
-
 /// What is simulated: a tree for each assumption. Equal ones are left out.
-fn trees(history: &History, target: &Target, question: &Question, may_sleep: bool) -> Vec<Tree> {
+fn trees(
+    history: &History,
+    target: &Target,
+    has_queue: &[bool],
+    threads: Option<u32>,
+    may_sleep: bool,
+) -> Vec<Tree> {
     let assumptions = [Assumption::NeighboursYield, Assumption::NeighboursStay, Assumption::AlwaysBusy];
-    let has_queue =
-        history.queues(&target.family, |at| at == target.at && question.arrivals == Some(Loop::Open));
     let count = if may_sleep { 3 } else { 2 };
     let trees = parallel(&assumptions[..count], |assumption| {
-        let mut tree = history.tree(&target.family, &has_queue, *assumption);
-        tree.nodes[target.at].threads = question.threads;
+        let mut tree = history.tree(&target.family, has_queue, *assumption);
+        tree.nodes[target.at].threads = threads;
         tree
     });
     distinct(trees)

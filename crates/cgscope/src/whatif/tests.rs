@@ -1,14 +1,17 @@
 //! Tests of the whole output, with made-up samples.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use cgscope_model::{CgroupReading, DemandReading, Interval, Sample, demand::parts};
+use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_whatif::Loop;
+use clap::Parser;
 
 use super::{
     answer::{Answer, Caution, Question, Refusal, advice, answer},
+    cli, filter, guessed_history,
     history::{Assumption, History, Runnable},
-    limited, target, words,
+    limited, of_recording, target, words,
 };
 
 const S: u64 = 1_000_000_000;
@@ -122,6 +125,25 @@ pub(crate) fn samples(load: &Load) -> Vec<Sample> {
         }
     };
     (0..=SECONDS).map(sample).collect()
+}
+
+/// A recording of these samples, and the whole as one interval.
+pub(crate) struct File(pub PathBuf, pub Interval);
+
+impl File {
+    pub fn new(name: &str, samples: &[Sample]) -> Self {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-{name}.rec", std::process::id()));
+        let mut file = FileWriter::create(&path, &Header::default()).expect("a file of ours");
+        samples.iter().for_each(|sample| file.sample(sample).expect("a sample"));
+        file.end(0, Reason::Finished).expect("an end");
+        Self(path, Interval::between(&samples[0], &samples[samples.len() - 1]))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn answered(samples: &[Sample], question: &Question) -> (Answer, Interval) {
@@ -277,5 +299,31 @@ fn the_slots_of_a_tree_are_those_of_the_recording() {
         assert!((3_200 * MS..=3_600 * MS).contains(&ran_ns), "{ran_ns}");
         assert_eq!((tree.nodes[0].parent, tree.nodes[1].parent), (None, Some(0)));
         assert_eq!(tree.capacity, [2.0]);
+    }
+}
+
+/// The first and the last sample alone do not show it.
+#[test]
+fn a_cgroup_that_was_gone_at_the_end_is_answered() {
+    let options = |file: &File| {
+        let command =
+            cli::Cli::parse_from(["cgscope".as_ref(), "whatif".as_ref(), file.0.as_os_str()]).command;
+        let cli::Command::Whatif(options) = command else { panic!("{command:?}") };
+        options
+    };
+    let throttled = |answers: &[Answer]| -> Vec<Option<u64>> {
+        answers.iter().map(|answer| answer.counted.nr_throttled).collect()
+    };
+    let mut samples = samples(&LOOP);
+    for gone in [false, true] {
+        let file = File::new("gone", &samples);
+        let guessed = guessed_history(&file.0, &filter(&options(&file)).expect("no filter"));
+        assert_eq!(guessed.is_some(), !gone);
+        let (answers, ..) =
+            of_recording(&options(&file), &file.0).unwrap_or_else(|error| panic!("{}", error.sentence));
+        assert_eq!(throttled(&answers), [Some(180)]);
+        let last = samples.last_mut().expect("samples");
+        last.limits.remove(1);
+        last.cgroups.remove(1);
     }
 }

@@ -33,13 +33,13 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-pub(super) fn fill(answer: &mut Answer, simulator: &Simulator<'_>, history: &History, target: &Target) {
+pub(super) fn fill(answer: &mut Answer, simulator: &Simulator<'_>) {
     let is_throttled = super::counted_share(&answer.counted) > simulator.question.target;
     if answer.is_demand_unknown() {
         answer.least = None;
     } else if is_throttled {
         answer.burst = burst(simulator);
-        answer.fewer = answer.at_once.and_then(|at_once| fewer(simulator, answer, at_once, history, target));
+        answer.fewer = answer.at_once.and_then(|at_once| fewer(simulator, answer.limit, at_once));
     }
 }
 
@@ -83,21 +83,11 @@ fn burst(simulator: &Simulator<'_>) -> Option<Row> {
 }
 
 /// What happens with as many threads as the quota is enough for.
-fn fewer(
-    simulator: &Simulator<'_>,
-    answer: &Answer,
-    at_once: u32,
-    history: &History,
-    target: &Target,
-) -> Option<Fewer> {
-    let most = (answer.limit.cpus() + 0.01).max(1.0) as u32;
+fn fewer(simulator: &Simulator<'_>, limit: Limit, at_once: u32) -> Option<Fewer> {
+    let most = (limit.cpus() + 0.01).max(1.0) as u32;
     if simulator.question.threads.is_some() || at_once <= most {
         return None;
     }
-    let question = Question { threads: Some(most), ..simulator.question.clone() };
-    let correction = simulator.correction;
-    let mut fewer = Simulator::new(history, target, &question, answer.limit, answer.may_sleep())?;
-    fewer.only(simulator.loops());
-    let figures = correction.apply(fewer.figures(answer.limit)?);
-    Some(Fewer { most, row: Row { limit: answer.limit, figures } })
+    let figures = simulator.with_threads(most).figures(limit)?;
+    Some(Fewer { most, row: Row { limit, figures } })
 }

@@ -1,35 +1,15 @@
 //! Tests with recordings of made-up samples.
 
-use std::path::PathBuf;
-
 use cgscope_model::Sample;
-use cgscope_record::{FileWriter, Header, Reason};
 
 use super::{
-    super::tests::{LOOP, Load, SMALL, samples},
+    super::tests::{File, LOOP, Load, SMALL, samples},
     *,
 };
 
-/// A recording of these samples, and the whole as one interval.
-struct File(PathBuf, Interval);
-
 impl File {
-    fn new(name: &str, samples: &[Sample]) -> Self {
-        let path = std::env::temp_dir().join(format!("cgscope-{}-{name}.rec", std::process::id()));
-        let mut file = FileWriter::create(&path, &Header::default()).expect("a file of ours");
-        samples.iter().for_each(|sample| file.sample(sample).expect("a sample"));
-        file.end(0, Reason::Finished).expect("an end");
-        Self(path, Interval::between(&samples[0], &samples[samples.len() - 1]))
-    }
-
     fn lines(&self) -> Vec<String> {
         lines(&self.0, &self.1)
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -1,63 +1,102 @@
 //! The search for the least quota.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use cgscope_whatif::{Figures, Limit, Outcome};
 
-use super::{Cell, Cells, Simulator};
-use crate::whatif::answer::Row;
+use super::{Cell, Cells, PHASES_OF_PART, Simulator};
+use crate::whatif::{answer::Row, parallel::parallel};
 
 /// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
 const LEAST_STEP: f64 = 0.01;
 
-/// Number of cells that are simulated before it is looked whether a quota is enough.
-const TOGETHER: usize = 4;
+/// Places in the grid: what is before `low` is not enough, and `high` is, if it is in the grid.
+struct Range {
+    low: usize,
+    high: usize,
+    /// Where to try next, and how far from there afterwards; `None`: in the middle.
+    near: Option<(usize, usize)>,
+}
 
-/// A quota of the search.
-struct Tried {
-    limit: Limit,
-    outcomes: Vec<Outcome>,
-    /// [`Cells::phases`] that were not simulated.
-    phases: Vec<Cell>,
+impl Range {
+    /// The next place to try; `None`: there is none before `high`.
+    fn next(&self) -> Option<usize> {
+        let within = |at: usize| at.clamp(self.low, self.high - 1);
+        let next = || self.near.map_or(self.low.midpoint(self.high), |(at, _)| within(at));
+        (self.low < self.high).then(next)
+    }
+
+    fn is_enough(&mut self, at: usize) {
+        self.high = at;
+        self.near = self.near.map(|(_, by)| (at.saturating_sub(by), 2 * by));
+    }
+
+    /// `most`: the length of the grid.
+    fn is_not_enough(&mut self, at: usize, most: usize) {
+        if at == self.high {
+            // What it was based on is wrong.
+            (self.high, self.near) = (most, Some((at + 1, 1)));
+        }
+        self.low = at + 1;
+        self.near = self.near.map(|(_, by)| (at + by, 2 * by));
+    }
 }
 
 impl Simulator<'_> {
     /// The least quota that meets the target, whatever neighbours do. `rows`: what was simulated already.
     pub(super) fn least(&self, rows: &[Row]) -> Option<Row> {
-        let is_alike = |row: &&Row| row.limit == self.with_quota(row.limit.quota_ns);
-        let mut known: BTreeMap<u64, bool> = rows
-            .iter()
-            .filter(is_alike)
-            .map(|row| (row.limit.quota_ns, self.is_enough(&row.figures)))
-            .collect();
-        let (grid, mut worst) = (self.grid(), Vec::new());
-        let mut least_tried: Option<Tried> = None;
-        loop {
-            let least = known.iter().find(|(_, is_enough)| **is_enough).map(|(quota_ns, _)| *quota_ns);
-            let below = known.range(..least.unwrap_or(u64::MAX)).next_back().map(|(quota_ns, _)| *quota_ns);
-            let low = grid.partition_point(|quota_ns| Some(*quota_ns) <= below);
-            let high = least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least));
-            let quota_ns = *grid.get(if low < high { low.midpoint(high) } else { high })?;
-            let limit = self.with_quota(quota_ns);
-            let again = least_tried.take_if(|tried| tried.limit == limit);
-            let mut tried = again.or_else(|| self.tried(limit, &worst))?;
-            let mut is_enough = self.is_enough(&self.figures_of(&tried.outcomes)?);
-            if is_enough && low >= high {
-                worst.extend(self.try_phases(&mut tried));
-                let row = Row { limit, figures: self.figures_of(&tried.outcomes)? };
-                is_enough = self.is_enough(&row.figures);
-                if is_enough {
-                    return Some(row);
+        let grid = self.grid();
+        let (mut range, mut cells) = (self.range(&grid, rows), BTreeMap::new());
+        let mut of = |at: usize| {
+            let cells = cells
+                .entry(at)
+                .or_insert_with(|| self.cells(&[self.with_quota(grid[at])], PHASES_OF_PART).pop());
+            cells.clone()
+        };
+        if !self.parts.is_empty() {
+            // In a part of the history, where simulations take little time, it is found first.
+            let mut part = Range { ..range };
+            while let Some(at) = part.next() {
+                if of(at)?.share <= self.question.target {
+                    part.is_enough(at)
+                } else {
+                    part.is_not_enough(at, grid.len())
                 }
-            } else if is_enough {
-                least_tried = Some(tried);
             }
-            if !is_enough {
-                // A row of the table may contradict it by a few periods. It may be between two quotas of the grid.
-                known.range_mut(..quota_ns).for_each(|(_, is_enough)| *is_enough = false);
+            range.near = Some((part.high, 1));
+        }
+        let (mut worst, mut found) = (Vec::new(), None);
+        loop {
+            let at = range.next().unwrap_or(range.high);
+            if let Some((_, row)) = found.take_if(|(found, _)| *found == at) {
+                return Some(row);
             }
-            known.insert(quota_ns, is_enough);
+            grid.get(at)?;
+            match self.tried(of(at)?, &mut worst) {
+                Some(row) => {
+                    range.is_enough(at);
+                    found = Some((at, row));
+                }
+                None => range.is_not_enough(at, grid.len()),
+            }
+        }
+    }
+
+    /// Where the least quota is in the grid, by what was simulated already.
+    fn range(&self, grid: &[u64], rows: &[Row]) -> Range {
+        let rows = rows.iter().filter(|row| row.limit == self.with_quota(row.limit.quota_ns));
+        let (enough, less): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| self.is_enough(&row.figures));
+        let least = enough.iter().map(|row| row.limit.quota_ns).min();
+        let less = less.iter().map(|row| row.limit.quota_ns);
+        let below = less.filter(|quota_ns| least.is_none_or(|least| *quota_ns < least)).max();
+        Range {
+            low: grid.partition_point(|quota_ns| Some(*quota_ns) <= below),
+            high: least.map_or(grid.len(), |least| grid.partition_point(|quota_ns| *quota_ns < least)),
+            near: None,
         }
     }
 
@@ -65,29 +104,41 @@ impl Simulator<'_> {
         figures.throttled_share.high <= self.question.target
     }
 
-    /// Tries a quota. `more`: cells to simulate besides those that are chosen.
-    fn tried(&self, limit: Limit, more: &[Cell]) -> Option<Tried> {
-        let Cells { mut cells, mut phases, .. } = self.cells(&[limit]).pop()?;
-        cells.extend(more.iter().filter(|_| !phases.is_empty()));
-        phases.retain(|phase| !cells.contains(phase));
-        let mut outcomes = Vec::new();
-        for cells in cells.chunks(TOGETHER) {
-            outcomes.extend(self.whole(&[(limit, cells.to_vec())]).pop()?);
-            if !self.is_enough(&self.figures_of(&outcomes)?) {
-                // More cells would not change that.
-                break;
+    /// Simulates a quota: at all phases, because a part of a history does not show well enough which one is the worst. `worst`: cells to try
+    /// first, to which the worst one is added. `None`: it is not enough.
+    fn tried(&self, of: Cells, worst: &mut Vec<Cell>) -> Option<Row> {
+        let mut cells = worst.clone();
+        for cell in of.cells.into_iter().chain(of.phases) {
+            if !cells.contains(&cell) {
+                cells.push(cell);
             }
         }
-        Some(Tried { limit, outcomes, phases })
-    }
-
-    /// Simulates the other phases: a part of a history does not show well enough which one is the worst. Returns that one.
-    fn try_phases(&self, tried: &mut Tried) -> Option<Cell> {
-        let outcomes = self.whole(&[(tried.limit, tried.phases.clone())]).pop()?;
-        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&tried.phases);
-        let worst = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
-        tried.outcomes.extend(outcomes);
-        worst
+        let (limits, target) = (self.with(of.limit), self.question.target);
+        let first = AtomicUsize::new(usize::MAX);
+        let run = |at: &usize| {
+            // One is enough to know.
+            if first.load(Relaxed) < *at {
+                return None;
+            }
+            self.simulated.fetch_add(1, Relaxed);
+            let (replay, setting) = &cells[*at];
+            let outcome = self.replays[*replay].run_within(&limits, setting, self.at, target).ok().flatten();
+            let figures = outcome.as_ref().and_then(|one| self.figures_of(std::slice::from_ref(one)));
+            if !figures.is_some_and(|figures| self.is_enough(&figures)) {
+                first.fetch_min(*at, Relaxed);
+            }
+            outcome
+        };
+        let places: Vec<usize> = (0..cells.len()).collect();
+        let outcomes: Vec<Outcome> = parallel(&places, run).into_iter().flatten().collect();
+        let exceeds = cells.get(first.into_inner()).copied();
+        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&cells);
+        let most = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
+        worst.extend(exceeds.or(most).filter(|cell| !worst.contains(cell)));
+        if exceeds.is_some() {
+            return None;
+        }
+        Some(Row { limit: of.limit, figures: self.figures_of(&outcomes)? })
     }
 
     /// The quotas to search, in rising order, ns.

@@ -51,7 +51,7 @@ fn a_few_cells_of_a_long_history_have_the_bounds_of_all() {
                 off(a.throttled_ns_per_s, b.throttled_ns_per_s) / 1e9,
                 off(unused(a), unused(b)),
             ];
-            assert!(off.iter().all(|off| *off <= 0.02), "{target:?} {limit:?}: {a:?}, of all cells {b:?}");
+            assert!(off.iter().all(|off| *off <= 0.01), "{target:?} {limit:?}: {a:?}, of all cells {b:?}");
             points.iter_mut().zip(off).for_each(|(most, off)| *most = most.max(off));
         }
     }
