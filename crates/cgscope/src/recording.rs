@@ -93,7 +93,7 @@ impl Recording {
         self.reader.next_without_tasks().map_err(|error| self.error(&error))
     }
 
-    /// The interval from the first to the last sample, of which no other is decoded; `None` if there are less than two. Not together with
+    /// The interval from the first to the last sample, without those between them; `None` without samples. Not together with
     /// [`Self::next_interval`].
     pub fn ends(&mut self) -> Result<Option<Interval>> {
         let index = self.reader.index().map_err(|error| self.error(&error))?;

@@ -86,7 +86,7 @@ pub struct Outcome {
     pub backlog_ns: u64,
     /// Lengths of the stalls of single CPUs; their sum is `throttled_ns`.
     pub stalls: Stalls,
-    /// Its own limit never throttled a CPU, not even until all work was done.
+    /// Its own limit throttled no CPU until all work was done.
     pub is_free: bool,
 }
 

@@ -221,12 +221,12 @@ impl Pool {
         let (cpus, before) = (cpus_of(rate) as usize, self.used);
         self.use_cpus(cpus, now_ns);
         let is_tick = self.tick_ns == 0.0 || now_ns % self.tick_ns == 0.0;
-        let (mut passed, mut left, mut asked) = (0.0, rate, false);
+        let (mut passed, mut left, mut requested) = (0.0, rate, false);
         for (at, cpu) in self.cpus[..cpus].iter_mut().enumerate() {
             cpu.demand = if at + 1 < cpus { 1.0 } else { left };
             left -= cpu.demand;
             if !cpu.is_throttled && cpu.left_ns <= NONE_NS && (is_tick || at >= before) {
-                asked = true;
+                requested = true;
                 if self.left_ns > NONE_NS {
                     let amount_ns = (self.slice_ns - cpu.left_ns).min(self.left_ns);
                     self.left_ns -= amount_ns;
@@ -240,7 +240,7 @@ impl Pool {
             }
             passed += if cpu.is_throttled { 0.0 } else { cpu.demand };
         }
-        if asked {
+        if requested {
             self.start_timer(now_ns);
         }
         passed

@@ -7,7 +7,7 @@ use crate::{
     pool::{Counters, NONE_NS, Pool},
 };
 
-/// How often [`Replay::run_within`] looks at the counters.
+/// How many times a replay of [`Replay::run_within`] may end.
 const PARTS: u32 = 64;
 
 /// A tree of cgroups whose demand is prepared. One is enough for any number of limits, loops and phases.
@@ -58,7 +58,8 @@ impl Replay {
         })
     }
 
-    /// The same with at most this number of threads in the cgroup at `at`, which is not more than before: see [`Node::threads`](crate::Node::threads).
+    /// The same with at most this number of threads in the cgroup at `at`: see [`Node::threads`](crate::Node::threads). There were no less
+    /// before.
     #[must_use]
     pub fn with_threads(&self, at: usize, threads: u32) -> Self {
         let fewer = |(place, demand): (usize, &Demand)| {
@@ -103,18 +104,19 @@ impl Replay {
     ) -> Result<Option<Outcome>, Error> {
         let times = if setting.replay == Loop::Closed { setting.longest.max(1) } else { 1 };
         let period_ns = limits.get(at).copied().flatten().map_or(u64::MAX, |limit| limit.period_ns.max(1));
-        // The timer may stop, but does not fire more often.
-        let periods = self.length_ns as f64 * f64::from(times) / period_ns as f64 + 1.0;
+        let end_ns = self.length_ns as f64 * f64::from(times);
         let may_do = |engine: &Engine| {
-            engine.pools[at]
-                .as_ref()
-                .is_none_or(|pool| pool.counters.throttled_periods as f64 <= share * periods)
+            engine.pools[at].as_ref().is_none_or(|pool| {
+                // The timer may stop, but does not fire more often.
+                let left = (end_ns - engine.now_ns).max(0.0) / period_ns as f64 + 1.0;
+                pool.counters.throttled_periods as f64 <= share * (pool.counters.periods as f64 + left)
+            })
         };
         let outcomes = self.run_while(limits, setting, may_do)?;
         Ok(outcomes.map(|mut all| all.swap_remove(at)).filter(|outcome| outcome.throttled_share() <= share))
     }
 
-    /// `goes_on`: asked now and then during the first length of the profile; false ends the replay, which then has no outcome.
+    /// `goes_on`: called [`PARTS`] times during the first length of the profile; false ends the replay, which then has no outcome.
     fn run_while(
         &self,
         limits: &[Option<Limit>],

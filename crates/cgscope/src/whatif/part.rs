@@ -1,4 +1,4 @@
-//! A part of a long history, in which all cells are simulated to find those that matter.
+//! A part of a long history, in which cells are simulated to find those that matter.
 
 use cgscope_whatif::{Loop, Node, Outcome, Profile, Tree};
 

@@ -21,9 +21,6 @@ const MULTIPLES: [f64; 8] = [0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0];
 /// times may differ by 10 % from one usual phase to the next.
 const MANY_PHASES: u32 = 55;
 
-/// Number of phases that are simulated in a part of a long history. Nested limits depend more on them: for bounds, all are simulated.
-const PHASES_OF_PART: u32 = 2;
-
 /// A setting under an assumption: the index of its replay.
 type Cell = (usize, Setting);
 
@@ -78,15 +75,16 @@ impl<'q> Simulator<'q> {
             _ => loops,
         };
         let trees = trees(history, target, &has_queue, question.threads, may_sleep);
+        let (limits, capacity) = (trees[0].limits(), trees[0].capacity.clone());
         let parts: Option<Vec<Tree>> = trees.iter().map(part::of).collect();
-        let ready = |trees: &[Tree]| {
-            parallel(trees, |tree| Replay::new(tree).ok()).into_iter().collect::<Option<_>>()
-        };
+        // Each tree is freed once it is ready: those of an hour take many megabytes.
+        let ready =
+            |trees: Vec<Tree>| trees.into_iter().map(|tree| Replay::new(&tree).ok()).collect::<Option<_>>();
         Some(Self {
-            limits: trees[0].limits(),
-            replays: ready(&trees)?,
-            parts: ready(&parts.unwrap_or_default())?,
-            cpus: trees[0].capacity.iter().copied().fold(0.0, f64::max),
+            limits,
+            replays: ready(trees)?,
+            parts: ready(parts.unwrap_or_default())?,
+            cpus: capacity.into_iter().fold(0.0, f64::max),
             at: target.at,
             question,
             limit,
@@ -101,7 +99,7 @@ impl<'q> Simulator<'q> {
         &self.settings.loops
     }
 
-    /// The same with at most this number of tasks of the cgroup at once, where none was in question.
+    /// A copy with at most this number of tasks of the cgroup at once. The question has no number of threads.
     pub fn with_threads(&self, threads: u32) -> Self {
         let fewer = |replays: &[Replay]| parallel(replays, |replay| replay.with_threads(self.at, threads));
         Self {
@@ -161,7 +159,8 @@ impl<'q> Simulator<'q> {
     /// The outcomes of one loop.
     fn outcomes(&mut self, of: Loop, limit: Limit) -> Vec<Outcome> {
         self.settings.loops = vec![of];
-        let cells = self.cells(&[limit], PHASES_OF_PART).pop().map(|cells| cells.cells).unwrap_or_default();
+        let cells =
+            self.cells(&[limit], self.settings.phases).pop().map(|cells| cells.cells).unwrap_or_default();
         self.whole(&[(limit, cells)]).pop().unwrap_or_default()
     }
 
@@ -183,7 +182,8 @@ impl<'q> Simulator<'q> {
         all.iter().map(|(_, cells)| outcomes.by_ref().take(cells.len()).flatten().collect()).collect()
     }
 
-    /// The cells of each limit. For a long history, these are the cells at the bounds of a part of it.
+    /// The cells of each limit. For a long history, these are the cells at the bounds of a part of it, which is simulated at `phases_of_part`
+    /// phases.
     fn cells(&self, limits: &[Limit], phases_of_part: u32) -> Vec<Cells> {
         if self.parts.is_empty() {
             let whole = |limit: &Limit| Cells {
@@ -216,7 +216,8 @@ impl<'q> Simulator<'q> {
     fn chosen(&self, limit: Limit, few: &[Cell], outcomes: &[Outcome]) -> Cells {
         let at_bounds = part::at_bounds(outcomes, |at| few[at].1.replay);
         let share = |at: &usize| outcomes[*at].throttled_share();
-        let mut by_share: Vec<usize> = (0..few.len()).collect();
+        // A limit that is too short for the kernel has no outcomes.
+        let mut by_share: Vec<usize> = (0..outcomes.len()).collect();
         by_share.sort_by(|a, b| share(b).total_cmp(&share(a)));
         let mut cells: Vec<Cell> =
             by_share.iter().filter(|at| at_bounds.contains(at)).map(|at| few[*at]).collect();
@@ -235,7 +236,7 @@ impl<'q> Simulator<'q> {
             limit,
             cells,
             phases: all.into_iter().filter(is_worst).collect(),
-            share: worst.map_or(0.0, |_| share(&by_share[0])),
+            share: by_share.first().map_or(0.0, share),
             is_free: outcomes.iter().all(|outcome| outcome.is_free),
         }
     }
@@ -249,9 +250,7 @@ impl<'q> Simulator<'q> {
     /// The bounds with other limits, which differ in the quota alone and are in rising order. Where nothing is throttled, more quota
     /// changes nothing.
     fn bounds(&self, limits: &[Limit]) -> Vec<Option<Figures>> {
-        let is_nested = self.limits.iter().flatten().count() > 1;
-        let phases_of_part = if is_nested { self.settings.phases } else { PHASES_OF_PART };
-        let mut left = self.cells(limits, phases_of_part).into_iter();
+        let mut left = self.cells(limits, self.settings.phases).into_iter();
         let mut found = Vec::new();
         while found.len() < limits.len() {
             // With these, more is throttled than with the last one.

@@ -7,27 +7,30 @@ use std::{
 
 use cgscope_whatif::{Figures, Limit, Outcome};
 
-use super::{Cell, Cells, PHASES_OF_PART, Simulator};
+use super::{Cell, Cells, Simulator};
 use crate::whatif::{answer::Row, parallel::parallel};
 
 /// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];
 const LEAST_STEP: f64 = 0.01;
 
-/// Places in the grid: what is before `low` is not enough, and `high` is, if it is in the grid.
+/// Number of phases that are simulated in a part of a long history: it shows about where to search, and which loop and assumption are worst.
+const PHASES_OF_PART: u32 = 2;
+
+/// Places in the grid. Those below `low` are not enough. `high` is enough, or the length of the grid.
+#[derive(Clone, Copy)]
 struct Range {
     low: usize,
     high: usize,
-    /// Where to try next, and how far from there afterwards; `None`: in the middle.
+    /// The next place to try, and the step after it.
     near: Option<(usize, usize)>,
 }
 
 impl Range {
-    /// The next place to try; `None`: there is none before `high`.
+    /// The next place to try: near the last one, or in the middle. `None`: there is none below `high`.
     fn next(&self) -> Option<usize> {
-        let within = |at: usize| at.clamp(self.low, self.high - 1);
-        let next = || self.near.map_or(self.low.midpoint(self.high), |(at, _)| within(at));
-        (self.low < self.high).then(next)
+        let near = self.near.map(|(at, _)| at).filter(|at| (self.low..self.high).contains(at));
+        (self.low < self.high).then(|| near.unwrap_or(self.low.midpoint(self.high)))
     }
 
     fn is_enough(&mut self, at: usize) {
@@ -38,7 +41,7 @@ impl Range {
     /// `most`: the length of the grid.
     fn is_not_enough(&mut self, at: usize, most: usize) {
         if at == self.high {
-            // What it was based on is wrong.
+            // A row or an estimate was wrong.
             (self.high, self.near) = (most, Some((at + 1, 1)));
         }
         self.low = at + 1;
@@ -59,7 +62,7 @@ impl Simulator<'_> {
         };
         if !self.parts.is_empty() {
             // In a part of the history, where simulations take little time, it is found first.
-            let mut part = Range { ..range };
+            let mut part = range;
             while let Some(at) = part.next() {
                 if of(at)?.share <= self.question.target {
                     part.is_enough(at)
@@ -67,7 +70,7 @@ impl Simulator<'_> {
                     part.is_not_enough(at, grid.len())
                 }
             }
-            range.near = Some((part.high, 1));
+            range.near = Some((part.high.min(range.high.saturating_sub(1)), 1));
         }
         let (mut worst, mut found) = (Vec::new(), None);
         loop {
@@ -116,7 +119,7 @@ impl Simulator<'_> {
         let (limits, target) = (self.with(of.limit), self.question.target);
         let first = AtomicUsize::new(usize::MAX);
         let run = |at: &usize| {
-            // One is enough to know.
+            // One above the target decides.
             if first.load(Relaxed) < *at {
                 return None;
             }
@@ -131,13 +134,13 @@ impl Simulator<'_> {
         };
         let places: Vec<usize> = (0..cells.len()).collect();
         let outcomes: Vec<Outcome> = parallel(&places, run).into_iter().flatten().collect();
-        let exceeds = cells.get(first.into_inner()).copied();
-        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&cells);
-        let most = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
-        worst.extend(exceeds.or(most).filter(|cell| !worst.contains(cell)));
-        if exceeds.is_some() {
+        if let Some(cell) = cells.get(first.into_inner()) {
+            worst.extend((!worst.contains(cell)).then_some(*cell));
             return None;
         }
+        let shares = outcomes.iter().map(Outcome::throttled_share).zip(&cells);
+        let most = shares.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, cell)| *cell);
+        worst.extend(most.filter(|cell| !worst.contains(cell)));
         Some(Row { limit: of.limit, figures: self.figures_of(&outcomes)? })
     }
 

@@ -97,3 +97,16 @@ fn the_least_quota_takes_few_simulations() {
         assert!(at == 0 || share(grid[at - 1]) > 0.01, "{target:?} {least:?}");
     }
 }
+
+/// The kernel refuses less than 1 ms.
+#[test]
+fn a_quota_that_is_too_short_has_no_row() {
+    let (history, targets) = recorded();
+    let limit = history.cgroups[&targets[0].family[0].0].limit().expect("a limit");
+    let simulator = Simulator::new(&history, &targets[0], &QUESTION, limit, false).expect("a simulation");
+    let short = Limit { quota_ns: Limit::LEAST_NS / 2, ..limit };
+    assert_eq!(
+        simulator.bounds(&[short, limit]).iter().map(Option::is_some).collect::<Vec<_>>(),
+        [false, true]
+    );
+}
