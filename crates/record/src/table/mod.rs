@@ -141,3 +141,23 @@ impl<'a> Bytes<'a> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_skipped_as_they_are_read() {
+        let numbers: Vec<usize> = (0..200).map(|at| at * at * at * 7).collect();
+        let mut bytes = Vec::new();
+        numbers.iter().for_each(|number| put(*number, &mut bytes));
+        let mut read = Bytes(&bytes);
+        for count in 0..=numbers.len() {
+            let mut skipped = Bytes(&bytes);
+            assert_eq!((skipped.skip(count), skipped.0.len()), (Some(()), read.0.len()), "{count}");
+            read.gap();
+        }
+        assert_eq!(Bytes(&bytes).skip(numbers.len() + 1), None);
+        assert_eq!(Bytes(&[0x80, 0x80]).skip(1), None);
+    }
+}

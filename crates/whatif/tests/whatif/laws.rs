@@ -318,16 +318,22 @@ fn every_replay_ends() {
     }
 }
 
+/// A tree, one of its cgroups, and how to replay it.
+fn random_case(random: &mut u64) -> (Tree, usize, Replay, Setting) {
+    let tree = tree(random, 3, 60);
+    let node = below(random, tree.nodes.len() as u64) as usize;
+    let replay = Replay::new(&tree).unwrap();
+    let one = LOOPS[below(random, 2) as usize];
+    let setting = Setting { longest: 4, ..Setting::new(one, below(random, 100 * MS)) };
+    (tree, node, replay, setting)
+}
+
 #[test]
 fn more_quota_changes_nothing_where_nothing_is_throttled() {
     let mut compared = 0;
     for seed in 0..600u64 {
         let mut random = seed;
-        let tree = tree(&mut random, 3, 60);
-        let node = below(&mut random, tree.nodes.len() as u64) as usize;
-        let replay = Replay::new(&tree).unwrap();
-        let setting =
-            Setting { longest: 4, ..Setting::new(LOOPS[seed as usize % 2], below(&mut random, 100 * MS)) };
+        let (tree, node, replay, setting) = random_case(&mut random);
         let mut limits = tree.limits();
         let Some(limit) = limits[node] else { continue };
         let found = replay.run(&limits, &setting).unwrap().swap_remove(node);
@@ -357,11 +363,7 @@ fn a_replay_within_a_share_ends_if_and_only_if_more_is_throttled() {
     let mut ended = 0;
     for seed in 0..600u64 {
         let mut random = seed;
-        let tree = tree(&mut random, 3, 60);
-        let node = below(&mut random, tree.nodes.len() as u64) as usize;
-        let replay = Replay::new(&tree).unwrap();
-        let setting =
-            Setting { longest: 4, ..Setting::new(LOOPS[seed as usize % 2], below(&mut random, 100 * MS)) };
+        let (tree, node, replay, setting) = random_case(&mut random);
         let (limits, share) = (tree.limits(), [0.0, 0.01, 0.3, 1.0][below(&mut random, 4) as usize]);
         let whole = replay.run(&limits, &setting).unwrap().swap_remove(node);
         let within = replay.run_within(&limits, &setting, node, share).unwrap();
