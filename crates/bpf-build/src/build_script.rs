@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::{Error, Toolchain};
+use crate::{Error, Toolchain, strip::strip};
 
 /// The objects, and the variables from which the crate reads their paths by `env!`.
 const OBJECTS: [(&str, &str); 3] = [
@@ -13,7 +13,7 @@ const OBJECTS: [(&str, &str); 3] = [
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 
-/// Compiles `ebpf/` and copies [`OBJECTS`] to `OUT_DIR`. On failure it ends the build with a cargo error.
+/// Compiles `ebpf/` and copies [`OBJECTS`] without debug information to `OUT_DIR`. On failure it ends the build with a cargo error.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
         println!("cargo::error={failure}");
@@ -35,8 +35,10 @@ fn embed() -> Result<(), Error> {
     let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
     for (object, variable) in OBJECTS {
         // Copied, because a build of another branch may overwrite the shared directory.
-        let (object, copy) = (release.join(object), out.join(object));
-        fs::copy(&object, &copy).map_err(|why| Error::File { path: object, why })?;
+        let (path, copy) = (release.join(object), out.join(object));
+        let compiled = fs::read(&path).map_err(|why| Error::File { path: path.clone(), why })?;
+        let stripped = strip(&compiled).map_err(|why| Error::Strip { path, why })?;
+        fs::write(&copy, stripped).map_err(|why| Error::File { path: copy.clone(), why })?;
         println!("cargo::rustc-env={variable}={}", copy.display());
     }
     Ok(())

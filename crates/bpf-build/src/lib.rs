@@ -3,7 +3,7 @@
 //! 1. [`compiler`]: which compilers on this machine support `bpfel-unknown-none`;
 //! 2. [`linker`]: the bpf-linker that can read a compiler's output;
 //! 3. [`toolchain`]: a compiler with its linker, which builds `ebpf/`;
-//! 4. [`build_script`]: the build of `ebpf/` in a build script;
+//! 4. [`build_script`]: the build of `ebpf/` in a build script, with objects without debug information;
 //! 5. [`plan`]: what to install if something is missing.
 #![expect(missing_docs, reason = "only build scripts and xtask use it")]
 
@@ -11,6 +11,7 @@ pub mod build_script;
 pub mod compiler;
 pub mod linker;
 pub mod plan;
+mod strip;
 pub mod toolchain;
 
 use std::{io, path::PathBuf};
@@ -59,6 +60,12 @@ pub enum Error {
         path.display()
     )]
     File { path: PathBuf, why: io::Error },
+    #[error(
+        "the debug information of {} could not be removed ({why}), so the kernel side cannot be embedded; \
+         delete the file, and build again",
+        path.display()
+    )]
+    Strip { path: PathBuf, why: object::build::Error },
     #[error(
         "{variable} is not set, so the directory for the objects is unknown; call this from a build script"
     )]

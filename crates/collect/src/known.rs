@@ -202,15 +202,13 @@ impl Reading<'_> {
                 if at == self.added.len() {
                     let reading = match self.added.last() {
                         // Threads mostly have the name of the thread before.
-                        Some(last) if last.comm_bytes == record.comm => {
+                        Some(last) if has_name(&last.reading, record) => {
                             let comm = last.reading.comm.clone();
                             Arc::new(TaskReading { comm, ..(*self.known.empty).clone() })
                         }
                         _ => self.known.empty.clone(),
                     };
-                    let comm_bytes = if reading.comm.is_empty() { [0; 16] } else { record.comm };
                     self.added.push(KnownTask {
-                        comm_bytes,
                         reading,
                         base: None,
                         stack: None,
@@ -291,8 +289,13 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
+/// Returns whether the task still has its name. False also for names of which some characters are not shown.
+fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
+    let name = reading.comm.as_bytes();
+    record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
+}
+
 pub(crate) struct KnownTask {
-    comm_bytes: [u8; 16],
     pub(crate) reading: Arc<TaskReading>,
     /// The task's figures when it moved to its cgroup from another one.
     base: Option<Box<Base>>,
@@ -334,8 +337,7 @@ impl KnownTask {
             self.stack = Some(frames(stack));
         }
         let before = &self.reading;
-        let is_renamed = self.comm_bytes != record.comm;
-        let comm = if is_renamed { comm(&record.comm) } else { before.comm.clone() };
+        let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
         let hist = match reported.histogram {
             None => before.hist.clone(),
             Some(now) => {
@@ -348,7 +350,6 @@ impl KnownTask {
         make_whole(&mut totals, &hist);
         let own = reported.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
-        self.comm_bytes = record.comm;
         let reading = TaskReading {
             scheduling: before.scheduling,
             moved_ns: self.base.as_ref().map(|base| base.found_ns),
@@ -475,6 +476,20 @@ mod tests {
             HashSet::from([5]),
             "a reading of all tasks misses task 4: it has exited"
         );
+    }
+
+    #[test]
+    fn a_task_has_the_name_that_was_reported_last() {
+        let mut known = KnownTasks::default();
+        for name in ["", "loop", "loop-2", "loo", "sixteen-is-a-lot", "a\u{1b}[2J", "a\u{fffd}[2J", "\0after"]
+        {
+            let mut record = record(2, 5, 20);
+            record.comm[..name.len()].copy_from_slice(name.as_bytes());
+            for _ in 0..2 {
+                read(&mut known, false, &[reported(&record)]);
+                assert_eq!(known.readings()[0].comm, comm(&record.comm), "{name:?}");
+            }
+        }
     }
 
     #[test]

@@ -38,14 +38,17 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Each binary with its place in the machine. The tests expect `cgscope` and `workload` at the path where they were built.
-    fn places(&self) -> [(&Path, String); 3] {
-        let same = |path: &Path| path.display().to_string();
-        [
-            (&self.cgscope, same(&self.cgscope)),
-            (&self.workload, same(&self.workload)),
-            (&self.tests, "/lab/root".to_owned()),
-        ]
+    /// Each binary with its place in the machine.
+    fn places(&self) -> [(&Path, &str); 3] {
+        [(&self.cgscope, "/lab/cgscope"), (&self.workload, "/lab/workload"), (&self.tests, "/lab/root")]
+    }
+
+    /// Adds links to `cgscope` on the PATH, and to it and `workload` where they were built: the tests expect them there.
+    fn link(&self, archive: &mut Archive) {
+        archive.link("/usr/bin/cgscope", "/lab/cgscope");
+        for (built, place) in &self.places()[..2] {
+            archive.link(&merged(&built.display().to_string()), place);
+        }
     }
 }
 
@@ -61,11 +64,13 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     archive.file("/init", 0o755, INIT_SYSTEMD.as_bytes());
     archive.file("/etc/systemd/system/lab.service", 0o644, SERVICE.as_bytes());
     archive.link("/etc/systemd/system/multi-user.target.wants/lab.service", "../lab.service");
-    archive.link("/usr/bin/cgscope", &binaries.cgscope.display().to_string());
+    // A new file system at /tmp would hide the links of a checkout below it. Services with a /tmp of their own need none of them.
+    archive.link("/etc/systemd/system/tmp.mount", "/dev/null");
     for (from, to) in binaries.places() {
         // Their libraries are in the root.
-        archive.file(&merged(&to), 0o755, &read(from)?);
+        archive.file(to, 0o755, &read(from)?);
     }
+    binaries.link(&mut archive);
     if let Some(package) = &binaries.package {
         let name = package.file_name().unwrap_or_default().display();
         archive.file(&format!("/lab/{name}"), 0o644, &read(package)?);
@@ -106,9 +111,9 @@ fn add_small_root(archive: &mut Archive, binaries: &Binaries) -> Result<(), Fail
         }
     }
     for (from, to) in binaries.places() {
-        add_with_libraries(archive, from, &to)?;
+        add_with_libraries(archive, from, to)?;
     }
-    archive.link("/usr/bin/cgscope", &binaries.cgscope.display().to_string());
+    binaries.link(archive);
     Ok(())
 }
 
