@@ -4,12 +4,13 @@
 //! exit. Only at this point nothing can be missed or counted twice. The run queue lock is held, so nothing is allocated: the
 //! hook for new tasks and the reader create the entries.
 
-use core::ptr::read_volatile;
+use core::{ffi::c_void, ptr::read_volatile};
 
+use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_layout::{
-    BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
-    cause::{CELLS, WHOLE, cell_of, row_of},
-    verifier::add_atomic,
+    BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
+    cause::{BUCKETS_OF_ROW, ROWS, WHOLE, cell_of, row_of},
+    verifier::{add_atomic, opaque},
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
 
@@ -95,15 +96,33 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
         // If two CPUs write at once, the smaller value may win. The histogram still has the longer wait.
         place.max_ns = longest_ns;
     }
-    for bucket in 0..BUCKETS {
-        let now = &storage.histogram.counts[bucket];
-        add_count(&mut place.counts[bucket], now, &mut reported.histogram.counts[bucket]);
-    }
-    for cell in 0..CELLS {
-        let now = &storage.histogram.shares[cell];
-        add_count(&mut place.shares[cell], now, &mut reported.histogram.shares[cell]);
-    }
+    let mut rows = Rows { storage, place };
+    // The verifier would follow each turn of a plain loop, which took two fifths of the verification of all programs.
+    // SAFETY: the kernel passes `rows` to the function, which does not keep it.
+    unsafe { bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut rows).cast(), 0) };
     add_atomic(&mut place.complete, 1);
+}
+
+/// A task's histogram, and the sums to which its rows are added.
+struct Rows<'a> {
+    storage: &'a mut TaskStorage,
+    place: &'a mut Exited,
+}
+
+/// Adds what was not reported yet of a row: eight buckets, and the cells of their waits by cause. Returns whether to stop.
+extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
+    let row = opaque(row as usize);
+    if row >= ROWS {
+        return 1;
+    }
+    let (histogram, reported) = (&rows.storage.histogram, &mut rows.storage.reported.histogram);
+    for bucket in row * BUCKETS_OF_ROW..(row + 1) * BUCKETS_OF_ROW {
+        add_count(&mut rows.place.counts[bucket], &histogram.counts[bucket], &mut reported.counts[bucket]);
+    }
+    for cell in cell_of(row, 0)..cell_of(row + 1, 0) {
+        add_count(&mut rows.place.shares[cell], &histogram.shares[cell], &mut reported.shares[cell]);
+    }
+    0
 }
 
 #[inline(always)]

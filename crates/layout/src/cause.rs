@@ -32,8 +32,11 @@ pub const CAUSES: usize = Cause::ALL.len();
 /// ns by cause, in the order of [`Cause::ALL`].
 pub type ByCause = [u64; CAUSES];
 
-/// Rows of the histogram by cause: one per doubling, which is eight buckets.
-pub const ROWS: usize = BUCKETS / 8;
+/// Buckets of a row of the histogram by cause: a doubling.
+pub const BUCKETS_OF_ROW: usize = 8;
+
+/// Rows of the histogram by cause.
+pub const ROWS: usize = BUCKETS / BUCKETS_OF_ROW;
 
 /// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
 pub const WHOLE: u32 = 64;
@@ -86,7 +89,7 @@ pub const fn row_and_column(cell: usize) -> (usize, usize) {
 /// Returns the row of a bucket.
 #[inline(always)]
 pub const fn row_of(bucket: usize) -> usize {
-    bucket / 8
+    bucket / BUCKETS_OF_ROW
 }
 
 #[cfg(test)]

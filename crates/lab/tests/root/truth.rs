@@ -1,11 +1,11 @@
 //! Our sum of waits equals the kernel's sum.
 
-use std::{thread, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
 use cgscope_model::{Interval, Sample};
 
 use crate::{
-    bench::{Run, follow, kernel_figures, measure, scaled},
+    bench::{Run, follow, json_lines, kernel_figures, measure, run, scaled, stderr},
     load::Load,
 };
 
@@ -169,5 +169,37 @@ fn tasks_that_already_wait_at_the_start_are_counted() {
     for task in burners {
         let (wait, run) = (task.totals.wait_ns as f64, task.totals.on_cpu_ns as f64);
         assert!((0.5..0.95).contains(&(wait / (wait + run))), "{wait} {run}");
+    }
+}
+
+/// The hook hands the histogram of an exited task over row by row.
+#[test]
+fn histograms_of_tasks_that_exit_have_all_their_waits() {
+    // Loops on one CPU wait for milliseconds, starting programs for microseconds.
+    let script = "for n in 1 2 3 4; do timeout 0.2 sh -c 'while :; do :; done' & done; wait; \
+                  for n in 1 2 3 4 5 6 7 8 9 10; do true | true; done";
+    let repeated = format!("i=0; while [ $i -lt 10 ]; do {script}; i=$((i+1)); done");
+    let mut load = Command::new("taskset")
+        .args(["-c", "0", "sh", "-c", &repeated])
+        .spawn()
+        .expect("util-linux is installed");
+    let output = run(&["hist", "--json", "--duration", "2s"]);
+    load.wait().expect("our child");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let total = &json_lines(&output)[0]["total"];
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let buckets = total["hist"].as_array().expect("buckets");
+    let sum = |edge: usize| -> f64 { buckets.iter().map(|of| number(&of[edge]) * number(&of[2])).sum() };
+    let waited_ns = number(&total["total_ns"]);
+    assert!(waited_ns > 1e9, "{waited_ns}");
+    assert!((sum(0)..=sum(1)).contains(&waited_ns), "{waited_ns} not in {} to {}", sum(0), sum(1));
+    // Parts of a wait are rounded to 1/64.
+    let rows = total["hist_by_cause"].as_array().expect("rows");
+    for row in rows {
+        let causes = row[2].as_object().expect("causes").values().map(number).sum::<f64>();
+        let within =
+            |of: &&serde_json::Value| number(&of[0]) >= number(&row[0]) && number(&of[1]) <= number(&row[1]);
+        let waits: f64 = buckets.iter().filter(within).map(|of| number(&of[2])).sum();
+        assert!((causes - waits).abs() <= 0.02 * waits, "{causes} of {waits} in {row}");
     }
 }
