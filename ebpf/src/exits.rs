@@ -97,7 +97,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
         place.max_ns = longest_ns;
     }
     let mut rows = Rows { storage, place };
-    // The verifier would follow each turn of a plain loop, which took two fifths of the verification of all programs.
+    // The verifier would follow each turn of a plain loop: two fifths of all instructions that it followed.
     // SAFETY: the kernel passes `rows` to the function, which does not keep it.
     unsafe { bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut rows).cast(), 0) };
     add_atomic(&mut place.complete, 1);

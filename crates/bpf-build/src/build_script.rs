@@ -36,8 +36,11 @@ fn embed() -> Result<(), Error> {
     for (object, variable) in OBJECTS {
         // Copied, because a build of another branch may overwrite the shared directory.
         let (path, copy) = (release.join(object), out.join(object));
-        let compiled = fs::read(&path).map_err(|why| Error::File { path: path.clone(), why })?;
-        let stripped = strip(&compiled).map_err(|why| Error::Strip { path, why })?;
+        let compiled = fs::read(&path).map_err(|why| Error::File { path, why })?;
+        let stripped = strip(&compiled).unwrap_or_else(|why| {
+            println!("cargo::warning={object} keeps its debug information, because its format is not known ({why}); cgscope works, but is larger");
+            compiled
+        });
         fs::write(&copy, stripped).map_err(|why| Error::File { path: copy.clone(), why })?;
         println!("cargo::rustc-env={variable}={}", copy.display());
     }

@@ -61,12 +61,6 @@ pub enum Error {
     )]
     File { path: PathBuf, why: io::Error },
     #[error(
-        "the debug information of {} could not be removed ({why}), so the kernel side cannot be embedded; \
-         delete the file, and build again",
-        path.display()
-    )]
-    Strip { path: PathBuf, why: object::build::Error },
-    #[error(
         "{variable} is not set, so the directory for the objects is unknown; call this from a build script"
     )]
     NoBuildScript { variable: &'static str },

@@ -481,10 +481,11 @@ mod tests {
     #[test]
     fn a_task_has_the_name_that_was_reported_last() {
         let mut known = KnownTasks::default();
-        for name in ["", "loop", "loop-2", "loo", "sixteen-is-a-lot", "a\u{1b}[2J", "a\u{fffd}[2J", "\0after"]
-        {
+        let names =
+            ["", "loop", "loop-2", "loo", "sixteen-is-a-lot", "a\u{1b}[2J", "a\u{fffd}[2J", "\0after"];
+        for name in names.map(str::as_bytes).into_iter().chain([&b"a\xff"[..], b"a"]) {
             let mut record = record(2, 5, 20);
-            record.comm[..name.len()].copy_from_slice(name.as_bytes());
+            record.comm[..name.len()].copy_from_slice(name);
             for _ in 0..2 {
                 read(&mut known, false, &[reported(&record)]);
                 assert_eq!(known.readings()[0].comm, comm(&record.comm), "{name:?}");

@@ -38,6 +38,8 @@ pub const BUCKETS_OF_ROW: usize = 8;
 /// Rows of the histogram by cause.
 pub const ROWS: usize = BUCKETS / BUCKETS_OF_ROW;
 
+const _: () = assert!(ROWS * BUCKETS_OF_ROW == BUCKETS);
+
 /// The amount that a wait adds to its row, divided among its causes in proportion to their parts.
 pub const WHOLE: u32 = 64;
 

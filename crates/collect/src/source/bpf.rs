@@ -298,7 +298,7 @@ impl BpfSource {
         };
         // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
         source.read_tasks()?;
-        // All tasks were new. Their list would keep its size, although later ones have few tasks.
+        // All tasks were new. Their list would keep its size, although later lists of changed tasks are short (Linux 6.18).
         source.known.active = Vec::new();
         source.side.mark_first_read(monotonic_ns())?;
         source.losses_at_start = source.side.losses()?;
