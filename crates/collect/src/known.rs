@@ -289,7 +289,7 @@ fn leave(cgroups: &mut HashMap<u64, usize>, id: u64) {
     }
 }
 
-/// Returns whether the task still has its name. False also for names of which some characters are not shown.
+/// Returns whether the reading has the name in the record. False also for names of which some characters are not shown.
 fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
     let name = reading.comm.as_bytes();
     record.comm.strip_prefix(name).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0))
