@@ -33,7 +33,7 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
     set(&mut ring.running.place, 0);
 }
 
-/// Call it when `next` switches in, before the ledger records the wait.
+/// Call it when `next` switches in, or when it is found that it did, before the ledger records the wait.
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     let turn = demand_turn();

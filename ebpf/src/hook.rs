@@ -128,7 +128,10 @@ fn arrived_late(prev: Task, queue: RunQueue) {
         }
         return;
     };
-    ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), prev.last_arrival_ns());
+    let arrived_ns = prev.last_arrival_ns();
+    demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
+    ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
+    demand::arrived(storage, queue.cpu(), arrived_ns);
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {
         changes::changed(prev, storage, queue);

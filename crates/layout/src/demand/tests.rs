@@ -46,6 +46,8 @@ struct Sim {
     queued_ns: u64,
     ready_ns: u64,
     on_cpu: Option<u32>,
+    /// The hook has not seen it switch in.
+    is_unseen: bool,
     begin_ns: u64,
     is_first: bool,
     runs: Vec<Run>,
@@ -53,20 +55,34 @@ struct Sim {
 
 impl Sim {
     /// `limited`: the sixteenths of the wait in which the quota was used up.
-    fn switch_in(&mut self, cpu: u32, now: u64, limited: u64) {
-        let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
-        ends_wait::<Simulated>(facts, &self.waits, &self.by_cause, cpu, now);
-        // The ledger.
+    fn switch_in(&mut self, cpu: u32, now: u64, limited: u64, is_unseen: bool) {
+        (self.on_cpu, self.begin_ns, self.is_unseen) = (Some(cpu), now, is_unseen);
         self.limited_ns = (now - self.ready_ns) * limited / 16;
-        self.by_cause[Cause::Throttled as usize] += self.limited_ns;
+        if !is_unseen {
+            self.arrive(cpu);
+        }
         self.run_delay_ns += now - self.queued_ns;
-        self.waits.expected_run_delay_ns = self.run_delay_ns;
-        arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, now);
-        (self.on_cpu, self.begin_ns, self.queued_ns) = (Some(cpu), now, 0);
+        self.queued_ns = 0;
+        if !is_unseen {
+            self.waits.expected_run_delay_ns = self.run_delay_ns;
+        }
+    }
+
+    /// The hook sees that the task has switched in: at that switch, or at the next one.
+    fn arrive(&mut self, cpu: u32) {
+        let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
+        ends_wait::<Simulated>(facts, &self.waits, &self.by_cause, cpu, self.begin_ns);
+        // The ledger.
+        self.by_cause[Cause::Throttled as usize] += self.limited_ns;
+        arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);
     }
 
     fn switch_out(&mut self, now: u64, is_blocked: bool) {
         let Some(cpu) = self.on_cpu.take() else { return };
+        if self.is_unseen {
+            self.arrive(cpu);
+            self.waits.expected_run_delay_ns = self.run_delay_ns;
+        }
         left::<Simulated>(&mut self.demand, cpu, now, is_blocked);
         let (ready_ns, begin_ns, is_first) = (self.ready_ns, self.begin_ns, self.is_first);
         self.runs.push(Run { ready_ns, begin_ns, end_ns: now, is_first, limited_ns: self.limited_ns });
@@ -101,7 +117,8 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
             let limited = below(random, 17);
             if tasks.iter().all(|other| other.on_cpu != Some(cpu)) {
                 let waiting = tasks.iter_mut().filter(|task| task.queued_ns != 0);
-                waiting.min_by_key(|task| task.ready_ns).expect("this task").switch_in(cpu, now, limited);
+                let next = waiting.min_by_key(|task| task.ready_ns).expect("this task");
+                next.switch_in(cpu, now, limited, below(random, 8) == 0);
             }
         }
     }
@@ -165,7 +182,7 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
     task.demand.place = PLACE;
-    task.switch_in(0, 1 << SHIFT, 0);
+    task.switch_in(0, 1 << SHIFT, 0, false);
     task.switch_out((1 + 3 * LONGEST) << SHIFT, true);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let ran: u64 = slots.slots.iter().map(|slot| slot[Amount::Ran as usize]).sum();
@@ -181,7 +198,7 @@ fn a_sum_of_the_kernel_that_is_lower_than_expected_is_no_wait() {
     let mut task = Sim { queued_ns: now - 7, ready_ns: now - 7, ..Sim::default() };
     task.demand.place = PLACE;
     task.waits.expected_run_delay_ns = 5;
-    task.switch_in(0, now, 0);
+    task.switch_in(0, now, 0, false);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let waited: u64 = slots.slots.iter().map(|slot| slot[Amount::Waited as usize]).sum();
     assert_eq!(waited, 7);
