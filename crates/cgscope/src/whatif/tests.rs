@@ -261,6 +261,17 @@ fn a_quota_that_never_ran_out_has_a_lower_one_that_is_enough() {
 }
 
 #[test]
+fn a_target_that_allows_no_period_is_pointed_out() {
+    for (target, is_none) in [(0.0, false), (0.005, true), (0.01, false)] {
+        let question = Question { target, ..QUESTION };
+        let (answer, whole) = answered(&samples(&SMALL), &question);
+        assert_eq!(answer.counted.nr_periods, Some(180));
+        let text = words::text(&[answer], &whole, &question, 0);
+        assert_eq!(text.contains("0.5% of 180 periods is less than one"), is_none, "{target}: {text}");
+    }
+}
+
+#[test]
 fn what_the_samples_contradict_is_refused() {
     let refused = |change: fn(&mut Vec<Sample>)| {
         let mut samples = samples(&LOOP);

@@ -166,7 +166,20 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
         text += "  Nearly every period was throttled, so the cgroup may need more. Set this quota, then measure again.\n";
     }
     let _ = writeln!(text, "  -> {}", quota_setting(answer, names, row.limit));
+    text += &no_period_allowed(answer, question).unwrap_or_default();
     text
+}
+
+/// In a short recording, a low target allows no period, and a single disturbed one decides.
+fn no_period_allowed(answer: &Answer, question: &Question) -> Option<String> {
+    let periods = answer.counted.nr_periods.unwrap_or(0);
+    (question.target > 0.0 && question.target * (periods as f64) < 1.0).then(|| {
+        format!(
+            "  {} of {} is less than one, so a single busy one decides. To find the usual need, measure for longer or raise --target.\n",
+            percent(question.target),
+            count(periods, "period"),
+        )
+    })
 }
 
 /// How to set a quota.
