@@ -35,12 +35,12 @@ impl Hist {
     }
 
     /// The counts by bucket, in the form that [`Self::from_cells`] takes.
-    pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    pub fn counts(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.counts.iter()
     }
 
     /// The shares by cell, in the form that [`Self::from_cells`] takes.
-    pub fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    pub fn shares(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
 

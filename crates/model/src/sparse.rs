@@ -65,7 +65,7 @@ impl<const N: usize> Sparse<N> {
     }
 
     /// (cell, count) of each cell with a count, ascending.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> + ExactSizeIterator + '_ {
         self.0.iter().map(|(cell, count)| (usize::from(*cell), *count))
     }
 

@@ -200,6 +200,14 @@ impl Tree {
         &self.idle[self.nodes.last().map_or(0, |last| last.idle.end)..]
     }
 
+    /// All tasks, as [`Interval::total`], but without another sum if the cgroups of all tasks are known.
+    pub fn total(&self, interval: &Interval) -> Group {
+        match (self.nodes.first(), &self.unknown) {
+            (Some(root), None) => root.group.clone(),
+            _ => interval.total(),
+        }
+    }
+
     /// All nodes, as [`Self::nodes`].
     pub fn into_nodes(self) -> Vec<Node> {
         self.nodes

@@ -102,6 +102,7 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
 /// Checks that each node is at the place of its path and has its tasks and pairs.
 fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
+    prop_assert_eq!(tree.total(interval), interval.total());
     for (at, node) in tree.nodes().iter().enumerate() {
         let path = &*node.path;
         prop_assert_eq!(tree.find(path), Some(at));
@@ -154,7 +155,7 @@ fn the_tree_of_a_large_host_is_correct() {
     let tree = Tree::new(&interval);
     let root = &tree.nodes()[0];
     assert_eq!((root.name(), root.depth, root.parent), ("/", 0, None));
-    assert_eq!(root.group, interval.total());
+    assert!(root.group == interval.total() && tree.unknown.is_none());
     let named = tree.nodes().iter().filter(|node| node.name() == "kubepods-burstable.slice").count();
     assert_eq!(named, 1);
     assert!(tree.nodes().iter().any(|node| !node.throttled_by.is_empty() && !node.culprits.is_empty()));

@@ -32,7 +32,7 @@ impl Data {
     /// Derives the data of an interval. The findings depend on the host.
     pub fn new(interval: Arc<Interval>, host: &Host) -> Self {
         let tree = Tree::new(&interval);
-        let total = interval.total();
+        let total = tree.total(&interval);
         let mut findings = findings_in(&interval, &tree, host);
         findings.sort_by_key(|finding| (finding.rule == Rule::Unattributed, finding.is_heavier));
         let (processes, idle, nodes) = Default::default();

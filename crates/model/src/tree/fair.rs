@@ -186,12 +186,12 @@ fn fair_to_loop(weight: f64, rivals: &[(f64, f64)]) -> Vec<f64> {
     // a product.
     let largest = rivals.iter().map(|(weight, _)| *weight).fold(weight, f64::max);
     let (first, last) = ((FIRST / largest).ln(), (LAST / weight).ln());
-    let mut shares = vec![0.0; rivals.len()];
+    let (mut shares, mut runs) = (vec![0.0; rivals.len()], Vec::with_capacity(rivals.len()));
     let mut all = 0.0;
     for step in 0..=STEPS {
         let u = (first + (last - first) * f64::from(step) / f64::from(STEPS)).exp();
-        let runs = rivals.iter().map(|(weight, wanted)| wanted * (-u * weight).exp());
-        let runs: Vec<f64> = runs.collect();
+        runs.clear();
+        runs.extend(rivals.iter().map(|(weight, wanted)| wanted * (-u * weight).exp()));
         let mean = |at: usize| 1.0 - rivals[at].1 + runs[at];
         let product = u * (-u * weight).exp() * (0..rivals.len()).map(mean).product::<f64>();
         all += weight * product;

@@ -35,12 +35,17 @@ pub(super) struct Entries {
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        // Most tasks that wait have few different wait lengths and causes.
-        let cells = 16 * interval.tasks.len();
+        let waits = || {
+            interval
+                .tasks
+                .iter()
+                .map(|task| &task.wait)
+                .chain(interval.exited.iter().map(|exited| &exited.wait))
+        };
         let mut all = Self {
-            entries: Vec::with_capacity(interval.tasks.len()),
-            counts: Vec::with_capacity(cells),
-            shares: Vec::with_capacity(cells),
+            entries: Vec::with_capacity(waits().filter(|wait| is_kept(wait)).count()),
+            counts: Vec::with_capacity(waits().map(|wait| wait.hist.counts().len()).sum()),
+            shares: Vec::with_capacity(waits().map(|wait| wait.hist.shares().len()).sum()),
         };
         for task in &interval.tasks {
             let reading = &task.reading;
@@ -49,14 +54,11 @@ impl Entries {
         for exited in &interval.exited {
             all.push(0, 0, exited.cgroup_id, &exited.wait);
         }
-        all.entries.shrink_to_fit();
-        all.counts.shrink_to_fit();
-        all.shares.shrink_to_fit();
         all
     }
 
     fn push(&mut self, serial: u64, pid: u32, cgroup: u64, wait: &Wait) {
-        if wait.count == 0 && wait.total_ns == 0 {
+        if !is_kept(wait) {
             return;
         }
         let cell = |(cell, count): (usize, u64)| (cell as u8, u32::try_from(count).unwrap_or(u32::MAX));
@@ -99,6 +101,11 @@ impl Entries {
         }
         sum.into_wait()
     }
+}
+
+/// A task without waits takes no entry.
+fn is_kept(wait: &Wait) -> bool {
+    wait.count != 0 || wait.total_ns != 0
 }
 
 /// One interval of the history.
