@@ -28,7 +28,10 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
             text += &least(answer, &whole.names, question);
             text.extend(burst(answer, question));
             // A screen has no options.
-            text.extend(loops(answer).filter(|_| room == usize::MAX));
+            if room == usize::MAX {
+                text.extend(no_period_allowed(answer, question));
+                text.extend(loops(answer));
+            }
             text.extend(threads(answer, question));
         }
         text.extend(answer.cautions.iter().map(|one| caution(*one)));
@@ -166,7 +169,6 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
         text += "  Nearly every period was throttled, so the cgroup may need more. Set this quota, then measure again.\n";
     }
     let _ = writeln!(text, "  -> {}", quota_setting(answer, names, row.limit));
-    text += &no_period_allowed(answer, question).unwrap_or_default();
     text
 }
 
