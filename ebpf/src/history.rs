@@ -1,6 +1,9 @@
 //! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
 
-use cgscope_layout::history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken};
+use cgscope_layout::{
+    demand::UNSEEN,
+    history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken},
+};
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 
@@ -39,7 +42,7 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let latest = ring.head;
     // If it was marked, that was another task's wait, and the run was another task's, too.
     ring.is_late = 0;
-    ring.running.place = 0;
+    ring.running.place = UNSEEN;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
         begin(ring, prev, who(prev), since_ns);
         ring.is_late = u32::from(prev.tid() != 0);

@@ -88,11 +88,14 @@ pub struct Demand {
     pub position_ns: u64,
 }
 
+/// [`Running::place`] of a task whose switch in was not seen and whose time is not known. Its run is not counted.
+pub const UNSEEN: u64 = u64::MAX;
+
 /// What is kept of a CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Running {
-    /// The place of the cgroup of the task on this CPU; 0: no quota applies to it.
+    /// The place of the cgroup of the task on this CPU; 0: no quota applies to it; or [`UNSEEN`].
     pub place: u64,
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
@@ -166,9 +169,14 @@ pub fn count_wait<H: Host>(cpu: u32, clock_ns: u64) {
 /// Counts the run of the task that switches out.
 #[inline(always)]
 pub fn left<H: Host>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
-    H::count_demand_run(cpu, clock_ns);
     let Some(ring) = H::ring(cpu) else { return };
-    set(&mut demand.position_ns, if is_blocked { 0 } else { get(&mut ring.running.position_ns) });
+    if get(&mut ring.running.place) != UNSEEN {
+        H::count_demand_run(cpu, clock_ns);
+        set(&mut demand.position_ns, get(&mut ring.running.position_ns));
+    }
+    if is_blocked {
+        set(&mut demand.position_ns, 0);
+    }
 }
 
 /// Counts the run of the task that ran on a CPU.

@@ -13,13 +13,14 @@ const MIDDLE: f64 = -0.5;
 /// random arrivals vary by all of their mean, and do not depend on stalls either. Where a clock decides but work is often late, several
 /// pieces of work follow each other without a pause, and what is left of the pauses does not depend on stalls.
 const REGULAR: f64 = 0.2;
+/// A turn with up to this many times the usual work has one piece of it.
+const ONE_PIECE: f64 = 1.5;
 
-/// A time until the end of a pause of a slot or more, in slots.
+/// The time from one pause to the end of the next one, in slots. Such a pause has at least one whole slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     ran: f64,
     stalled: f64,
-    /// The pause, and shorter ones before it.
     pause: f64,
 }
 
@@ -45,31 +46,33 @@ impl Profile {
         let (mut turns, mut turn, mut is_paused) = (Vec::new(), Turn::default(), false);
         for slot in &self.slots {
             let idle = 1.0 - active(slot);
-            turn.pause += idle;
+            // Shorter pauses before it are not counted: by as much, a stall until the next period is shorter, whatever decides when work
+            // arrives.
+            turn.pause = if is_paused || idle == 1.0 { turn.pause + idle } else { idle };
             if is_paused && idle < 1.0 {
                 // The pause ends in this slot.
                 turns.push(turn);
                 turn = Turn::default();
                 is_paused = false;
             }
-            turn.ran += slot.ran_ns as f64 / slot_ns;
-            turn.stalled += slot.waited_ns as f64 / slot_ns;
+            let ran = slot.ran_ns as f64 / slot_ns;
+            turn.ran += ran;
+            // Of several tasks that are throttled together, one counts.
+            turn.stalled += active(slot) - ran.min(1.0);
             is_paused |= idle == 1.0;
         }
         turns
     }
 }
 
-/// The slope of pauses over stalls in turns with as much work, and its standard error. With little time left for a pause, several pieces
-/// of work are in one turn: more work, more stalls and a longer pause.
+/// The slope of pauses over stalls, and its standard error. Where little time is left for a pause, the next piece of work comes in the
+/// same turn, and the stalls of both. Such turns are left out.
 fn pauses_by_stalls(turns: &[Turn]) -> Option<(f64, f64)> {
-    let beyond_work = |of: fn(&Turn) -> f64| {
-        let points: Vec<(f64, f64)> = turns.iter().map(|turn| (turn.ran, of(turn))).collect();
-        let slope = slope(&points, 3, f64::MIN_POSITIVE).map_or(0.0, |(slope, _)| slope);
-        points.into_iter().map(move |(ran, other)| other - slope * ran)
-    };
-    let points: Vec<(f64, f64)> =
-        beyond_work(|turn| turn.stalled).zip(beyond_work(|turn| turn.pause)).collect();
+    let mut work: Vec<f64> = turns.iter().map(|turn| turn.ran).collect();
+    work.sort_by(f64::total_cmp);
+    let most = work.get(work.len() / 2)? * ONE_PIECE;
+    let one_piece = turns.iter().filter(|turn| turn.ran <= most);
+    let points: Vec<(f64, f64)> = one_piece.map(|turn| (turn.stalled, turn.pause)).collect();
     slope(&points, PAUSES, SPREAD)
 }
 
@@ -126,6 +129,31 @@ mod tests {
     fn a_fixed_pause_after_each_piece_of_work_is_a_closed_loop() {
         let served = Server::new(30.0, 25.0).serve(&mut |_, end_ms| end_ms + 71.0);
         assert_eq!(served.profile.loops(None), [Loop::Closed]);
+    }
+
+    /// A sleep between two parts of a request makes the stall shorter, because that ends with the period.
+    #[test]
+    fn sleeps_within_a_request_are_no_clock() {
+        // Every other request reads between its first parts. Each begins 10 ms after the start of a period, and is done 100 ms later.
+        let mut part = 0u32;
+        let served = Server::new(5.0, 25.0).serve(&mut |_, end_ms| {
+            part += 1;
+            match part % 14 {
+                0 | 7 => end_ms + 100.0,
+                8..=11 => end_ms + 15.0,
+                _ => end_ms,
+            }
+        });
+        assert_ne!(served.profile.loops(None), [Loop::Open]);
+    }
+
+    #[test]
+    fn several_tasks_that_are_throttled_together_are_one() {
+        let mut profile = Server::new(30.0, 25.0).serve_all(|| 130.0).profile;
+        for slot in &mut profile.slots {
+            slot.waited_ns *= 8;
+        }
+        assert_eq!(profile.loops(None), [Loop::Open]);
     }
 
     #[test]

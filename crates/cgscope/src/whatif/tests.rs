@@ -262,13 +262,15 @@ fn a_quota_that_never_ran_out_has_a_lower_one_that_is_enough() {
 
 #[test]
 fn a_target_that_allows_no_period_is_pointed_out() {
-    for (target, is_none) in [(0.0, false), (0.005, true), (0.01, false)] {
+    let says_so = |target: f64, room: usize| {
         let question = Question { target, ..QUESTION };
         let (answer, whole) = answered(&samples(&SMALL), &question);
         assert_eq!(answer.counted.nr_periods, Some(180));
-        let text = words::text(&[answer], &whole, &question, 0);
-        assert_eq!(text.contains("0.5% of 180 periods is less than one"), is_none, "{target}: {text}");
-    }
+        words::within(&[answer], &whole, &question, 0, room).contains("% of 180 periods is less than one")
+    };
+    assert!(says_so(0.005, usize::MAX));
+    assert!(!says_so(0.005, 80), "a screen has no options");
+    assert!(!says_so(0.01, usize::MAX) && !says_so(0.0, usize::MAX));
 }
 
 #[test]

@@ -172,12 +172,13 @@ fn least(answer: &Answer, names: &Names, question: &Question) -> String {
     text
 }
 
-/// In a short recording, a low target allows no period, and a single disturbed one decides.
+/// In a short recording, a low target allows no period.
 fn no_period_allowed(answer: &Answer, question: &Question) -> Option<String> {
+    answer.least.as_ref()?;
     let periods = answer.counted.nr_periods.unwrap_or(0);
     (question.target > 0.0 && question.target * (periods as f64) < 1.0).then(|| {
         format!(
-            "  {} of {} is less than one, so a single busy one decides. To find the usual need, measure for longer or raise --target.\n",
+            "  {} of {} is less than one period, so a single throttled period is too many. Measure for longer, or raise --target.\n",
             percent(question.target),
             count(periods, "period"),
         )

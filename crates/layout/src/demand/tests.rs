@@ -33,6 +33,18 @@ struct Run {
     is_first: bool,
     /// The quota was used up at first.
     limited_ns: u64,
+    seen: Seen,
+}
+
+/// When the hook sees that a task has switched in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Seen {
+    #[default]
+    AtOnce,
+    /// At the next switch. The kernel has stamped the arrival.
+    Later,
+    /// At the next switch, without a stamp. The kernel does not count the wait either.
+    Never,
 }
 
 #[derive(Default)]
@@ -46,8 +58,7 @@ struct Sim {
     queued_ns: u64,
     ready_ns: u64,
     on_cpu: Option<u32>,
-    /// The hook has not seen it switch in.
-    is_unseen: bool,
+    seen: Seen,
     begin_ns: u64,
     is_first: bool,
     runs: Vec<Run>,
@@ -55,17 +66,20 @@ struct Sim {
 
 impl Sim {
     /// `limited`: the sixteenths of the wait in which the quota was used up.
-    fn switch_in(&mut self, cpu: u32, now: u64, limited: u64, is_unseen: bool) {
-        (self.on_cpu, self.begin_ns, self.is_unseen) = (Some(cpu), now, is_unseen);
+    fn switch_in(&mut self, cpu: u32, now: u64, limited: u64, seen: Seen) {
+        (self.on_cpu, self.begin_ns, self.seen) = (Some(cpu), now, seen);
         self.limited_ns = (now - self.ready_ns) * limited / 16;
-        if !is_unseen {
-            self.arrive(cpu);
+        match seen {
+            Seen::AtOnce => {
+                self.arrive(cpu);
+                self.run_delay_ns += now - self.queued_ns;
+                self.waits.expected_run_delay_ns = self.run_delay_ns;
+            }
+            Seen::Later => self.run_delay_ns += now - self.queued_ns,
+            // What the kernel counted before a move is no part of another wait.
+            Seen::Never => self.waits.expected_run_delay_ns = self.run_delay_ns,
         }
-        self.run_delay_ns += now - self.queued_ns;
         self.queued_ns = 0;
-        if !is_unseen {
-            self.waits.expected_run_delay_ns = self.run_delay_ns;
-        }
     }
 
     /// The hook sees that the task has switched in: at that switch, or at the next one.
@@ -79,13 +93,23 @@ impl Sim {
 
     fn switch_out(&mut self, now: u64, is_blocked: bool) {
         let Some(cpu) = self.on_cpu.take() else { return };
-        if self.is_unseen {
-            self.arrive(cpu);
-            self.waits.expected_run_delay_ns = self.run_delay_ns;
+        match self.seen {
+            Seen::AtOnce => {}
+            Seen::Later => {
+                self.arrive(cpu);
+                self.waits.expected_run_delay_ns = self.run_delay_ns;
+            }
+            Seen::Never => Simulated::ring(cpu).expect("a ring").running.place = UNSEEN,
         }
         left::<Simulated>(&mut self.demand, cpu, now, is_blocked);
-        let (ready_ns, begin_ns, is_first) = (self.ready_ns, self.begin_ns, self.is_first);
-        self.runs.push(Run { ready_ns, begin_ns, end_ns: now, is_first, limited_ns: self.limited_ns });
+        self.runs.push(Run {
+            ready_ns: self.ready_ns,
+            begin_ns: self.begin_ns,
+            end_ns: now,
+            is_first: self.is_first,
+            limited_ns: self.limited_ns,
+            seen: self.seen,
+        });
         self.is_first = is_blocked;
         self.queued_ns = if is_blocked { 0 } else { now };
         self.ready_ns = self.queued_ns;
@@ -118,7 +142,8 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
             if tasks.iter().all(|other| other.on_cpu != Some(cpu)) {
                 let waiting = tasks.iter_mut().filter(|task| task.queued_ns != 0);
                 let next = waiting.min_by_key(|task| task.ready_ns).expect("this task");
-                next.switch_in(cpu, now, limited, below(random, 8) == 0);
+                let seen = [Seen::Later, Seen::Never].into_iter().nth(below(random, 16) as usize);
+                next.switch_in(cpu, now, limited, seen.unwrap_or_default());
             }
         }
     }
@@ -128,18 +153,23 @@ fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
 
 /// The spans of each amount, by the definition of positions.
 fn spans(runs: &[Run]) -> Vec<(Amount, u64, u64)> {
-    let (mut spans, mut position_ns) = (Vec::new(), 0);
+    let (mut spans, mut position_ns) = (Vec::new(), None);
     for run in runs {
+        if run.is_first {
+            position_ns = None;
+        }
+        if run.seen == Seen::Never {
+            continue;
+        }
         let free_ns = run.ready_ns + run.limited_ns;
         spans.extend([(Amount::Throttled, run.ready_ns, free_ns), (Amount::Waited, free_ns, run.begin_ns)]);
         spans.push((Amount::Ran, run.begin_ns, run.end_ns));
-        if run.is_first {
-            position_ns = run.ready_ns;
-        }
-        let latest_ns = position_ns.max(run.begin_ns - LAG_NS);
-        spans.push((Amount::Presumed, position_ns, latest_ns));
-        position_ns = latest_ns + run.end_ns - run.begin_ns;
-        spans.push((Amount::Wanted, latest_ns, position_ns));
+        let first_ns = position_ns.unwrap_or(run.ready_ns);
+        let latest_ns = first_ns.max(run.begin_ns - LAG_NS);
+        spans.push((Amount::Presumed, first_ns, latest_ns));
+        let end_ns = latest_ns + run.end_ns - run.begin_ns;
+        spans.push((Amount::Wanted, latest_ns, end_ns));
+        position_ns = Some(end_ns);
     }
     spans
 }
@@ -182,7 +212,7 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
     task.demand.place = PLACE;
-    task.switch_in(0, 1 << SHIFT, 0, false);
+    task.switch_in(0, 1 << SHIFT, 0, Seen::AtOnce);
     task.switch_out((1 + 3 * LONGEST) << SHIFT, true);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let ran: u64 = slots.slots.iter().map(|slot| slot[Amount::Ran as usize]).sum();
@@ -198,7 +228,7 @@ fn a_sum_of_the_kernel_that_is_lower_than_expected_is_no_wait() {
     let mut task = Sim { queued_ns: now - 7, ready_ns: now - 7, ..Sim::default() };
     task.demand.place = PLACE;
     task.waits.expected_run_delay_ns = 5;
-    task.switch_in(0, now, 0, false);
+    task.switch_in(0, now, 0, Seen::AtOnce);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let waited: u64 = slots.slots.iter().map(|slot| slot[Amount::Waited as usize]).sum();
     assert_eq!(waited, 7);
