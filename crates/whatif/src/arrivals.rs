@@ -57,7 +57,7 @@ impl Profile {
             }
             let ran = slot.ran_ns as f64 / slot_ns;
             turn.ran += ran;
-            // Of several tasks that are throttled together, one counts.
+            // If several tasks are throttled together, one counts.
             turn.stalled += active(slot) - ran.min(1.0);
             is_paused |= idle == 1.0;
         }
