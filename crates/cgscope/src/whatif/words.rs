@@ -154,7 +154,7 @@ fn throttled(row: &Row) -> [String; 4] {
 
 /// The least quota that is enough, and how to set it.
 fn least(answer: &Answer, names: &Names, question: &Question) -> String {
-    let target = percent(question.target);
+    let target = target(question);
     if answer.is_demand_unknown() {
         return String::new();
     }
@@ -179,7 +179,7 @@ fn no_period_allowed(answer: &Answer, question: &Question) -> Option<String> {
     (question.target > 0.0 && question.target * (periods as f64) < 1.0).then(|| {
         format!(
             "  {} of {} is less than one period, so a single throttled period is too many. Measure for longer, or raise --target.\n",
-            percent(question.target),
+            target(question),
             count(periods, "period"),
         )
     })
@@ -206,7 +206,7 @@ fn burst(answer: &Answer, question: &Question) -> Option<String> {
     Some(format!(
         "  The same quota with a burst of {} is also enough: at most {} of the periods are throttled.\n  -> {}\n",
         duration(limit.burst_ns),
-        percent(question.target),
+        target(question),
         burst_setting(answer, limit)
     ))
 }
@@ -262,6 +262,11 @@ fn caution(caution: Caution) -> String {
 
 fn percent(share: f64) -> String {
     format!("{}%", number((share * 1_000.0).round() / 10.0))
+}
+
+/// The target has more digits: 0.04 % is not 0 %.
+fn target(question: &Question) -> String {
+    format!("{}%", number((question.target * 10_000.0).round() / 100.0))
 }
 
 fn map<A: Copy, B>(bounds: Bounds<A>, to: impl Fn(A) -> B) -> Bounds<B> {

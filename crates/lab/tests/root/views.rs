@@ -144,7 +144,7 @@ fn rows_are_selected_by_keys_and_by_the_mouse() {
     for (key, row) in [("Down", 1), ("j", 2), ("Up", 1), ("k", 0), ("k", 0)] {
         press(key, shown[row]);
     }
-    // A finding about the load of another test takes rows away, so pages differ.
+    // A finding about the load of another test takes rows away, so pages differ: a page once had 12 rows, and 15 before and after.
     terminal.press("PageDown");
     let half = shown[shown.len() / 2];
     let next = terminal.wait_until(|screen| selected(screen) > Some(half), "the next page");
