@@ -1,8 +1,9 @@
 //! Runs the tests of cgscope, the fastest first.
 use std::thread;
+use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::lanes::{LONG, Lanes};
+use crate::lanes::{self, History, LONG, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{self, Steps, cargo};
 use crate::{binary, deploy, dist, fuzz, lab, pictures, readers, runtimes, setup};
@@ -13,18 +14,21 @@ pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
     with_long: bool,
+    /// Only print earlier results.
+    only_history: bool,
     for_binaries: Vec<String>,
 }
 
 impl TestRun {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut words = arguments.iter();
-        let (mut unit, mut root, mut long) = (false, false, false);
+        let (mut unit, mut root, mut long, mut only_history) = (false, false, false, false);
         for word in words.by_ref() {
             match word.as_str() {
                 "--unit" => unit = true,
                 "--root" => root = true,
                 "--long" => long = true,
+                "--history" => only_history = true,
                 "--" => break,
                 other => return Err(Failure::Usage(format!("unknown argument `{other}` of `test`"))),
             }
@@ -35,11 +39,31 @@ impl TestRun {
             ));
         }
         let for_binaries = words.cloned().collect();
-        Ok(Self { without_root: !(root || long), with_root: !unit, with_long: long, for_binaries })
+        let (without_root, with_root) = (!(root || long), !unit);
+        Ok(Self { without_root, with_root, with_long: long, only_history, for_binaries })
+    }
+
+    /// Whether every test of `cargo xtask test` runs.
+    fn is_whole(&self) -> bool {
+        self.without_root && self.with_root && self.for_binaries.is_empty()
     }
 }
 
 pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
+    let history = History::open();
+    if tests.only_history {
+        print!("{}", history.table());
+        return Ok(());
+    }
+    let begun = Instant::now();
+    let result = run_steps(tests, &history);
+    if tests.is_whole() {
+        history.add_whole(&result, begun.elapsed().as_secs_f64());
+    }
+    result
+}
+
+fn run_steps(tests: &TestRun, history: &History) -> Result<(), Failure> {
     let mut steps = Steps::new("test");
     // Become root first, so that a failure does not come after minutes of tests.
     let otherwise = "run this as root, or leave those tests out: `cargo xtask test --unit`";
@@ -55,7 +79,7 @@ pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
         without_root(&mut steps, &tests.for_binaries, as_root.is_some())?;
     }
     if let Some(as_root) = as_root {
-        with_root(&mut steps, &as_root, tests)?;
+        with_root(&mut steps, &as_root, tests, history)?;
     }
     steps.summary();
     Ok(())
@@ -92,7 +116,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     steps.step("pictures", &mut pictures::for_checks())
 }
 
-fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(), Failure> {
+fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {
     // The tests run the release binary, which they expect next to their own.
     steps.done(
         "the binary and its packages",
@@ -101,16 +125,17 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(),
     deploy::for_checks(steps)?;
     let mut variables = readers::for_tests(tests.with_long);
     variables.push(runtimes::for_tests()?);
-    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables };
-    let long = [LONG, "--show-output"].map(str::to_owned);
+    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables, history };
+    let long = [LONG, lanes::SHOW].map(str::to_owned);
     let only = if tests.with_long { &long[..] } else { &tests.for_binaries };
     if tests.with_long {
+        steps.done("tests that need second tries", history.check())?;
         fuzz::for_checks(steps, &[])?;
         let mut schedules = cargo(&["test", "--release", "-p", "cgscope-layout", "--lib", "ledger"]);
         steps.step("a million schedules of the ledger", schedules.env("CGSCOPE_SCHEDULES", "1000000"))?;
     }
     eprintln!("test: tests as root");
-    steps.done("tests as root", if only.is_empty() { lanes.run() } else { lanes.run_only(only) })?;
+    steps.done("tests as root", lanes.run(only))?;
     if !tests.for_binaries.is_empty() && !tests.with_long {
         return Ok(());
     }
@@ -130,7 +155,8 @@ mod tests {
     #[test]
     fn without_arguments_every_test_runs() {
         let all = parse("").expect("valid arguments");
-        assert!(all.without_root && all.with_root && all.for_binaries.is_empty());
+        assert!(all.is_whole() && !all.with_long);
+        assert!(parse("--history").expect("valid arguments").only_history);
     }
 
     #[test]
@@ -138,7 +164,7 @@ mod tests {
         let unit = parse("--unit").expect("valid arguments");
         assert!(unit.without_root && !unit.with_root);
         let root = parse("--root -- throttled --nocapture").expect("valid arguments");
-        assert!(!root.without_root && root.with_root);
+        assert!(!root.without_root && root.with_root && !root.is_whole());
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
         let long = parse("--long").expect("valid arguments");
         assert!(!long.without_root && long.with_root && long.with_long);

@@ -13,7 +13,6 @@ mod lab;
 mod lanes;
 mod overhead;
 mod pictures;
-mod quiet;
 mod readers;
 mod root;
 mod runtimes;
@@ -30,10 +29,11 @@ cargo xtask COMMAND
   run [ARGS...]      build, then run cgscope ARGS as root; without ARGS: top
   dist [--built]     build, then make a tarball, a Debian package and an image for containers in target/dist; --built: do
                      not build, package the existing binary
-  test [--unit|--root|--long] [-- ARGS...]
+  test [--unit|--root|--long|--history] [-- ARGS...]
                      setup, install the tools for tests, then check format and lints, run unit tests and tests as root;
                      --unit: no tests as root; --root: only tests as root; --long: only tests that take minutes, which
-                     no other run includes; ARGS go to the test binaries
+                     no other run includes; --history: only print the latest runs on this machine, and the tests that
+                     needed a second try most often; ARGS go to the test binaries
   lab [KERNEL...] [--all] [-- FILTER...]
                      run the tests as root on other kernels, each in a virtual machine, and print a table; KERNEL is a
                      series such as 6.12 (default: all); scx: a kernel with sched_ext, which is built first; systemd: a
@@ -49,7 +49,8 @@ cargo xtask COMMAND
   overhead [ARGS...] compare the cost of cgscope with other tools, as root
   help               print this text
 
-Exit status: 0 success, 1 a step failed, 2 the command could not run.
+Exit status: 0 success; 1 a step failed; 2 the command could not run; 3 tests are undecided: they failed while other
+programs used the machine, and the machine did not become quiet for a second try.
 ";
 
 fn main() -> ExitCode {
@@ -70,7 +71,7 @@ fn failed(failure: &Failure) -> ExitCode {
     if matches!(failure, Failure::Usage(_)) {
         eprint!("\n{HELP}");
     }
-    ExitCode::from(if matches!(failure, Failure::Step(_)) { 1 } else { 2 })
+    ExitCode::from(failure.exit_code())
 }
 
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {
@@ -94,6 +95,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "book" => nothing_else(command, rest).and_then(|()| book::run()),
         "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),
+        lanes::supervise::COMMAND => lanes::supervise::run(rest),
         other => Err(Failure::Usage(format!("unknown command `{other}`"))),
     }
 }

@@ -85,7 +85,7 @@ impl Steps {
         eprintln!("{}: {name}", self.heading);
         let status = status(command)?;
         if !status.success() {
-            return Err(self.failed(name, &status.to_string()));
+            return Err(Failure::Step(self.failed(name, &status.to_string())));
         }
         self.passed += 1;
         Ok(())
@@ -93,16 +93,19 @@ impl Steps {
 
     /// Records the result of a step that runs more than one program.
     pub(crate) fn done(&mut self, name: &str, result: Result<(), Failure>) -> Result<(), Failure> {
-        result.map_err(|failure| self.failed(name, &failure.to_string()))?;
+        result.map_err(|failure| match failure {
+            Failure::Undecided(words) => Failure::Undecided(self.failed(name, &words)),
+            other => Failure::Step(self.failed(name, &other.to_string())),
+        })?;
         self.passed += 1;
         Ok(())
     }
 
-    fn failed(&self, name: &str, how: &str) -> Failure {
+    fn failed(&self, name: &str, how: &str) -> String {
         let Self { heading, passed, .. } = self;
-        Failure::Step(format!(
+        format!(
             "{heading}: step `{name}` failed ({how}); steps passed before: {passed}; later steps did not run"
-        ))
+        )
     }
 
     pub(crate) fn summary(&self) {
@@ -119,7 +122,7 @@ impl Steps {
 mod tests {
     use std::process::Command;
 
-    use super::Steps;
+    use super::{Failure, Steps};
 
     #[test]
     fn the_first_failed_step_ends_the_run_and_is_named() {
@@ -131,6 +134,14 @@ mod tests {
             failure.contains("step `second` failed (exit status: 1); steps passed before: 1"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn an_undecided_step_stays_undecided() {
+        let undecided = Err(Failure::Undecided("a::b".to_owned()));
+        let failure = Steps::new("test").done("lanes", undecided).expect_err("the step is undecided");
+        assert_eq!(failure.exit_code(), 3);
+        assert!(failure.to_string().contains("step `lanes` failed (a::b)"), "{failure}");
     }
 
     #[test]

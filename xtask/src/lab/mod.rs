@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::failure::Failure;
+use crate::lanes::Disturbance;
 use crate::{binary, dist, setup, steps};
 
 mod archive;
@@ -110,7 +111,7 @@ fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) 
         .map_err(|why| Failure::Usage(format!("cannot read the script `{file}`: {why}")))?;
     for kernel in kernels {
         let initrd = image::initrd(binaries, kernel, &script)?;
-        if let Some(why) = vm::run(qemu, kernel, &initrd, |piece| print!("{piece}"))? {
+        if let Some(why) = vm::run(qemu, kernel, &initrd, |_, piece| print!("{piece}"))? {
             return Err(Failure::Step(format!("lab: the machine of {} was stopped: {why}", kernel.series)));
         }
     }
@@ -159,9 +160,14 @@ fn run_one(
     let initrd = image::initrd(binaries, kernel, job(&outcomes).as_bytes())?;
     let since = Instant::now();
     let (mut log, mut reported) = (String::new(), BTreeMap::<String, Outcome>::new());
-    let mut last = since;
-    let stopped = vm::run(qemu, kernel, &initrd, |piece| {
+    let mut last = (since, 0.0);
+    let mut blames = BTreeMap::new();
+    let stopped = vm::run(qemu, kernel, &initrd, |machine, piece| {
         log += piece;
+        let now = (Instant::now(), vm::waited_s(machine));
+        let seconds = (now.0 - last.0).as_secs_f64();
+        let steal = (now.1 - last.1) / seconds.max(f64::EPSILON);
+        let disturbance = Disturbance { cpus: qemu.cpus.online as usize, steal, ..Disturbance::default() };
         let outcomes = results::outcomes(&log);
         for (name, outcome) in outcomes.iter().filter(|(name, outcome)| reported.get(*name) != Some(*outcome))
         {
@@ -170,16 +176,21 @@ fn run_one(
                 Outcome::PassedAgain => "ok when repeated",
                 _ => "FAILED",
             };
-            eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
-            last = Instant::now();
+            eprintln!("lab: {} {how} {name} ({seconds:.1} s)", kernel.series);
+            if *outcome == Outcome::Failed {
+                blames.entry(name.clone()).or_insert_with(|| disturbance.blame());
+            }
+            last = now;
         }
         reported = outcomes;
     })?;
     outcomes.extend(results::outcomes(&log));
+    results::refuse_repeats(&mut outcomes, &blames);
     let report = KernelReport {
         series: kernel.series,
         release: results::reported(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
+        blames,
         seconds: since.elapsed().as_secs(),
         doctor: results::reported(&log, "doctor").and_then(|code| code.parse().ok()),
         tests: results::reported(&log, "tests").and_then(|code| code.parse().ok()),
@@ -209,8 +220,8 @@ fn job(planned: &BTreeMap<String, Outcome>) -> String {
     job
 }
 
-/// The part of the script that runs the tests. Failed tests run once more, alone: four CPUs are emulated on two, so a CPU may
-/// stop for longer than a test expects.
+/// The part of the script that runs the tests. Failed tests run once more. This counts only if the machine's CPUs waited for
+/// CPUs of the host during the first try: see `refuse_repeats`.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"

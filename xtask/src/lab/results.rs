@@ -6,7 +6,7 @@ use crate::lab::kernels::Series;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// The test failed, and passed when it ran once more.
+    /// The test failed while the host disturbed the machine, and passed when it ran once more.
     PassedAgain,
     Failed,
     /// The test should have run, but its outcome is unknown.
@@ -23,6 +23,8 @@ pub(crate) struct KernelReport {
     /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
+    /// For each test that failed in its first try: why the host may be blamed, if it may.
+    pub(crate) blames: BTreeMap<String, Option<String>>,
     pub(crate) log: String,
     pub(crate) seconds: u64,
     /// The exit code of `cgscope doctor`, if it ended.
@@ -83,6 +85,18 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
         }
     }
     outcomes
+}
+
+/// A second try counts only if the first was disturbed.
+pub(crate) fn refuse_repeats(
+    outcomes: &mut BTreeMap<String, Outcome>,
+    blames: &BTreeMap<String, Option<String>>,
+) {
+    for (name, outcome) in outcomes.iter_mut().filter(|(_, outcome)| **outcome == Outcome::PassedAgain) {
+        if blames.get(name).is_none_or(Option::is_none) {
+            *outcome = Outcome::Failed;
+        }
+    }
 }
 
 /// A Markdown table of passed tests, by module and kernel.
@@ -147,7 +161,9 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
     ] {
         for report in reports {
             for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
-                lines += &format!("* {} {what}: `{name}`\n", title(report));
+                let blame = report.blames.get(name).map(|blame| blame.as_deref());
+                let why = blame.map(|why| format!(" (first try: {})", why.unwrap_or("nothing disturbed it")));
+                lines += &format!("* {} {what}: `{name}`{}\n", title(report), why.unwrap_or_default());
             }
         }
     }
@@ -186,7 +202,7 @@ fn elsewhere(reports: &[KernelReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelReport, Outcome, notes, outcomes, reported, table};
+    use super::{KernelReport, Outcome, notes, outcomes, refuse_repeats, reported, table};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -210,6 +226,7 @@ test ledger::d ... ";
             series: Series(6, 12),
             release,
             outcomes,
+            blames: [("truth::b".to_owned(), Some("the host".to_owned()))].into(),
             log: LOG.to_owned(),
             seconds: 9,
             doctor: Some(0),
@@ -227,16 +244,23 @@ test ledger::d ... ";
     }
 
     #[test]
-    fn a_test_that_passes_when_repeated_counts_as_passed_and_is_named() {
+    fn a_test_that_passes_when_repeated_counts_as_passed_if_the_first_try_was_disturbed() {
         let mut report = report();
         report.log += "lab: again\ntest truth::b ... ok\n";
         report.outcomes.extend(outcomes(&report.log));
         report.outcomes.remove("ledger::d");
+        refuse_repeats(&mut report.outcomes, &report.blames);
         assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
         assert!(report.has_passed());
-        let reports = [report];
+        let mut reports = [report];
         assert!(table(&reports).contains("| `truth` | 2 of 2 |"));
-        assert!(notes(&reports).contains("6.12.107 failed at first and passed when repeated: `truth::b`"));
+        assert!(
+            notes(&reports).contains(
+                "6.12.107 failed at first and passed when repeated: `truth::b` (first try: the host)"
+            )
+        );
+        refuse_repeats(&mut reports[0].outcomes, &[("truth::b".to_owned(), None)].into());
+        assert!(!reports[0].has_passed());
         let mut again = LOG.to_owned();
         again += "test truth::b ... FAILED\n";
         assert_eq!(outcomes(&again).get("truth::b"), Some(&Outcome::Failed));

@@ -51,14 +51,22 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
     command
 }
 
-/// Runs a machine to its end and calls `said` with its output piece by piece.
+/// Time that the CPUs of a machine waited for a CPU of the host, seconds. `pid`: the process of QEMU.
+pub(crate) fn waited_s(pid: u32) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    let waited_ns = |text: String| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    texts.filter_map(waited_ns).sum::<u64>() as f64 / 1e9
+}
+
+/// Runs a machine to its end and calls `said` with the process of QEMU and its output piece by piece.
 ///
 /// Returns `None` if the machine ended by itself, otherwise why it was stopped and the last lines of its console.
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
     initrd: &[u8],
-    mut said: impl FnMut(&str),
+    mut said: impl FnMut(u32, &str),
 ) -> Result<Option<String>, Failure> {
     let place = place(kernel);
     let initrd = put(&place, initrd)?;
@@ -72,7 +80,7 @@ pub(crate) fn run(
     let end = Instant::now() + LIFE;
     let why = loop {
         match pieces.recv_timeout(SILENCE.min(end.saturating_duration_since(Instant::now()))) {
-            Ok(piece) => said(&String::from_utf8_lossy(&piece)),
+            Ok(piece) => said(machine.0.id(), &String::from_utf8_lossy(&piece)),
             Err(RecvTimeoutError::Disconnected) => break None,
             Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
                 break Some(format!("the machine still ran after {} s", LIFE.as_secs()));

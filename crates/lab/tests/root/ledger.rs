@@ -11,7 +11,7 @@ use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
 
 use crate::{
     bench::{follow, is_emulated, measure},
-    load::{Cgroup, Load},
+    load::{Cgroup, Cpu, Load},
 };
 
 /// A collector of the whole host. It starts before the loads: attaching is slow on a busy machine and takes seconds on an
@@ -190,11 +190,11 @@ fn only_waits_out_of_quota_are_counted_as_throttled() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts shares of CPU time"]
 fn loops_of_one_cgroup_on_one_cpu_wait_for_each_other() {
     let mut host = Host::watched();
-    let cgroup = Cgroup::new("own");
-    let loads = [Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(0, Some(&cgroup))];
+    let (cpu, cgroup) = (Cpu::one(), Cgroup::new("own"));
+    let loads = [Load::pinned_loop(cpu, Some(&cgroup)), Load::pinned_loop(cpu, Some(&cgroup))];
     let wait = wait_of(&host.measured(3), &[loads[0].pid(), loads[1].pid()]);
     assert_share(&wait, &[Cause::OwnCgroup], 95.0);
 }

@@ -11,6 +11,46 @@ use std::{
 
 use cgscope_collect::facts::CgroupMounts;
 
+/// Variable in which `cargo xtask test` passes the CPUs of a test: a number, `all`, or `shared` with other tests.
+const CPU: &str = "CGSCOPE_TEST_CPU";
+
+/// The CPUs that this test has for itself, as its mark requests: `#[ignore = "one CPU: why"]` or `#[ignore = "all CPUs: why"]`.
+pub(crate) struct Cpu;
+
+impl Cpu {
+    /// The only CPU of this test. Without `cargo xtask test`: the last CPU.
+    pub(crate) fn one() -> u32 {
+        std::env::var(CPU).map_or_else(
+            |_| *allowed_cpus().last().expect("a CPU"),
+            |given| given.parse().unwrap_or_else(|_| panic!("{}", refusal(&given, "one CPU"))),
+        )
+    }
+
+    /// All CPUs. No other test runs beside this one.
+    pub(crate) fn all() -> Vec<u32> {
+        let given = std::env::var(CPU).unwrap_or_else(|_| "all".to_owned());
+        assert_eq!(given, "all", "{}", refusal(&given, "all CPUs"));
+        allowed_cpus()
+    }
+}
+
+fn refusal(given: &str, needed: &str) -> String {
+    format!(
+        "this test needs {needed} for itself, but the runner gave it `{given}`; mark it `#[ignore = \"{needed}: why\"]`"
+    )
+}
+
+/// The CPUs that this process may use.
+fn allowed_cpus() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/self/status").expect("our own status");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<u32>().expect("a CPU")..=last.parse().expect("a CPU")
+    };
+    list.trim().split(',').flat_map(range).collect()
+}
+
 /// A process group that is killed on drop.
 pub(crate) struct Load {
     child: Child,

@@ -1,9 +1,11 @@
 //! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If one is missing, tests
 //! fail: they are not skipped.
 //!
-//! `cargo xtask test` runs four tests at a time, and then the ignored tests (`alone: ...`) one after another. It leaves out
-//! modules named `long`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only `cargo xtask lab
-//! systemd` runs.
+//! `cargo xtask test` runs each test in a process of its own. Four run at a time. Ignored tests have CPUs for themselves, as their
+//! marks request: `one CPU: why`, `all CPUs: why`, or `alone: why`, which also means all CPUs. See `load::Cpu`.
+//!
+//! Left out are modules named `long`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only
+//! `cargo xtask lab systemd` runs.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;

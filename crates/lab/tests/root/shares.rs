@@ -4,17 +4,18 @@ use serde_json::Value;
 
 use crate::{
     bench::{follow, is_emulated, json_lines, measure, run, stderr},
-    load::{Cgroup, Load},
+    load::{Cgroup, Cpu, Load},
 };
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts shares of CPU time"]
 fn neighbours_with_weights_of_100_and_300_are_within_them() {
     let mut host = follow(&[]);
     let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
     light.weigh(1);
     heavy.weigh(3);
-    let _loads = [Load::pinned_loop(0, Some(&light)), Load::pinned_loop(0, Some(&heavy))];
+    let cpu = Cpu::one();
+    let _loads = [Load::pinned_loop(cpu, Some(&light)), Load::pinned_loop(cpu, Some(&heavy))];
     std::thread::sleep(std::time::Duration::from_millis(500));
     let interval = measure(&mut host, &[], if is_emulated() { 3 } else { 5 }).whole;
     for (victim, culprit, share) in [(&light, &heavy, 0.75), (&heavy, &light, 0.25)] {

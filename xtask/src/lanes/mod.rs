@@ -1,0 +1,251 @@
+//! Runs the tests that need root, each in a process of its own, and decides whether their results are those of the product.
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::lab::Binaries;
+use crate::root::AsRoot;
+use crate::steps;
+
+mod disturbance;
+mod history;
+mod schedule;
+pub(crate) mod supervise;
+mod verdict;
+
+pub(crate) use disturbance::Disturbance;
+use disturbance::Reading;
+pub(crate) use history::History;
+use schedule::{Lease, Test};
+use verdict::{Machine, Try};
+
+/// Tests in modules with this name take minutes, so they run only if they are named.
+pub(crate) const LONG: &str = "long::";
+/// Tests in this module need the kernel that the lab builds.
+pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
+/// Tests in this module need systemd as the first process.
+pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
+/// Modules whose tests run only if they are named.
+const SKIPPED: [&str; 3] = [LONG, BUILT_KERNEL, SYSTEMD_HOST];
+/// Options of libtest that print the output of each test: at once, or after its end.
+const AT_ONCE: &str = "--nocapture";
+pub(crate) const SHOW: &str = "--show-output";
+/// Maximum duration of a test, seconds, and of one that takes minutes.
+const LIMIT: u32 = 300;
+const LONG_LIMIT: u32 = 3_600;
+const SLOWEST: usize = 10;
+
+/// The test binaries, how to run them as root, and environment variables for the tests.
+pub(crate) struct Lanes<'a> {
+    pub(crate) binaries: Binaries,
+    pub(crate) as_root: &'a AsRoot,
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
+    pub(crate) history: &'a History,
+}
+
+impl Lanes<'_> {
+    /// Runs the tests that libtest selects with these arguments, such as parts of their names. Returns an error unless each test
+    /// passed, or failed because it was disturbed and passed when repeated.
+    pub(crate) fn run(&self, words: &[String]) -> Result<(), Failure> {
+        let tests = self.tests(words)?;
+        if tests.is_empty() {
+            return Err(Failure::Step(format!("no test has `{}` in its name", words.join(" "))));
+        }
+        let has = |option: &str| words.iter().any(|word| word == option);
+        let mut runner = Runner { lanes: self, is_shown: has(SHOW), is_live: has(AT_ONCE) };
+        let before = Reading::take();
+        let mut tries = schedule::run(&tests, |test, cpu| runner.once(test, cpu))?;
+        let own_s = tries.iter().map(|once| once.own_s).sum();
+        let of_run = Disturbance::between(&before, &Reading::take(), None, own_s);
+        tries.sort_by(|a, b| a.test.name.cmp(&b.test.name));
+        verdict::name_neighbours(&mut tries);
+        let ends = verdict::decide(&tries, &mut runner)?;
+
+        let rows = tries.iter().zip(&ends).map(|(once, end)| {
+            let result = (end.tries(), end.word());
+            self.history.row(
+                &once.test.name,
+                result,
+                of_run.blame().is_none(),
+                once.seconds,
+                once.disturbance,
+            )
+        });
+        self.history.add(&rows.collect::<Vec<_>>());
+        eprint!("{}{}", summary(&tries), self.history.worst());
+        let says = tries.iter().zip(&ends).filter_map(|(once, end)| end.says(&once.test.name));
+        says.for_each(|line| eprintln!("test: {line}"));
+        verdict::verdict(&tries, &ends)
+    }
+
+    /// Lists the tests that libtest selects.
+    fn tests(&self, words: &[String]) -> Result<Vec<Test>, Failure> {
+        let mut list = Command::new(&self.binaries.tests);
+        list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
+        // A stable libtest has this format only with RUSTC_BOOTSTRAP.
+        let output = list.env("RUSTC_BOOTSTRAP", "1").output();
+        let output = output.map_err(|why| steps::did_not_start(&list, &why))?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            return Err(Failure::Step(format!("the tests cannot be listed: {}", why.trim())));
+        }
+        let is_wanted = |test: &Test| {
+            let is_named = |module: &&str| words.iter().any(|word| word.contains(module));
+            SKIPPED.iter().filter(|module| test.name.contains(**module)).all(is_named)
+        };
+        Ok(listed(&String::from_utf8_lossy(&output.stdout)).filter(is_wanted).collect())
+    }
+
+    /// The command that runs a test as root.
+    fn command(&self, test: &Test, cpu: Option<u32>) -> Command {
+        let mut command = self.as_root.command("env");
+        // A background job may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
+        command.arg("--default-signal").current_dir(steps::workspace().join("crates/lab"));
+        command.args(self.variables.iter().map(|(name, value)| format!("{name}={}", value.display())));
+        command.arg(format!("CGSCOPE_BIN={}", self.binaries.cgscope.display()));
+        command.arg(format!("CGSCOPE_TEST_CPU={}", test.lease.variable(cpu)));
+        if let Some(cpu) = cpu {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        let limit = if test.name.contains(LONG) { LONG_LIMIT } else { LIMIT };
+        // Cargo may have replaced the file of xtask in the meantime.
+        command
+            .arg(format!("/proc/{}/exe", std::process::id()))
+            .args([supervise::COMMAND, &limit.to_string()])
+            .arg(&self.binaries.tests);
+        command.args(["--include-ignored", "--test-threads=1", "--nocapture", "--color=never"]);
+        command.args(["--exact", &test.name]).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Runs single tests and prints their results.
+struct Runner<'a> {
+    lanes: &'a Lanes<'a>,
+    is_shown: bool,
+    is_live: bool,
+}
+
+impl Runner<'_> {
+    fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
+        let name = &test.name;
+        let log = log(name)?;
+        let cannot_write = |why: io::Error| Failure::Host(format!("cannot write {} ({why})", log.display()));
+        let mut command = self.lanes.command(test, cpu);
+        if !self.is_live {
+            let file = fs::File::create(&log).map_err(cannot_write)?;
+            command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
+        }
+        let before = Reading::take();
+        let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
+        let (status, own_s) = supervise::wait(child)
+            .map_err(|why| Failure::Step(format!("cannot wait for the end of {name} ({why})")))?;
+        let after = Reading::take();
+        let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
+        // Tests that run side by side are each other's queue.
+        if test.lease == Lease::All {
+            disturbance.queue = before.queue();
+        }
+        let seconds = (after.at - before.at).as_secs_f64();
+        let said = if self.is_live { Vec::new() } else { fs::read(&log).unwrap_or_default() };
+        let said = String::from_utf8_lossy(&said);
+        let has_passed = status.success() && (self.is_live || said.contains("test result: ok. 1 passed;"));
+        let mut line =
+            format!("test {name} ... {} <{seconds:.1}s>", if has_passed { "ok" } else { "FAILED" });
+        if let Some(why) = disturbance.blame() {
+            line += &format!(" ({why})");
+        }
+        if self.is_shown || !has_passed {
+            line += &format!("\n{}", said.trim());
+        }
+        let _ = writeln!(io::stdout().lock(), "{line}");
+        Ok(Try { test: test.clone(), has_passed, begun: before.at, seconds, own_s, disturbance })
+    }
+}
+
+impl Machine for Runner<'_> {
+    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
+        eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
+        disturbance::becomes_quiet(patience)
+    }
+
+    fn again(&mut self, test: &Test) -> Result<bool, Failure> {
+        eprintln!("test: second try of {}", test.name);
+        let cpu = if test.lease == Lease::One { schedule::cpus().last().copied() } else { None };
+        Ok(self.once(test, cpu)?.has_passed)
+    }
+}
+
+/// The file for the output of a test.
+fn log(test: &str) -> Result<PathBuf, Failure> {
+    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let place = target.join("root-tests");
+    fs::create_dir_all(&place)
+        .map_err(|why| Failure::Host(format!("cannot create {} ({why})", place.display())))?;
+    Ok(place.join(format!("{}.log", test.replace("::", "."))))
+}
+
+/// Parses libtest's list in JSON: one object per line.
+fn listed(text: &str) -> impl Iterator<Item = Test> {
+    text.lines().filter_map(|line| {
+        let object: serde_json::Value = serde_json::from_str(line).ok()?;
+        let mark = (object["ignore"] == true).then(|| object["ignore_message"].as_str().unwrap_or_default());
+        let name = object["name"].as_str().filter(|_| object["type"] == "test")?.to_owned();
+        // Tests that take minutes measure something.
+        let lease = if name.contains(LONG) { Lease::All } else { Lease::of(mark) };
+        Some(Test { name, lease })
+    })
+}
+
+/// The number of tests of each kind, and the slowest.
+fn summary(tries: &[Try]) -> String {
+    let of = |lease| {
+        let those = tries.iter().filter(move |once| once.test.lease == lease);
+        (those.clone().count(), those.map(|once| once.seconds).sum::<f64>())
+    };
+    let [shared, one, all] = [Lease::Shared, Lease::One, Lease::All].map(of);
+    let mut text = format!(
+        "test: {} tests in parallel (sum: {:.0} s), {} on one CPU ({:.0} s), {} alone ({:.0} s); the slowest:\n",
+        shared.0, shared.1, one.0, one.1, all.0, all.1
+    );
+    let mut slowest: Vec<_> = tries.iter().collect();
+    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for once in slowest.into_iter().take(SLOWEST) {
+        text += &format!("{:>8.1} s {}\n", once.seconds, once.test.name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::{Disturbance, Lease, Test, Try, listed, summary};
+
+    #[test]
+    fn the_list_of_libtest_has_names_and_marks() {
+        let text = r#"{ "type": "suite", "event": "discovery" }
+{ "type": "test", "event": "discovered", "name": "a::b", "ignore": false, "ignore_message": "", "no_run": false }
+{ "type": "test", "event": "discovered", "name": "a::c", "ignore": true, "ignore_message": "one CPU: \"shares\"" }
+{ "type": "suite", "event": "completed", "tests": 2 }"#;
+        let test = |name: &str, lease| Test { name: name.to_owned(), lease };
+        assert_eq!(listed(text).collect::<Vec<_>>(), [test("a::b", Lease::Shared), test("a::c", Lease::One)]);
+    }
+
+    #[test]
+    fn the_slowest_tests_come_first() {
+        let once = |name: &str, seconds| Try {
+            test: Test { name: name.to_owned(), lease: Lease::All },
+            has_passed: true,
+            begun: Instant::now(),
+            seconds,
+            own_s: 0.0,
+            disturbance: Disturbance::default(),
+        };
+        let text = summary(&[once("a", 0.5), once("b", 1.2)]);
+        assert!(text.contains(" 2 alone (2 s); the slowest:\n     1.2 s b\n     0.5 s a\n"), "{text}");
+    }
+}

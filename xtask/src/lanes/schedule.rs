@@ -1,0 +1,140 @@
+//! Decides which tests run side by side, and on which CPUs.
+use std::fs;
+use std::panic::resume_unwind;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::failure::Failure;
+
+/// Most tests wait most of the time, so four of them can share all CPUs.
+const SHARED: usize = 4;
+
+/// The CPUs that a test gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// All CPUs, shared with other tests.
+    Shared,
+    /// A CPU of its own. Tests with other CPUs run beside it.
+    One,
+    /// All CPUs. Nothing runs beside it.
+    All,
+}
+
+impl Lease {
+    /// `mark`: the text of `#[ignore = "..."]`.
+    pub(crate) fn of(mark: Option<&str>) -> Self {
+        match mark.map(|mark| mark.split(':').next().unwrap_or_default()) {
+            None => Self::Shared,
+            Some("one CPU") => Self::One,
+            Some(_) => Self::All,
+        }
+    }
+
+    /// The value of the variable CGSCOPE_TEST_CPU, which the tests read.
+    pub(crate) fn variable(self, cpu: Option<u32>) -> String {
+        match self {
+            Self::Shared => "shared".to_owned(),
+            Self::One => cpu.map(|cpu| cpu.to_string()).unwrap_or_default(),
+            Self::All => "all".to_owned(),
+        }
+    }
+}
+
+/// A test to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    pub(crate) name: String,
+    pub(crate) lease: Lease,
+}
+
+/// Calls `one` with each test and its CPU, if the test has only one. Returns the results in the order of the ends.
+pub(crate) fn run<T: Send>(
+    tests: &[Test],
+    one: impl Fn(&Test, Option<u32>) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let results = Mutex::new(Vec::new());
+    for lease in [Lease::Shared, Lease::One, Lease::All] {
+        let lane: Vec<&Test> = tests.iter().filter(|test| test.lease == lease).collect();
+        let places = match lease {
+            Lease::Shared => vec![None; SHARED],
+            Lease::One => cpus().into_iter().map(Some).collect(),
+            Lease::All => vec![None],
+        };
+        let next = AtomicUsize::new(0);
+        let work = |cpu| -> Result<(), Failure> {
+            while let Some(test) = lane.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let result = one(test, cpu)?;
+                if let Ok(mut results) = results.lock() {
+                    results.push(result);
+                }
+            }
+            Ok(())
+        };
+        let work = &work;
+        thread::scope(|scope| {
+            let workers: Vec<_> = places.into_iter().map(|cpu| scope.spawn(move || work(cpu))).collect();
+            let mut ended = workers.into_iter().map(|worker| worker.join());
+            ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
+        })?;
+    }
+    Ok(results.into_inner().unwrap_or_default())
+}
+
+/// The CPUs that this process may use.
+pub(crate) fn cpus() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let cpus = list.map(|list| parse(list.trim())).unwrap_or_default();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// Parses a list such as `0-2,5`.
+fn parse(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse::<u32>().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{Lease, Test, cpus, parse, run};
+
+    #[test]
+    fn the_mark_of_a_test_is_its_lease() {
+        assert_eq!(Lease::of(None), Lease::Shared);
+        assert_eq!(Lease::of(Some("one CPU: asserts shares")), Lease::One);
+        for mark in ["all CPUs: asserts times", "alone: five loops", "ten minutes"] {
+            assert_eq!(Lease::of(Some(mark)), Lease::All, "{mark}");
+        }
+    }
+
+    #[test]
+    fn as_many_tests_run_side_by_side_as_their_leases_allow() {
+        for (lease, most) in [(Lease::Shared, 4), (Lease::One, cpus().len()), (Lease::All, 1)] {
+            let tests: Vec<_> = (0..8).map(|number| Test { name: number.to_string(), lease }).collect();
+            let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let results = run(&tests, |test, cpu| {
+                peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(20));
+                running.fetch_sub(1, Ordering::SeqCst);
+                assert_eq!(cpu.is_some(), lease == Lease::One);
+                Ok(test.name.clone())
+            });
+            assert_eq!(results.expect("no failure").len(), 8);
+            assert!((1..=most).contains(&peak.into_inner()), "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_parsed_from_ranges() {
+        assert_eq!(parse("0-2,5"), [0, 1, 2, 5]);
+        assert_eq!(parse("3"), [3]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs one test as the parent of all processes that it leaves, so that their CPU time counts and they end with it.
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::steps;
+
+/// The command of xtask that runs [`run`]. It is not for users.
+pub(crate) const COMMAND: &str = "supervise";
+/// Killed processes get this long to exit before those that are left are killed.
+const GRACE: u32 = 50;
+const PATIENCE: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Runs `SECONDS PROGRAM ARGS...`, and exits with its status. Kills the program after this time.
+pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
+    let [seconds, program, arguments @ ..] = words else {
+        return Err(Failure::Usage(format!("`{COMMAND}` needs SECONDS and a program")));
+    };
+    let seconds: u64 = seconds.parse().map_err(|_| Failure::Usage(format!("`{seconds}` is not a number")))?;
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    let mut command = Command::new(program);
+    let child = command.args(arguments).spawn().map_err(|why| steps::did_not_start(&command, &why))?;
+    let pid = child.id() as i32;
+    thread::spawn(move || {
+        thread::sleep(Duration::from_secs(seconds));
+        eprintln!("xtask: the test still ran after {seconds} s, so it was killed");
+        // SAFETY: no pointers; a child of ours, and this process exits as soon as the child is reaped.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    });
+    let status = loop {
+        match reap(0) {
+            Some((reaped, status)) if reaped == pid => break status,
+            Some(_) => {}
+            None => return Err(Failure::Step(format!("cannot wait for {program}"))),
+        }
+    };
+    end_what_is_left();
+    std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// Reaps all orphans of the test, and kills those that do not exit by themselves.
+fn end_what_is_left() {
+    for round in 0..PATIENCE {
+        while let Some((pid, _)) = reap(libc::WNOHANG) {
+            if pid == 0 {
+                break;
+            }
+        }
+        let left = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let left: Vec<i32> = left.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        if left.is_empty() {
+            return;
+        }
+        if round == GRACE {
+            eprintln!("xtask: the test left processes, which were killed: {left:?}");
+        }
+        if round >= GRACE {
+            // SAFETY: no pointers; children of ours that were not reaped.
+            left.iter().for_each(|pid| _ = unsafe { libc::kill(*pid, libc::SIGKILL) });
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Waits for any child. The pid is 0 if WNOHANG is set and no child has exited. Returns `None` if there is no child.
+fn reap(options: i32) -> Option<(i32, ExitStatus)> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status outlives the call.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+        if pid >= 0 {
+            return Some((pid, ExitStatus::from_raw(status)));
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+}
+
+/// Waits for a child. Returns its status, and the CPU time in seconds of the child and of all its descendants that were reaped.
+pub(crate) fn wait(child: Child) -> io::Result<(ExitStatus, f64)> {
+    let mut status = 0;
+    // SAFETY: the type has only integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both outlive the call.
+        let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
+        if pid >= 0 {
+            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+            return Ok((ExitStatus::from_raw(status), seconds(usage.ru_utime) + seconds(usage.ru_stime)));
+        }
+        let why = io::Error::last_os_error();
+        if why.kind() != io::ErrorKind::Interrupted {
+            return Err(why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::wait;
+
+    #[test]
+    fn the_cpu_time_of_a_child_includes_that_of_its_reaped_children() {
+        let busy = "sh -c 'n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done'; exit 3";
+        let child = Command::new("sh").args(["-c", busy]).spawn().expect("a shell");
+        let (status, seconds) = wait(child).expect("a child");
+        assert_eq!(status.code(), Some(3));
+        assert!(seconds > 0.01, "{seconds}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Decides which tests get a second try, and whether a run is green.
+//!
+//! A second try is allowed only if something disturbed the first. It needs a quiet machine, and it is the last.
+use std::time::{Duration, Instant};
+
+use super::disturbance::Disturbance;
+use super::schedule::Test;
+use crate::failure::Failure;
+
+/// Maximum time to wait for a quiet machine before one second try, and before all of them.
+const FOR_ONE: Duration = Duration::from_secs(300);
+const FOR_ALL: Duration = Duration::from_secs(600);
+
+/// A test that ran once.
+#[derive(Debug)]
+pub(crate) struct Try {
+    pub(crate) test: Test,
+    pub(crate) has_passed: bool,
+    pub(crate) begun: Instant,
+    pub(crate) seconds: f64,
+    /// CPU time of the test, seconds.
+    pub(crate) own_s: f64,
+    pub(crate) disturbance: Disturbance,
+}
+
+impl Try {
+    /// The part of this test's CPU time that it used during `other`, if it used its CPU time evenly.
+    fn used_during(&self, other: &Self) -> f64 {
+        let end = |once: &Self| once.begun + Duration::from_secs_f64(once.seconds);
+        let both = end(self).min(end(other)).saturating_duration_since(self.begun.max(other.begun));
+        self.own_s * both.as_secs_f64() / self.seconds.max(f64::EPSILON)
+    }
+}
+
+/// Finds how much of the disturbance came from tests that ran side by side on the same CPUs.
+pub(crate) fn name_neighbours(tries: &mut [Try]) {
+    let beside = |at: usize| {
+        let neighbours = tries.iter().enumerate().filter(|(other, _)| *other != at);
+        let used: f64 = neighbours.map(|(_, neighbour)| neighbour.used_during(&tries[at])).sum();
+        used / tries[at].seconds.max(f64::EPSILON)
+    };
+    let beside: Vec<f64> = (0..tries.len()).map(beside).collect();
+    for (once, beside) in tries.iter_mut().zip(beside) {
+        let Disturbance { others, cpus, .. } = &mut once.disturbance;
+        // A test with a single CPU has no neighbours there.
+        let beside = if *cpus == 1 { 0.0 } else { beside.min(*others) };
+        *others -= beside;
+        once.disturbance.beside = beside;
+    }
+}
+
+/// How a test ended. The reasons say why the machine may be blamed for the first failure.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Passed,
+    PassedAgain(String),
+    /// Nothing disturbed the test.
+    Failed,
+    FailedAgain(String),
+    /// The machine did not become quiet, so there was no second try.
+    Undecided(String),
+    /// Another test has already failed for good, so there was no second try.
+    NotRepeated(String),
+}
+
+impl End {
+    pub(crate) fn tries(&self) -> u32 {
+        if matches!(self, Self::PassedAgain(_) | Self::FailedAgain(_)) { 2 } else { 1 }
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Passed | Self::PassedAgain(_) => "ok",
+            Self::Failed | Self::FailedAgain(_) | Self::NotRepeated(_) => "failed",
+            Self::Undecided(_) => "undecided",
+        }
+    }
+
+    /// A line for everything but a plain success.
+    pub(crate) fn says(&self, name: &str) -> Option<String> {
+        Some(match self {
+            Self::Passed => return None,
+            Self::PassedAgain(why) => {
+                format!("{name} passed in its second try; the first failed, but it was disturbed: {why}")
+            }
+            Self::Failed => format!("{name} failed, and nothing disturbed it"),
+            Self::FailedAgain(why) => {
+                format!("{name} failed twice; the first try was disturbed ({why}), the second was alone")
+            }
+            Self::Undecided(why) => format!("{name} failed and is undecided; it was disturbed: {why}"),
+            Self::NotRepeated(why) => {
+                format!("{name} failed; it was disturbed ({why}), but the run has failed in any case")
+            }
+        })
+    }
+}
+
+/// The machine on which second tries run.
+pub(crate) trait Machine {
+    /// Waits until the machine is quiet. Returns whether it is, and how long this took.
+    fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration);
+    /// Runs a test alone, and returns whether it passed.
+    fn again(&mut self, test: &Test) -> Result<bool, Failure>;
+}
+
+/// Repeats the tests that may be repeated. Returns how each test ended.
+pub(crate) fn decide(tries: &[Try], machine: &mut impl Machine) -> Result<Vec<End>, Failure> {
+    let has_failed = tries.iter().any(|once| !once.has_passed && once.disturbance.blame().is_none());
+    let mut left = FOR_ALL;
+    let mut end = |once: &Try| {
+        if once.has_passed {
+            return Ok(End::Passed);
+        }
+        let Some(why) = once.disturbance.blame() else { return Ok(End::Failed) };
+        if has_failed {
+            return Ok(End::NotRepeated(why));
+        }
+        let (is_quiet, waited) = machine.becomes_quiet(FOR_ONE.min(left));
+        left = left.saturating_sub(waited);
+        if !is_quiet {
+            return Ok(End::Undecided(why));
+        }
+        Ok(if machine.again(&once.test)? { End::PassedAgain(why) } else { End::FailedAgain(why) })
+    };
+    tries.iter().map(&mut end).collect()
+}
+
+/// Returns an error unless each test passed.
+pub(crate) fn verdict(tries: &[Try], ends: &[End]) -> Result<(), Failure> {
+    let with = |word| {
+        let those = tries.iter().zip(ends).filter(|(_, end)| end.word() == word);
+        those.map(|(once, _)| once.test.name.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let (failed, undecided) = (with("failed"), with("undecided"));
+    if !failed.is_empty() {
+        return Err(Failure::Step(format!("failed: {failed}")));
+    }
+    if !undecided.is_empty() {
+        return Err(Failure::Undecided(format!(
+            "the machine did not become quiet, so these failed tests are undecided: {undecided}; \
+             run them again when no other program uses the machine"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Disturbance, End, Failure, Machine, Test, Try, decide, name_neighbours, verdict};
+    use crate::lanes::schedule::Lease;
+
+    const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
+    const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, beside: 0.0, steal: 0.0, queue: 0 };
+    const BUSY: Disturbance = Disturbance { others: 1.5, ..QUIET };
+
+    fn once(lease: Lease, has_passed: bool, disturbance: Disturbance) -> Try {
+        let test = Test { name: format!("{lease:?}"), lease };
+        Try { test, has_passed, begun: Instant::now(), seconds: 2.0, own_s: 1.0, disturbance }
+    }
+
+    /// A machine that becomes quiet after a time, and on which the second try passes or fails.
+    struct Fake {
+        quiet_after: Duration,
+        passes: bool,
+        waited: Vec<u64>,
+        again: usize,
+    }
+
+    impl Fake {
+        fn new(quiet_after: u64, passes: bool) -> Self {
+            Self { quiet_after: Duration::from_secs(quiet_after), passes, waited: Vec::new(), again: 0 }
+        }
+    }
+
+    impl Machine for Fake {
+        fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
+            self.waited.push(patience.as_secs());
+            (self.quiet_after <= patience, self.quiet_after.min(patience))
+        }
+
+        fn again(&mut self, _: &Test) -> Result<bool, Failure> {
+            self.again += 1;
+            Ok(self.passes)
+        }
+    }
+
+    fn ended(tries: &[Try], fake: &mut Fake) -> (Vec<End>, Option<u8>) {
+        let ends = decide(tries, fake).expect("no failure of the machine");
+        let code = verdict(tries, &ends).err().map(|failure| failure.exit_code());
+        (ends, code)
+    }
+
+    #[test]
+    fn a_test_that_always_fails_is_red_in_each_lane_on_a_busy_machine() {
+        for lease in LEASES {
+            let tries = [once(lease, false, BUSY)];
+            // The machine becomes quiet, and the test fails again.
+            let mut fake = Fake::new(60, false);
+            let (ends, code) = ended(&tries, &mut fake);
+            assert!(matches!(ends[..], [End::FailedAgain(_)]), "{ends:?}");
+            assert_eq!((code, fake.again), (Some(1), 1));
+            // The machine stays busy.
+            let mut fake = Fake::new(1_000, false);
+            let (ends, code) = ended(&tries, &mut fake);
+            assert!(matches!(ends[..], [End::Undecided(_)]), "{ends:?}");
+            assert_eq!((code, fake.again), (Some(3), 0));
+        }
+    }
+
+    #[test]
+    fn an_undisturbed_failure_is_red_at_once_in_each_lane() {
+        for lease in LEASES {
+            let mut fake = Fake::new(0, true);
+            let (ends, code) = ended(&[once(lease, false, QUIET)], &mut fake);
+            assert_eq!((&ends[..], code, fake.again), (&[End::Failed][..], Some(1), 0));
+            assert!(fake.waited.is_empty());
+            // Others are not repeated: the run has failed.
+            let (ends, code) = ended(&[once(lease, false, QUIET), once(lease, false, BUSY)], &mut fake);
+            assert!(matches!(ends[..], [End::Failed, End::NotRepeated(_)]), "{ends:?}");
+            assert_eq!((code, fake.again), (Some(1), 0));
+        }
+    }
+
+    #[test]
+    fn a_second_try_that_passes_is_green_and_says_why_there_was_one() {
+        let mut fake = Fake::new(60, true);
+        let (ends, code) = ended(&[once(Lease::All, false, BUSY), once(Lease::All, true, BUSY)], &mut fake);
+        assert_eq!((code, fake.again), (None, 1));
+        assert_eq!(ends[1], End::Passed);
+        let line = ends[0].says("a::b").expect("a line");
+        assert!(line.starts_with("a::b passed in its second try;") && line.contains("1.50 CPUs"), "{line}");
+    }
+
+    #[test]
+    fn the_run_waits_five_minutes_for_one_test_and_ten_in_all() {
+        let tries = [(); 4].map(|()| once(Lease::All, false, BUSY));
+        let mut fake = Fake::new(1_000, true);
+        assert_eq!(ended(&tries, &mut fake).1, Some(3));
+        assert_eq!(fake.waited, [300, 300, 0, 0]);
+        // One undecided test is enough.
+        let mut fake = Fake::new(250, true);
+        let (ends, code) = ended(&tries, &mut fake);
+        assert!(matches!(ends[..], [End::PassedAgain(_), End::PassedAgain(_), End::Undecided(_), _]));
+        assert_eq!((code, fake.waited), (Some(3), vec![300, 300, 100, 0]));
+    }
+
+    #[test]
+    fn tests_that_ran_side_by_side_are_told_from_other_programs() {
+        let begun = Instant::now();
+        let mut tries = [(0, 1.0), (1, 2.0), (60, 5.0)].map(|(at, own_s)| Try {
+            begun: begun + Duration::from_secs(at),
+            own_s,
+            ..once(Lease::Shared, true, BUSY)
+        });
+        name_neighbours(&mut tries);
+        // They overlap for one of two seconds.
+        assert_eq!(tries.each_ref().map(|once| once.disturbance.beside), [0.5, 0.25, 0.0]);
+        assert_eq!(tries.each_ref().map(|once| once.disturbance.others), [1.0, 1.25, 1.5]);
+        let said = tries[0].disturbance.blame().expect("others used 1.5 CPUs");
+        assert_eq!(said, "other programs used 1.00 CPUs, other tests used 0.50 CPUs");
+    }
+}
