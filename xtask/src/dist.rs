@@ -154,20 +154,21 @@ impl Contents {
         let configuration = workspace.join("deploy/cgscope.toml");
         tree.copy(&configuration, "share/doc/cgscope/examples/cgscope.toml", 0o644)?;
         let archive = self.place.join(format!("{name}.tar.gz"));
-        let mut tar = self.tar(&self.place.join("tarball"));
+        let mut tar = tar(&self.place.join("tarball"), &self.epoch);
         tar.args(["--use-compress-program=gzip -9n", "-cf"]).arg(&archive).arg(&name);
         said(&mut tar)?;
         Ok(archive)
     }
+}
 
-    /// A command to archive files of a directory. The archive depends only on their names, modes and contents.
-    fn tar(&self, directory: &Path) -> Command {
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(directory);
-        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
-        tar.arg(format!("--mtime=@{}", self.epoch));
-        tar
-    }
+/// A command to archive files of a directory. The archive depends only on their names, modes and contents. `epoch`: the time of
+/// all files, in seconds since 1970.
+pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(directory);
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
+    tar.arg(format!("--mtime=@{epoch}"));
+    tar
 }
 
 fn modified(path: &Path) -> String {

@@ -1,7 +1,9 @@
 //! Builds and runs the fuzz targets: libFuzzer with coverage, built by the same compiler as the rest of cgscope.
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use crate::dist;
 use crate::failure::Failure;
 use crate::steps::{self, Steps, cargo_path};
 
@@ -10,7 +12,7 @@ pub(crate) fn dir() -> PathBuf {
     steps::workspace().join("fuzz")
 }
 
-/// A fuzz target. Its corpus is in the directory `fuzz/corpus/NAME`.
+/// A fuzz target. Its saved inputs are the directory `NAME` in the archive `fuzz/corpus/NAME.tar`.
 #[derive(Debug)]
 struct FuzzTarget {
     name: &'static str,
@@ -31,7 +33,7 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Builds and runs the targets: `[TARGET] [RUNS] [-- FLAGS OF LIBFUZZER]`.
+/// Builds and runs the targets: `[TARGET] [RUNS] [--keep] [-- FLAGS OF LIBFUZZER]`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let mut steps = Steps::new("fuzz");
     for_checks(&mut steps, arguments)?;
@@ -43,15 +45,24 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     let request = FuzzRequest::parse(arguments)?;
     // The host triple has this form on every platform that can build cgscope.
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
-    let mut build = std::process::Command::new(cargo_path());
+    let mut build = Command::new(cargo_path());
     build.current_dir(dir()).env("RUSTFLAGS", COVERAGE);
     // With an explicit `--target`, cargo does not apply RUSTFLAGS to build scripts and derive macros.
     build.args(["build", "--release", "--locked", "--target", &host, "--target-dir"]).arg(&built);
     steps.step("the fuzz targets", &mut build)?;
     for target in request.targets {
         let runs = request.runs.unwrap_or(target.runs);
-        let mut fuzz = std::process::Command::new(built.join(&host).join("release").join(target.name));
-        fuzz.current_dir(&built).args(corpora(&built, target)?).args([
+        let binary = built.join(&host).join("release").join(target.name);
+        let corpora = Corpora::unpack(&built, target.name, steps)?;
+        let step = format!("{runs} generated {}", target.inputs);
+        // libFuzzer writes new inputs into the first directory.
+        let fuzzer = |first: &Path, second: &Path| {
+            let mut command = Command::new(&binary);
+            command.current_dir(&built).args([first, second]);
+            command
+        };
+        let mut fuzz = fuzzer(&corpora.found, &corpora.saved);
+        fuzz.args([
             &format!("-runs={runs}"),
             &format!("-max_len={}", target.longest),
             "-timeout=60",
@@ -59,16 +70,55 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             "-verbosity=0",
             "-print_final_stats=1",
         ]);
-        let step = format!("{runs} generated {}", target.inputs);
         steps.step(&step, fuzz.args(request.flags))?;
+        if request.keep {
+            let mut merge = fuzzer(&corpora.saved, &corpora.found);
+            steps.step("new inputs that reach other code", merge.arg("-merge=1"))?;
+            steps.step("the archive of saved inputs", &mut corpora.pack(target.name))?;
+        }
     }
     Ok(())
+}
+
+/// The inputs of a target, in two directories below the target directory.
+struct Corpora {
+    /// The inputs that earlier runs on this machine found.
+    found: PathBuf,
+    /// The inputs of the archive.
+    saved: PathBuf,
+}
+
+impl Corpora {
+    fn unpack(built: &Path, name: &str, steps: &mut Steps) -> Result<Self, Failure> {
+        let corpora = Self { found: built.join("corpus").join(name), saved: built.join("saved").join(name) };
+        let _ = fs::remove_dir_all(&corpora.saved);
+        for place in [&corpora.found, &corpora.saved] {
+            fs::create_dir_all(place)
+                .map_err(|why| Failure::Host(format!("cannot create {}: {why}", place.display())))?;
+        }
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(built.join("saved")).arg("-xf").arg(archive(name));
+        steps.step(&format!("saved inputs of {name}"), &mut tar)?;
+        Ok(corpora)
+    }
+
+    /// A command that writes the archive. The same inputs make the same archive.
+    fn pack(&self, name: &str) -> Command {
+        let mut tar = dist::tar(self.saved.parent().unwrap_or(&self.saved), "0");
+        tar.arg("--mode=u=rwX,go=rX").arg("-cf").arg(archive(name)).arg(name);
+        tar
+    }
+}
+
+fn archive(name: &str) -> PathBuf {
+    dir().join("corpus").join(format!("{name}.tar"))
 }
 
 #[derive(Debug)]
 struct FuzzRequest<'a> {
     targets: &'static [FuzzTarget],
     runs: Option<&'a str>,
+    keep: bool,
     flags: &'a [String],
 }
 
@@ -77,6 +127,10 @@ impl<'a> FuzzRequest<'a> {
         let dashes = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
         let (words, flags) = (&arguments[..dashes], arguments.get(dashes + 1..).unwrap_or_default());
         let named = words.first().and_then(|word| TARGETS.iter().position(|target| target.name == word));
+        let (words, keep) = match words {
+            [words @ .., last] if last == "--keep" => (words, true),
+            words => (words, false),
+        };
         let (targets, words) = match named {
             Some(at) => (&TARGETS[at..=at], &words[1..]),
             None => (&TARGETS[..], words),
@@ -96,16 +150,8 @@ impl<'a> FuzzRequest<'a> {
                 ));
             }
         };
-        Ok(Self { targets, runs, flags })
+        Ok(Self { targets, runs, keep, flags })
     }
-}
-
-/// The directory for new inputs, below the target directory, and the corpus in the repository.
-fn corpora(built: &Path, target: &FuzzTarget) -> Result<[PathBuf; 2], Failure> {
-    let found = built.join("corpus").join(target.name);
-    fs::create_dir_all(&found)
-        .map_err(|why| Failure::Host(format!("cannot create {}: {why}", found.display())))?;
-    Ok([found, dir().join("corpus").join(target.name)])
 }
 
 fn target_dir() -> PathBuf {
@@ -116,20 +162,24 @@ fn target_dir() -> PathBuf {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> Result<(Vec<&'static str>, Option<u64>, usize), String> {
+    /// Names of targets, the number of runs, whether inputs are kept, and the number of flags.
+    type Asked = (Vec<&'static str>, Option<u64>, bool, usize);
+
+    fn asked(line: &str) -> Result<Asked, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let asked = FuzzRequest::parse(&words).map_err(|failure| failure.to_string())?;
         let targets = asked.targets.iter().map(|target| target.name).collect();
-        Ok((targets, asked.runs.and_then(|runs| runs.parse().ok()), asked.flags.len()))
+        Ok((targets, asked.runs.and_then(|runs| runs.parse().ok()), asked.keep, asked.flags.len()))
     }
 
     #[test]
     fn target_number_and_flags_are_optional() {
         let both = || vec!["reader", "protocol"];
-        assert_eq!(asked(""), Ok((both(), None, 0)));
-        assert_eq!(asked("7 -- -seed=1 -jobs=2"), Ok((both(), Some(7), 2)));
-        assert_eq!(asked("protocol"), Ok((vec!["protocol"], None, 0)));
-        assert_eq!(asked("reader 7"), Ok((vec!["reader"], Some(7), 0)));
+        assert_eq!(asked(""), Ok((both(), None, false, 0)));
+        assert_eq!(asked("7 -- -seed=1 --keep"), Ok((both(), Some(7), false, 2)));
+        assert_eq!(asked("--keep"), Ok((both(), None, true, 0)));
+        assert_eq!(asked("protocol"), Ok((vec!["protocol"], None, false, 0)));
+        assert_eq!(asked("reader 7 --keep"), Ok((vec!["reader"], Some(7), true, 0)));
         assert!(asked("writer").unwrap_err().contains("`writer` is neither"));
         assert!(asked("reader 7 8").is_err());
     }

@@ -41,9 +41,10 @@ cargo xtask COMMAND
                      kernels; --shell KERNEL: open a shell in the machine; --script FILE: run a shell script, not the
                      tests
   readers            install the programs that read exports and the Helm chart in the tests
-  fuzz [reader | protocol] [RUNS] [-- FLAGS...]
+  fuzz [reader | protocol] [RUNS] [--keep] [-- FLAGS...]
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
-                     as many as `test --long`); FLAGS go to libFuzzer
+                     as many as `test --long`); --keep: then add the new inputs that reach other code to the archives in
+                     fuzz/corpus, whose inputs the unit tests replay; FLAGS go to libFuzzer
   book               build the documents as a book in target/book, with mdBook, and check its links
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root

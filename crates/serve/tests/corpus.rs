@@ -2,10 +2,10 @@
 
 #[path = "../../../fuzz/src/conversation.rs"]
 mod conversation;
+#[path = "../../../fuzz/src/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/src/frames.rs"]
 mod frames;
-
-use std::{fs, path::Path};
 
 // The names that the fuzzer's build uses.
 use cgscope_serve::{client, protocol};
@@ -13,10 +13,8 @@ use conversation::Said;
 
 #[test]
 fn every_saved_input_is_received_as_the_fuzzer_expects() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/protocol");
     let (mut by_clients, mut by_daemons, mut bytes) = (0, 0, 0);
-    for file in fs::read_dir(corpus).unwrap() {
-        let input = fs::read(file.unwrap().path()).unwrap();
+    for input in corpus::inputs("protocol") {
         let Some(said) = Said::new(&input) else { continue };
         match said {
             Said::ByClient(_) => by_clients += 1,

@@ -104,7 +104,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     ] {
         layout.put(file, text.as_bytes(), 0o644)?;
     }
-    let mut tar = contents.tar(&layout.root);
+    let mut tar = super::tar(&layout.root, &contents.epoch);
     said(tar.arg("-cf").arg(&archive).args(["oci-layout", "index.json", "manifest.json", "blobs"]))?;
     Ok(archive)
 }
@@ -124,7 +124,7 @@ fn root(contents: &Contents) -> Result<Tree, Failure> {
 /// Puts the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
 fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
     let file = contents.place.join("image/layer.tar");
-    said(contents.tar(&root.root).arg("-cf").arg(&file).arg("usr"))?;
+    said(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
     let diff = blob(&file)?.sha256;
     said(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
     let file = file.with_extension("tar.gz");
