@@ -3,17 +3,18 @@ use std::thread;
 use std::time::Instant;
 
 use crate::failure::Failure;
-use crate::lanes::{self, History, LONG, Lanes};
+use crate::lanes::{History, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{self, Steps, cargo};
-use crate::{binary, deploy, dist, fuzz, lab, pictures, readers, runtimes, setup};
+use crate::{binary, deploy, dist, fuzz, lab, long, pictures, readers, runtimes, setup};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
-    with_long: bool,
+    /// Only tests that take minutes run.
+    long: Option<long::Request>,
     /// Only print earlier results.
     only_history: bool,
     for_binaries: Vec<String>,
@@ -22,25 +23,35 @@ pub(crate) struct TestRun {
 impl TestRun {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut words = arguments.iter();
-        let (mut unit, mut root, mut long, mut only_history) = (false, false, false, false);
+        let (mut unit, mut root, mut again, mut only_history) = (false, false, false, false);
+        let mut long: Option<long::Request> = None;
         for word in words.by_ref() {
             match word.as_str() {
                 "--unit" => unit = true,
                 "--root" => root = true,
-                "--long" => long = true,
+                "--long" => long = Some(long::Request::default()),
+                "--again" => again = true,
                 "--history" => only_history = true,
                 "--" => break,
+                other if long.is_some() && !other.starts_with('-') => {
+                    long.iter_mut().try_for_each(|long| long.add(other))?;
+                }
                 other => return Err(Failure::Usage(format!("unknown argument `{other}` of `test`"))),
             }
         }
-        if unit && (root || long) {
+        if unit && (root || long.is_some()) {
             return Err(Failure::Usage(
                 "`--unit` excludes `--root` and `--long`; give only one of the three".to_owned(),
             ));
         }
-        let for_binaries = words.cloned().collect();
-        let (without_root, with_root) = (!(root || long), !unit);
-        Ok(Self { without_root, with_root, with_long: long, only_history, for_binaries })
+        let for_binaries: Vec<String> = words.cloned().collect();
+        match &mut long {
+            Some(long) => (long.again, long.filters) = (again, for_binaries.clone()),
+            None if again => return Err(Failure::Usage("`--again` needs `--long`".to_owned())),
+            None => {}
+        }
+        let (without_root, with_root) = (!(root || long.is_some()), !unit);
+        Ok(Self { without_root, with_root, long, only_history, for_binaries })
     }
 
     /// Whether every test of `cargo xtask test` runs.
@@ -65,6 +76,9 @@ pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
 
 fn run_steps(tests: &TestRun, history: &History) -> Result<(), Failure> {
     let mut steps = Steps::new("test");
+    if let Some(request) = &tests.long {
+        return long::run(request, &mut steps, history);
+    }
     // Become root first, so that a failure does not come after minutes of tests.
     let otherwise = "run this as root, or leave those tests out: `cargo xtask test --unit`";
     let as_root =
@@ -73,7 +87,6 @@ fn run_steps(tests: &TestRun, history: &History) -> Result<(), Failure> {
     if tests.with_root {
         extra.extend([setup::for_lab(), setup::FOR_DEPLOY.to_vec()].concat());
     }
-    extra.extend(tests.with_long.then_some(setup::FOR_FUZZ));
     setup::ensure(&extra)?;
     if tests.without_root {
         without_root(&mut steps, &tests.for_binaries, as_root.is_some())?;
@@ -123,24 +136,16 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &His
         binary::build().and_then(|binary| dist::make(&binary)).map(drop),
     )?;
     deploy::for_checks(steps)?;
-    let mut variables = readers::for_tests(tests.with_long);
+    let mut variables = readers::for_tests(false);
     variables.push(runtimes::for_tests()?);
-    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables, history };
-    let long = [LONG, lanes::SHOW].map(str::to_owned);
-    let only = if tests.with_long { &long[..] } else { &tests.for_binaries };
-    if tests.with_long {
-        steps.done("tests that need second tries", history.check())?;
-        fuzz::for_checks(steps, &[])?;
-        let mut schedules = cargo(&["test", "--release", "-p", "cgscope-layout", "--lib", "ledger"]);
-        steps.step("a million schedules of the ledger", schedules.env("CGSCOPE_SCHEDULES", "1000000"))?;
-    }
+    let lanes = Lanes { binaries: lab::build(false)?, as_root, variables, history };
     eprintln!("test: tests as root");
-    steps.done("tests as root", lanes.run(only))?;
-    if !tests.for_binaries.is_empty() && !tests.with_long {
+    steps.done("tests as root", lanes.run(&tests.for_binaries))?;
+    if !tests.for_binaries.is_empty() {
         return Ok(());
     }
     eprintln!("test: other kernels");
-    steps.done("other kernels", lab::run(&lab::Request::for_checks(tests.with_long)))
+    steps.done("other kernels", lab::run(&lab::Request::for_checks(false)))
 }
 
 #[cfg(test)]
@@ -155,7 +160,7 @@ mod tests {
     #[test]
     fn without_arguments_every_test_runs() {
         let all = parse("").expect("valid arguments");
-        assert!(all.is_whole() && !all.with_long);
+        assert!(all.is_whole() && all.long.is_none());
         assert!(parse("--history").expect("valid arguments").only_history);
     }
 
@@ -166,15 +171,20 @@ mod tests {
         let root = parse("--root -- throttled --nocapture").expect("valid arguments");
         assert!(!root.without_root && root.with_root && !root.is_whole());
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
-        let long = parse("--long").expect("valid arguments");
-        assert!(!long.without_root && long.with_root && long.with_long);
+        let long = parse("--long tests lab --again -- whatif").expect("valid arguments");
+        let request = long.long.expect("tests that take minutes");
+        assert_eq!((request.parts, request.again), (vec!["tests".to_owned(), "lab".to_owned()], true));
+        assert_eq!(request.filters, ["whatif"]);
+        assert!(!long.without_root);
     }
 
     #[test]
     fn unknown_arguments_and_options_that_leave_no_test_are_rejected() {
-        assert_eq!(parse("--all"), None);
         assert_eq!(parse("throttled"), None);
         assert_eq!(parse("--unit --root"), None);
         assert_eq!(parse("--unit --long"), None);
+        assert_eq!(parse("--long labs"), None);
+        assert_eq!(parse("lab --long"), None);
+        assert_eq!(parse("--again"), None);
     }
 }

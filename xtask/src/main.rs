@@ -9,8 +9,10 @@ mod deploy;
 mod dist;
 mod failure;
 mod fuzz;
+mod git;
 mod lab;
 mod lanes;
+mod long;
 mod overhead;
 mod pictures;
 mod readers;
@@ -29,11 +31,18 @@ cargo xtask COMMAND
   run [ARGS...]      build, then run cgscope ARGS as root; without ARGS: top
   dist [--built]     build, then make a tarball, a Debian package and an image for containers in target/dist; --built: do
                      not build, package the existing binary
-  test [--unit|--root|--long|--history] [-- ARGS...]
+  test [--unit|--root|--history] [-- ARGS...]
                      setup, install the tools for tests, then check format and lints, run unit tests and tests as root;
-                     --unit: no tests as root; --root: only tests as root; --long: only tests that take minutes, which
-                     no other run includes; --history: only print the latest runs on this machine, and the tests that
-                     needed a second try most often; ARGS go to the test binaries
+                     --unit: no tests as root; --root: only tests as root; --history: only print the latest runs on
+                     this machine, and the tests that needed a second try most often; ARGS go to the test binaries
+  test --long [PART...] [--again] [-- FILTER...]
+                     run the tests that take minutes, which no other run includes (default: all parts), and print the
+                     results, which are kept in the cache; what passed at this commit runs only with --again; FILTER:
+                     only tests as root with this in their names; the parts:
+                       fuzz: generated recordings, clients and daemons
+                       schedules: a million random schedules of the ledger and of the pressure
+                       tests: tests as root that take minutes
+                       lab: tests on other kernels
   lab [KERNEL...] [--all] [-- FILTER...]
                      run the tests as root on other kernels, each in a virtual machine, and print a table; KERNEL is a
                      series such as 6.12 (default: all); scx: a kernel with sched_ext, which is built first; systemd: a

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::lanes::Disturbance;
@@ -23,7 +23,7 @@ mod vm;
 
 use archive::Apt;
 pub(crate) use image::Binaries;
-use kernels::Kernel;
+use kernels::{Kernel, Series};
 pub(crate) use request::Request;
 use results::{KernelReport, Outcome};
 use vm::Qemu;
@@ -32,6 +32,14 @@ use vm::Qemu;
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
+    run_and_report(request, &|_, _, _| Ok(()))
+}
+
+/// Receives the result of a kernel when its last test has ended.
+type OnEnd<'a> = dyn Fn(Series, Duration, Result<(), Failure>) -> Result<(), Failure> + Sync + 'a;
+
+/// Runs the tests, and calls `on_end` after each kernel.
+pub(crate) fn run_and_report(request: &Request, on_end: &OnEnd<'_>) -> Result<(), Failure> {
     if request.list {
         return list(request);
     }
@@ -55,7 +63,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if let Some(filter) = request.without_a_test(&tests) {
         return Err(Failure::Usage(format!("no test has `{filter}` in its name; check the filter")));
     }
-    let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
+    let reports = run_all(request, &qemu, &kernels, &binaries, &tests, on_end)?;
     print(&reports);
     let failed = reports.iter().filter(|report| !report.has_passed());
     let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
@@ -94,7 +102,7 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     Ok(Binaries { cgscope, tests, workload, package: None })
 }
 
-fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
+pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
     let listed = output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
@@ -125,8 +133,9 @@ fn run_all(
     kernels: &[Kernel],
     binaries: &Binaries,
     tests: &[String],
+    on_end: &OnEnd<'_>,
 ) -> Result<Vec<KernelReport>, Failure> {
-    let of_debian = |series: &kernels::Series| series.name().is_none() && plan::is_supported(*series);
+    let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
     let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
     let next = AtomicUsize::new(0);
@@ -137,6 +146,8 @@ fn run_all(
             let wanted = tests.iter().filter(|test| request.has(test));
             let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
             let report = run_one(qemu, kernel, binaries, planned.collect())?;
+            let result = if report.has_passed() { Ok(()) } else { Err(Failure::Step(report.ending())) };
+            on_end(report.series, Duration::from_secs(report.seconds), result)?;
             if let Ok(mut reports) = reports.lock() {
                 reports.insert(report.series, report);
             }
@@ -198,14 +209,7 @@ fn run_one(
         log,
     };
     let _ = std::fs::write(vm::place(kernel).join("tests.log"), &report.log);
-    eprintln!(
-        "lab: {}: {} passed, {} failed, {} did not end (seconds: {})",
-        report.series,
-        report.count(&Outcome::Passed) + report.count(&Outcome::PassedAgain),
-        report.count(&Outcome::Failed),
-        report.count(&Outcome::Unfinished),
-        report.seconds
-    );
+    eprintln!("lab: {}: {} (seconds: {})", report.series, report.ending(), report.seconds);
     Ok(report)
 }
 

@@ -81,6 +81,11 @@ impl Request {
         Self { kernels, named: true, filters, ..Self::default() }
     }
 
+    /// Removes the other kernels.
+    pub(crate) fn keep_kernels(&mut self, is_kept: impl FnMut(&Series) -> bool) {
+        self.kernels.retain(is_kept);
+    }
+
     /// The first filter that matches none of the tests.
     pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
         let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));

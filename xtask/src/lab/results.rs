@@ -40,6 +40,16 @@ impl KernelReport {
         self.outcomes.values().filter(|other| *other == outcome).count()
     }
 
+    /// The result in words.
+    pub(crate) fn ending(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} did not end",
+            self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain),
+            self.count(&Outcome::Failed),
+            self.count(&Outcome::Unfinished)
+        )
+    }
+
     pub(crate) fn has_passed(&self) -> bool {
         let bad = [Outcome::Failed, Outcome::Unfinished];
         let have_run = self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain) != 0;

@@ -1,4 +1,4 @@
-//! Tests that take minutes: `cargo xtask test --long`. The latest results are in docs/long.md.
+//! Tests that take minutes: `cargo xtask test --long`.
 
 mod stolen;
 mod threads;
