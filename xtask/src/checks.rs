@@ -6,13 +6,15 @@ use crate::failure::Failure;
 use crate::lanes::{History, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{self, Steps, cargo};
-use crate::{binary, deploy, dist, fuzz, lab, long, pictures, readers, runtimes, setup};
+use crate::{binary, deploy, dist, fuzz, lab, long, pictures, readers, runtimes, setup, unchanged};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
+    /// Parts whose files have not changed since they passed run, too.
+    all: bool,
     /// Only tests that take minutes run.
     long: Option<long::Request>,
     /// Only print earlier results.
@@ -23,12 +25,13 @@ pub(crate) struct TestRun {
 impl TestRun {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut words = arguments.iter();
-        let (mut unit, mut root, mut again, mut only_history) = (false, false, false, false);
+        let (mut unit, mut root, mut all, mut again, mut only_history) = (false, false, false, false, false);
         let mut long: Option<long::Request> = None;
         for word in words.by_ref() {
             match word.as_str() {
                 "--unit" => unit = true,
                 "--root" => root = true,
+                "--all" => all = true,
                 "--long" => long = Some(long::Request::default()),
                 "--again" => again = true,
                 "--history" => only_history = true,
@@ -51,7 +54,7 @@ impl TestRun {
             None => {}
         }
         let (without_root, with_root) = (!(root || long.is_some()), !unit);
-        Ok(Self { without_root, with_root, long, only_history, for_binaries })
+        Ok(Self { without_root, with_root, all, long, only_history, for_binaries })
     }
 
     /// Whether every test of `cargo xtask test` runs.
@@ -130,22 +133,32 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {
+    let has_all = tests.for_binaries.is_empty();
+    let due = |part: &'static unchanged::Part| if has_all { part.due(tests.all) } else { None };
+    let (packages, kernels) = (due(&unchanged::PACKAGES), due(&unchanged::OTHER_KERNELS));
     // The tests run the release binary, which they expect next to their own.
     steps.done(
         "the binary and its packages",
         binary::build().and_then(|binary| dist::make(&binary)).map(drop),
     )?;
-    deploy::for_checks(steps)?;
+    if packages.is_some() {
+        deploy::for_checks(steps)?;
+    }
     let mut variables = readers::for_tests(false);
     variables.push(runtimes::for_tests()?);
     let lanes = Lanes { binaries: lab::build(false)?, as_root, variables, history };
     eprintln!("test: tests as root");
-    steps.done("tests as root", lanes.run(&tests.for_binaries))?;
-    if !tests.for_binaries.is_empty() {
-        return Ok(());
+    if !has_all {
+        return steps.done("tests as root", lanes.run(&tests.for_binaries));
     }
+    let skipped =
+        if packages.is_some() { Vec::new() } else { ["--skip", "packages::"].map(str::to_owned).to_vec() };
+    steps.done("tests as root", lanes.run(&skipped))?;
+    packages.map_or(Ok(()), unchanged::Due::passed)?;
+    let Some(kernels) = kernels else { return Ok(()) };
     eprintln!("test: other kernels");
-    steps.done("other kernels", lab::run(&lab::Request::for_checks(false)))
+    steps.done("other kernels", lab::run(&lab::Request::for_checks(false)))?;
+    kernels.passed()
 }
 
 #[cfg(test)]
@@ -160,8 +173,9 @@ mod tests {
     #[test]
     fn without_arguments_every_test_runs() {
         let all = parse("").expect("valid arguments");
-        assert!(all.is_whole() && all.long.is_none());
+        assert!(all.is_whole() && !all.all && all.long.is_none());
         assert!(parse("--history").expect("valid arguments").only_history);
+        assert!(parse("--all").expect("valid arguments").all);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod root;
 mod runtimes;
 mod setup;
 mod steps;
+mod unchanged;
 
 use failure::Failure;
 
@@ -31,9 +32,10 @@ cargo xtask COMMAND
   run [ARGS...]      build, then run cgscope ARGS as root; without ARGS: top
   dist [--built]     build, then make a tarball, a Debian package and an image for containers in target/dist; --built: do
                      not build, package the existing binary
-  test [--unit|--root|--history] [-- ARGS...]
+  test [--unit|--root|--history] [--all] [-- ARGS...]
                      setup, install the tools for tests, then check format and lints, run unit tests and tests as root;
-                     --unit: no tests as root; --root: only tests as root; --history: only print the latest runs on
+                     --unit: no tests as root; --root: only tests as root; --all: also the tests of the packages and on
+                     other kernels if nothing has changed since they passed; --history: only print the latest runs on
                      this machine, and the tests that needed a second try most often; ARGS go to the test binaries
   test --long [PART...] [--again] [-- FILTER...]
                      run the tests that take minutes, which no other run includes (default: all parts), and print the

@@ -1,0 +1,165 @@
+//! Skips a part of the tests if it passed on this machine, and nothing that it depends on has changed since.
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::failure::Failure;
+use crate::{git, setup};
+
+/// A part of the tests.
+pub(crate) struct Part {
+    name: &'static str,
+    /// The files and directories that decide whether the part passes.
+    paths: &'static [&'static str],
+}
+
+/// The tests on other kernels: all code that depends on the kernel, these tests and their loads, and the machines.
+pub(crate) static OTHER_KERNELS: Part = Part {
+    name: "other kernels",
+    paths: &[
+        "Cargo.lock",
+        "crates/bpf-build",
+        "crates/collect",
+        "crates/lab/src",
+        "crates/lab/tests/root/bench.rs",
+        "crates/lab/tests/root/ledger",
+        "crates/lab/tests/root/ledger.rs",
+        "crates/lab/tests/root/load.rs",
+        "crates/lab/tests/root/shared.rs",
+        "crates/lab/tests/root/truth.rs",
+        "crates/layout",
+        "ebpf",
+        "xtask/src/lab",
+    ],
+};
+
+/// The tests of the packages: what is packaged beside the binary, and the daemon, which the package confines.
+pub(crate) static PACKAGES: Part = Part {
+    name: "packages",
+    paths: &[
+        "Cargo.lock",
+        "crates/cgscope/src/packaging.rs",
+        "crates/cgscope/src/serve",
+        "crates/collect",
+        "crates/lab/tests/root/packages",
+        "crates/lab/tests/root/packages.rs",
+        "crates/serve",
+        "deploy",
+        "ebpf",
+        "xtask/src/deploy.rs",
+        "xtask/src/dist",
+        "xtask/src/dist.rs",
+        "xtask/tests/kubectl",
+    ],
+};
+
+/// A part that must run.
+pub(crate) struct Due {
+    part: &'static Part,
+    state: Option<String>,
+}
+
+impl Part {
+    /// Returns `None` if the part can be skipped. Prints why it runs or is skipped.
+    pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
+        let state = self.state();
+        let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
+        let why = if is_requested {
+            Some("it was requested".to_owned())
+        } else {
+            reason(state.as_deref(), passed.as_deref())
+        };
+        match &why {
+            Some(why) => eprintln!("test: {}: not skipped, because {why}", self.name),
+            None => eprintln!(
+                "test: {}: skipped, because it passed on this machine and these have not changed since: {} (--all runs it)",
+                self.name,
+                self.paths.join(" ")
+            ),
+        }
+        why.map(|_| Due { part: self, state })
+    }
+
+    /// The compiler, and the git object of each path. `None` without git, and if a file differs from its commit.
+    fn state(&self) -> Option<String> {
+        let with_paths = |words: &[&'static str]| git::said(&[words, self.paths].concat());
+        if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
+            return None;
+        }
+        let compiler = Command::new("rustc").arg("--version").output().ok()?;
+        let compiler = String::from_utf8_lossy(&compiler.stdout).trim().to_owned();
+        Some(format!("{compiler}\tthe compiler\n{}", with_paths(&["ls-tree", "HEAD", "--"])?))
+    }
+
+    /// The file that has the state in which the part passed.
+    fn stamp(&self) -> Result<PathBuf, Failure> {
+        Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
+    }
+}
+
+impl Due {
+    /// Records that the part has passed, unless its files have changed during the run.
+    pub(crate) fn passed(self) -> Result<(), Failure> {
+        let Some(state) = self.state.filter(|state| self.part.state().as_ref() == Some(state)) else {
+            return Ok(());
+        };
+        let stamp = self.part.stamp()?;
+        let made = stamp.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::write(&stamp, state)).map_err(|why| {
+            Failure::Host(format!("test: cannot write {}: {why}; check that you own it", stamp.display()))
+        })
+    }
+}
+
+/// Why a part must run: its state now, and the state in which it passed.
+fn reason(now: Option<&str>, passed: Option<&str>) -> Option<String> {
+    let Some(now) = now else { return Some("its files have changes that are not committed".to_owned()) };
+    let Some(passed) = passed else { return Some("it has not passed on this machine".to_owned()) };
+    let (now, passed): (BTreeSet<_>, BTreeSet<_>) = (now.lines().collect(), passed.lines().collect());
+    let path = |line: &&'_ str| line.rsplit('\t').next().unwrap_or_default().to_owned();
+    let changed: BTreeSet<String> = now.symmetric_difference(&passed).map(path).collect();
+    let changed: Vec<String> = changed.into_iter().collect();
+    (!changed.is_empty()).then(|| format!("these changed: {}", changed.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{OTHER_KERNELS, PACKAGES, reason};
+    use crate::git;
+
+    const STATE: &str = "rustc 1.98\tthe compiler\n040000 tree 1a\tcrates/layout\n040000 tree 2b\tebpf\n";
+
+    #[test]
+    fn a_part_is_skipped_only_if_it_passed_in_the_same_state() {
+        assert_eq!(reason(Some(STATE), Some(STATE)), None);
+        let why = |now, passed| reason(now, passed).expect("the part runs");
+        assert!(why(None, Some(STATE)).contains("not committed"));
+        assert!(why(Some(STATE), None).contains("not passed"));
+        let other = STATE.replace("2b", "3c");
+        assert_eq!(why(Some(STATE), Some(&other)), "these changed: ebpf");
+        assert_eq!(why(Some(STATE), Some(&STATE.replace("1.98", "1.99"))), "these changed: the compiler");
+    }
+
+    #[test]
+    fn an_added_and_a_removed_path_are_changes() {
+        let fewer = STATE.lines().take(2).collect::<Vec<_>>().join("\n");
+        for (now, passed) in [(STATE, fewer.as_str()), (&fewer, STATE)] {
+            assert_eq!(reason(Some(now), Some(passed)).as_deref(), Some("these changed: ebpf"));
+        }
+        assert!(reason(Some(STATE), Some("")).is_some(), "an empty stamp");
+    }
+
+    /// A path with a typing error would never change.
+    #[test]
+    fn every_path_exists() {
+        for part in [&OTHER_KERNELS, &PACKAGES] {
+            let listed =
+                git::said(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
+            let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
+            assert_eq!(listed, part.paths.iter().copied().collect(), "{}", part.name);
+        }
+    }
+}
