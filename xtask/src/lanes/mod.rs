@@ -204,7 +204,7 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
 fn summary(tries: &[Try]) -> String {
     let of = |lease| {
         let those = tries.iter().filter(move |once| once.test.lease == lease);
-        (those.clone().count(), those.map(|once| once.seconds).sum::<f64>())
+        (those.clone().count(), those.map(|once| once.seconds).sum::<f64>() + 0.0)
     };
     let [shared, one, all] = [Lease::Shared, Lease::One, Lease::All].map(of);
     let mut text = format!(
