@@ -176,6 +176,10 @@ fn run_one(
     let stopped = vm::run(qemu, kernel, &initrd, |machine, piece| {
         log += piece;
         let now = (Instant::now(), vm::waited_s(machine));
+        // The first test begins after the start of the machine.
+        if reported.is_empty() && piece.contains("running ") {
+            last = now;
+        }
         let seconds = (now.0 - last.0).as_secs_f64();
         let steal = (now.1 - last.1) / seconds.max(f64::EPSILON);
         let disturbance = Disturbance { cpus: qemu.cpus.online as usize, steal, ..Disturbance::default() };
