@@ -1,7 +1,7 @@
 //! Test helpers: cgscope's command and library, and the kernel's own figures.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
     path::PathBuf,
@@ -10,6 +10,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Options};
+use cgscope_layout::Loss;
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 
@@ -31,6 +32,33 @@ pub(crate) fn cgscope() -> Command {
 /// Runs `cgscope ARGS` to its end.
 pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
     cgscope().args(args).output().expect("cgscope starts")
+}
+
+/// Losses that any program can cause in a measurement of the whole host: a task starts while its CPU creates the storage of another
+/// task, or exits while it is read.
+pub(crate) const OF_THE_HOST: &[Loss] =
+    &[Loss::SwitchWithoutStorage, Loss::StorageNotCreated, Loss::ReadingOvertaken];
+
+/// Asserts that a command succeeded with nothing lost, or with only these losses. `said` is the output in which a command names its
+/// losses: JSON, or a line with `losses: `.
+pub(crate) fn assert_ended(code: Option<i32>, said: &str, allowed: &[Loss]) {
+    if code != Some(1) {
+        assert_eq!(code, Some(0), "{said}");
+        return;
+    }
+    let lists = said.split("losses").skip(1).map(|rest| rest.split(['}', '\n']).next().unwrap_or_default());
+    let words =
+        lists.flat_map(|list| list.split(|letter: char| letter != '_' && !letter.is_ascii_lowercase()));
+    let words: BTreeSet<&str> = words.collect();
+    let lost = Loss::ALL.iter().filter(|loss| !loss.leaves_result_whole() && words.contains(loss.name()));
+    let lost: Vec<_> = lost.collect();
+    assert!(!lost.is_empty(), "an exit code of 1, but nothing was lost: {said}");
+    assert!(lost.iter().all(|loss| allowed.contains(loss)), "lost: {lost:?}: {said}");
+}
+
+/// Asserts that a measurement of the whole host succeeded: see [`OF_THE_HOST`].
+pub(crate) fn assert_measured(output: &Output) {
+    assert_ended(output.status.code(), &(stderr(output) + &stdout(output)), OF_THE_HOST);
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
@@ -59,13 +87,20 @@ pub(crate) fn all_tasks(interval: &Value) -> usize {
     listed + interval["idle_tasks"].as_u64().expect("a number") as usize
 }
 
-/// CPU time of cgscope in these intervals, percent of one core.
+/// CPU time of cgscope in the median of these intervals, percent of one core. Other programs slow down single intervals only.
 pub(crate) fn own_cpu_percent(intervals: &[Value]) -> f64 {
-    let sum = |of: &dyn Fn(&Value) -> &Value| -> u64 {
-        intervals.iter().map(|interval| of(interval).as_u64().expect("a number")).sum()
-    };
-    100.0 * sum(&|interval| &interval["self"]["cpu_ns"]) as f64
-        / sum(&|interval| &interval["duration_ns"]) as f64
+    let number = |value: &Value| value.as_u64().expect("a number") as f64;
+    let percent =
+        |interval: &Value| 100.0 * number(&interval["self"]["cpu_ns"]) / number(&interval["duration_ns"]);
+    median(intervals.iter().map(percent))
+}
+
+/// The median of measurements; of an even number, the higher of the two in the middle.
+pub(crate) fn median<T: PartialOrd>(measured: impl IntoIterator<Item = T>) -> T {
+    let mut sorted: Vec<T> = measured.into_iter().collect();
+    sorted.sort_by(|a, b| a.partial_cmp(b).expect("comparable"));
+    let middle = sorted.len() / 2;
+    sorted.swap_remove(middle)
 }
 
 /// The time from the start until cgscope was attached, as `--verbose` reports it.

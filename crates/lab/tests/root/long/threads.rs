@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bench::{attached_after, json_lines, own_cpu_percent, run, stderr},
+    bench::{attached_after, json_lines, median, own_cpu_percent, run, stderr},
     load::Load,
     pty::Pty,
 };
@@ -14,7 +14,7 @@ use crate::{
 const THREADS: u64 = 150_000;
 /// A process cannot have more: each thread takes two of its 65,530 memory areas.
 const THREADS_EACH: u64 = 15_000;
-/// Measurements of a time: the best one counts, because other programs share this machine.
+/// Measurements of each figure; the median counts.
 const ROUNDS: usize = 5;
 
 /// A kernel setting that is larger for a while, restored on drop.
@@ -63,13 +63,11 @@ fn screen() -> (Duration, Duration) {
     pty.wait_for("Overview");
     let frame = begun.elapsed();
     pty.wait_for("average");
-    let mut answers = ["j", ">", "?", "?", "G", "k", "<"].map(|key| pty.answer(key));
-    answers.sort();
-    (frame, answers[answers.len() / 2])
+    (frame, median(["j", ">", "?", "?", "G", "k", "<"].map(|key| pty.answer(key))))
 }
 
 #[test]
-#[ignore = "long: a minute"]
+#[ignore = "all CPUs: asserts CPU time for each task of the host"]
 fn one_hundred_and_fifty_thousand_threads_cost_at_most_2_percent_of_a_core() {
     let _threads = Raised::to("/proc/sys/kernel/threads-max", 2 * THREADS);
     let _ids = Raised::to("/proc/sys/kernel/pid_max", 2 * THREADS);
@@ -77,15 +75,19 @@ fn one_hundred_and_fifty_thousand_threads_cost_at_most_2_percent_of_a_core() {
     let _loads: Vec<_> =
         (0..THREADS / THREADS_EACH).map(|_| Load::workload(&["sleep", &each, "300"], None)).collect();
     thread::sleep(Duration::from_secs(2));
-    let (mut cpu, mut start, mut frame, mut key) = (f64::MAX, Duration::MAX, Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
-        let ((new_cpu, new_start), (new_frame, new_key)) = (measured(), screen());
-        println!(
-            "{new_cpu:.2} % of a core, attached after {new_start:.0?}, frame {new_frame:.0?}, key {new_key:.1?}"
-        );
-        (cpu, start) = (cpu.min(new_cpu), start.min(new_start));
-        (frame, key) = (frame.min(new_frame), key.min(new_key));
-    }
+    let rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let ((cpu, start), (frame, key)) = (measured(), screen());
+            println!("{cpu:.2} % of a core, attached after {start:.0?}, frame {frame:.0?}, key {key:.1?}");
+            (cpu, start, frame, key)
+        })
+        .collect();
+    let cpu = median(rounds.iter().map(|round| round.0));
+    let [start, frame, key] = [
+        median(rounds.iter().map(|round| round.1)),
+        median(rounds.iter().map(|round| round.2)),
+        median(rounds.iter().map(|round| round.3)),
+    ];
     assert!(cpu <= 2.0, "{cpu:.2} % of a core");
     assert!(start < Duration::from_secs(2), "attached after {start:?}");
     assert!(frame < Duration::from_secs(1), "first frame after {frame:?}");

@@ -18,7 +18,10 @@ use cgscope_serve::{
 };
 
 use super::{ALICE, Daemon, VIEWERS};
-use crate::{bench::rss_bytes, load::Load};
+use crate::{
+    bench::{assert_measured, rss_bytes},
+    load::Load,
+};
 
 const CONNECTS_A_SECOND: u64 = 1_000;
 const SLOW: usize = 40;
@@ -98,14 +101,14 @@ fn offer(path: &str, bytes: &[u8]) {
 }
 
 #[test]
-#[ignore = "alone: asserts times"]
+#[ignore = "all CPUs: asserts times"]
 fn bad_requests_slow_readers_and_thousands_of_connects_do_not_disturb_other_users() {
     disturbs_nobody(50_000);
 }
 
 mod long {
     #[test]
-    #[ignore = "long: 30 s"]
+    #[ignore = "all CPUs: asserts times"]
     fn a_million_bad_requests_slow_readers_and_thousands_of_connects_do_not_disturb_other_users() {
         super::disturbs_nobody(1_000_000);
     }
@@ -166,18 +169,14 @@ fn disturbs_nobody(bad_requests: u64) {
 
     let begun = Instant::now();
     let mut most_bytes = 0;
-    // Maximum deviation of an interval during a series of samples, ns.
-    let mut watch = || {
-        let mut stamps = vec![sample(&mut viewer).mono_ns];
-        while stamps.len() < 8 || requests.load(Ordering::Relaxed) < bad_requests {
-            stamps.push(sample(&mut viewer).mono_ns);
-            most_bytes = most_bytes.max(rss_bytes(pid));
-            assert!(begun.elapsed() < Duration::from_secs(120), "{requests:?} requests");
-        }
-        stamps.windows(2).map(|two| (two[1] - two[0]).abs_diff(INTERVAL_NS)).max().unwrap_or_default()
-    };
-    // Repeat once if other programs disturbed the measurement: a virtual CPU that gets no time is late even without an attack.
-    let worst = Some(watch()).filter(|worst| *worst <= OFF_NS).unwrap_or_else(watch);
+    let mut stamps = vec![sample(&mut viewer).mono_ns];
+    while stamps.len() < 8 || requests.load(Ordering::Relaxed) < bad_requests {
+        stamps.push(sample(&mut viewer).mono_ns);
+        most_bytes = most_bytes.max(rss_bytes(pid));
+        assert!(begun.elapsed() < Duration::from_secs(120), "{requests:?} requests");
+    }
+    let off = stamps.windows(2).map(|two| (two[1] - two[0]).abs_diff(INTERVAL_NS));
+    let worst = off.max().unwrap_or_default();
     let seconds = begun.elapsed().as_secs();
     drop(attack);
     let connects = connects.load(Ordering::Relaxed);
@@ -194,10 +193,10 @@ fn disturbs_nobody(bad_requests: u64) {
 
     // A good client of another user is served at once. The attacking user is served again after a short pause.
     let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", crate::bench::stderr(&output));
+    assert_measured(&output);
     thread::sleep(Duration::from_secs(1));
     let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.2", "1"]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", crate::bench::stderr(&output));
+    assert_measured(&output);
     let (code, words) = daemon.end();
     assert_eq!(code, Some(0), "{words}");
     assert!(!words.contains("panicked"), "{words}");
