@@ -9,18 +9,6 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Words that appear in only one view, by the view's key.
-const VIEWS: [(&str, &str); 8] = [
-    ("1", "nvcswch/s"),
-    ("2", "i: next span"),
-    ("3", "; most tasks waited at "),
-    ("4", "limited by"),
-    ("5", "behind/s"),
-    ("6", "ran on"),
-    ("7", "threads on average: on CPU"),
-    ("8", "its own sum (run_delay)"),
-];
-
 fn top(terminal: &Terminal, args: &str) {
     terminal.cgscope(&format!("top -d 0.3 {args}"));
     terminal.wait_for("tasks on average");
@@ -28,10 +16,7 @@ fn top(terminal: &Terminal, args: &str) {
 
 fn quit(terminal: &Terminal) {
     terminal.press("q");
-    terminal.wait_until(
-        |screen| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words)),
-        "its end",
-    );
+    terminal.wait_for("left with 0");
 }
 
 /// Returns the position of a text on a screen: column and row, counted from 1 as terminals do.
@@ -74,184 +59,35 @@ fn wait_for_selected(terminal: &Terminal, tid: u32) -> String {
     terminal.wait_until(|screen| selected(screen) == Some(tid), &format!("thread {tid} as the selected one"))
 }
 
-/// Clicks on the row of a thread until the condition holds. Repeats the click, because a finding that appears or ends can move
-/// the list between our reading of the screen and the click.
-fn click_until(terminal: &Terminal, tid: u32, holds: impl Fn(&str) -> bool, what: &str) {
-    for _ in 0..5 {
-        mouse(terminal, 0, place(&terminal.screen(), &format!("{tid:>7} ")));
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(3);
-        while std::time::Instant::now() < end {
-            if holds(&terminal.screen()) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-    panic!("five clicks did not show {what}:\n{}", terminal.screen());
-}
-
+/// What each key and click shows is tested without a terminal, in `view/tests/views.rs`.
 #[test]
-fn its_number_tab_and_a_click_open_every_view() {
-    let cgroup = Cgroup::new("views");
-    cgroup.limit(50_000, 100_000);
-    let _load = Load::busy_loop(Some(&cgroup));
-    let _other = Load::busy_loop(None);
-    let terminal = Terminal::new(120, 40);
-    top(&terminal, "");
-    for (at, (key, words)) in VIEWS.into_iter().enumerate().rev() {
-        terminal.press(key);
-        let others = VIEWS.iter().enumerate().filter(|(other, (key, _))| *other != at && !"13".contains(key));
-        let others: Vec<&str> = others.map(|(_, (_, words))| *words).collect();
-        // A half-drawn frame has words of two views.
-        let alone =
-            |screen: &str| screen.contains(words) && !others.iter().any(|words| screen.contains(words));
-        terminal.wait_until(alone, &format!("view {key}, {words:?} and nothing of another view"));
-    }
-    for (_, words) in VIEWS.into_iter().cycle().skip(1).take(VIEWS.len()) {
-        terminal.press("Tab");
-        terminal.wait_for(words);
-    }
-    for (_, words) in VIEWS.into_iter().rev().take(2) {
-        terminal.press("BTab");
-        terminal.wait_for(words);
-    }
-    for name in ["4 Cgroups", "2 Histogram", "7 States"] {
-        mouse(&terminal, 0, place(&terminal.screen(), name));
-        let (_, words) = VIEWS.into_iter().find(|(key, _)| name.starts_with(key)).expect("a view");
-        terminal.wait_for(words);
-    }
-    // Open the help and return to the previous view.
-    for back in ["?", "Escape"] {
-        terminal.press("?");
-        terminal.wait_for("opens or closes this help");
-        terminal.press(back);
-        terminal.wait_for("threads on average: on CPU");
-    }
-    quit(&terminal);
-    terminal.assert_given_back();
-}
-
-#[test]
-fn rows_are_selected_by_keys_and_by_the_mouse() {
+fn keys_clicks_and_the_wheel_of_a_terminal_reach_the_screen() {
     let terminal = Terminal::new(120, 40);
     let (_load, screen) = threads(&terminal);
     let shown = tids(&screen);
-    let press = |key: &str, tid: u32| {
-        terminal.press(key);
-        wait_for_selected(&terminal, tid)
-    };
     wait_for_selected(&terminal, shown[0]);
-    for (key, row) in [("Down", 1), ("j", 2), ("Up", 1), ("k", 0), ("k", 0)] {
-        press(key, shown[row]);
+    for (key, row) in [("Down", 1), ("Up", 0)] {
+        terminal.press(key);
+        wait_for_selected(&terminal, shown[row]);
     }
-    // A finding about the load of another test takes rows away, so pages differ: a page once had 12 rows, and 15 before and after.
+    for (button, row) in [(65, 3), (64, 0)] {
+        mouse(&terminal, button, place(&screen, &format!("{:>7} ", shown[0])));
+        wait_for_selected(&terminal, shown[row]);
+    }
     terminal.press("PageDown");
-    let half = shown[shown.len() / 2];
-    let next = terminal.wait_until(|screen| selected(screen) > Some(half), "the next page");
-    assert!(tids(&next).contains(&selected(&next).expect("a thread")), "{next}");
-    terminal.press("PageUp");
-    press("PageUp", shown[0]);
+    terminal.wait_until(|screen| selected(screen) > Some(shown[4]), "the next page");
+    terminal.press("Home");
+    wait_for_selected(&terminal, shown[0]);
     terminal.press("End");
-    let ends = |screen: &str| {
-        let last = tids(screen).last().copied();
-        selected(screen) == last && last > shown.last().copied()
-    };
-    terminal.wait_until(ends, "the last row");
-    press("Home", shown[0]);
-
-    let row = |tid: u32| place(&terminal.screen(), &format!("{tid:>7} "));
-    let is_selected = |screen: &str| selected(screen) == Some(shown[4]);
-    click_until(&terminal, shown[4], is_selected, "the clicked row as the selected one");
-    mouse(&terminal, 65, row(shown[0]));
-    wait_for_selected(&terminal, shown[7]);
-    mouse(&terminal, 64, row(shown[0]));
-    wait_for_selected(&terminal, shown[4]);
-    // A click on the selected row opens it.
-    let is_open = |screen: &str| screen.contains("its own sum (run_delay)");
-    click_until(&terminal, shown[4], is_open, "the thread of the selected row");
-    terminal.press("Escape");
-    wait_for_selected(&terminal, shown[4]);
+    terminal.wait_until(|screen| selected(screen) > shown.last().copied(), "the last row");
+    terminal.press("BTab");
+    terminal.wait_for("its own sum (run_delay)");
+    terminal.press("Tab");
+    terminal.wait_for("nvcswch/s");
+    mouse(&terminal, 0, place(&terminal.screen(), "4 Cgroups"));
+    terminal.wait_for("limited by");
     quit(&terminal);
     terminal.assert_given_back();
-}
-
-#[test]
-fn a_cgroup_can_be_found_opened_down_to_a_thread_and_left_again() {
-    let cgroup = Cgroup::new("drill");
-    let (load, _out) = Load::workload(&["blink", "5", "60"], Some(&cgroup));
-    let terminal = Terminal::new(120, 40);
-    top(&terminal, "");
-    // The filter already applies while the user types it.
-    terminal.send("/");
-    terminal.wait_for("show only: ");
-    terminal.send(&cgroup.name);
-    terminal.wait_for("  1 row");
-    terminal.press("Escape");
-    terminal.wait_until(|screen| !screen.contains("show only"), "the list without a filter");
-    terminal.send(&format!("/{}", cgroup.name));
-    terminal.press("Enter");
-    let screen = terminal.wait_for(&format!("with {}  1 row", cgroup.name));
-    assert!(!screen.contains("show only"), "{screen}");
-    let into = [
-        format!("in {}  Esc goes back", cgroup.name),
-        format!("in workload [process {}]  Esc goes back", load.pid()),
-    ];
-    for crumbs in &into {
-        terminal.press("Enter");
-        terminal.wait_for(crumbs);
-    }
-    terminal.wait_until(|screen| tids(screen).len() >= 5, "its threads");
-    terminal.press("Enter");
-    terminal.wait_for("its own sum (run_delay)");
-    for crumbs in into.iter().rev() {
-        terminal.press("Escape");
-        terminal.wait_for(crumbs);
-    }
-    terminal.press("Escape");
-    let screen = terminal.wait_until(|screen| !screen.contains("Esc goes back"), "all cgroups");
-    assert!(screen.contains("of quota"), "{screen}");
-    quit(&terminal);
-}
-
-#[test]
-fn lists_can_be_sorted_and_reversed() {
-    let cgroup = Cgroup::new("sorted");
-    let (_load, _out) = Load::workload(&["blink", "5", "60"], Some(&cgroup));
-    let terminal = Terminal::new(200, 40);
-    top(&terminal, "");
-    let (after, press) = (|text: &str| terminal.wait_for(text), |key: &str| terminal.press(key));
-    after("wait/s▾");
-    press("P");
-    after("p99▾");
-    press("r");
-    after("p99▴");
-    press("P");
-    after("p99▾");
-    press("s");
-    after("sort by (Enter");
-    press("Down");
-    press("Enter");
-    let screen = after("max▾");
-    assert!(!screen.contains("sort by (Enter"), "{screen}");
-    press(">");
-    after("now▾");
-    press("<");
-    press("<");
-    after("p99▾");
-    let (x, y) = place(&terminal.screen(), "%CPU");
-    mouse(&terminal, 0, (x + 1, y));
-    after("%CPU▾");
-    press("t");
-    after("    pid ");
-    press("p");
-    after("    tid ");
-    press("p");
-    after("    pid ");
-    press("t");
-    after("of quota");
-    press("?");
-    after("opens or closes this help");
-    quit(&terminal);
 }
 
 #[test]
