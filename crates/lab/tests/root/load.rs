@@ -90,6 +90,11 @@ impl Load {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
+    /// Starts a busy shell loop on the CPU that [`a_cpu`] names.
+    pub(crate) fn loop_on_a_cpu(cgroup: Option<&Cgroup>) -> Self {
+        Self::pinned_loop(a_cpu(), cgroup)
+    }
+
     /// Starts a busy shell loop on one CPU.
     pub(crate) fn pinned_loop(cpu: u32, cgroup: Option<&Cgroup>) -> Self {
         Self::start("taskset", &["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"], cgroup)
@@ -134,6 +139,16 @@ impl Drop for Load {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.kill();
         }
+    }
+}
+
+/// A CPU for loads that share one: the first on which this test may run. A test marked `one CPU` may run only on that CPU.
+pub(crate) fn a_cpu() -> u32 {
+    // SAFETY: the call fills a set of ours.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &set)).expect("a CPU") as u32
     }
 }
 

@@ -1,7 +1,7 @@
 //! CPUs and NUMA nodes. With one node, all figures exist and no task moves between nodes. With several nodes, findings say which
 //! threads are kept on which node, and by what.
 
-use std::{io::BufRead, path::Path};
+use std::{io::BufRead, path::Path, thread};
 
 use cgscope_collect::facts;
 use cgscope_model::{Interval, placement::cpu_list};
@@ -87,19 +87,19 @@ fn assert_skew_is_reported(interval: &Value, reason: &str) {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: where there are two nodes, one must be idle"]
 fn threads_that_a_mask_keeps_on_one_node_are_reported() {
     let cpus = cpu_list(&nodes()[0].1);
     let (load, _out) = Load::workload(&["bound", &cpus, "8", "60"], None);
     let reason = format!("the affinity mask {cpus} of the threads");
-    let intervals = measure(&[], "2");
-    assert_skew_is_reported(&intervals[1], &reason);
-    let of_process = measure(&["--pid", &load.pid().to_string()], "2");
-    assert_skew_is_reported(&of_process[1], &reason);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_skew_is_reported(&measure(&[], "2")[1], &reason));
+        assert_skew_is_reported(&measure(&["--pid", &load.pid().to_string()], "2")[1], &reason);
+    });
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: where there are two nodes, one must be idle"]
 fn threads_that_a_cpuset_keeps_on_one_node_are_reported() {
     let cpus = cpu_list(&nodes()[0].1);
     let cgroup = Cgroup::of_cpus("node", &cpus);
@@ -109,7 +109,7 @@ fn threads_that_a_cpuset_keeps_on_one_node_are_reported() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: where there are two nodes, other load could fill one"]
 fn threads_that_nothing_keeps_on_one_node_are_not_reported() {
     let (_load, _out) = Load::workload(&["burn", "8", "60"], None);
     for interval in measure(&[], "3") {
@@ -119,7 +119,6 @@ fn threads_that_nothing_keeps_on_one_node_are_not_reported() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn memory_on_another_node_than_its_threads_is_remote() {
     let nodes = nodes();
     let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
@@ -146,7 +145,6 @@ fn memory_on_another_node_than_its_threads_is_remote() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn every_move_between_nodes_is_counted() {
     const MOVES: u64 = 101;
     let nodes = nodes();
@@ -181,10 +179,19 @@ fn every_move_between_nodes_is_counted() {
     assert_eq!(came, MOVES, "each move to a node leaves another node");
 }
 
+/// Four commands measure the same load at the same time.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn all_online_cpus_are_listed_and_their_times_sum_to_the_elapsed_time() {
+fn cpus_and_nodes_are_listed_selected_and_have_histograms() {
     let (_load, _out) = Load::workload(&["burn", "1", "60", "pin"], None);
+    thread::scope(|scope| {
+        scope.spawn(assert_times_of_online_cpus_sum_to_the_elapsed_time);
+        scope.spawn(assert_histograms_by_node_say_how_busy_each_is);
+        scope.spawn(assert_histograms_by_cpu_name_their_node);
+        assert_a_selected_node_shows_only_its_cpus();
+    });
+}
+
+fn assert_times_of_online_cpus_sum_to_the_elapsed_time() {
     let interval = measure(&["-C"], "1").remove(0);
     let online: Vec<u32> = facts::cpu_to_node(Path::new("/")).into_keys().collect();
     let cpus = interval["cpus"].as_array().expect("CPUs");
@@ -201,9 +208,7 @@ fn all_online_cpus_are_listed_and_their_times_sum_to_the_elapsed_time() {
     assert!(cpus[0]["busy_ns"].as_f64() > Some(duration * 0.5), "{}", cpus[0]);
 }
 
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn histograms_by_node_and_by_cpu_say_how_busy_each_is() {
+fn assert_histograms_by_node_say_how_busy_each_is() {
     let output = run(&["hist", "1", "1", "--by", "node"]);
     let text = stdout(&output);
     for (node, cpus) in nodes() {
@@ -213,14 +218,15 @@ fn histograms_by_node_and_by_cpu_say_how_busy_each_is() {
         text.contains(" tasks running or waiting on average; ") && text.contains(" in use of "),
         "{text}"
     );
+}
+
+fn assert_histograms_by_cpu_name_their_node() {
     let (first, cpus) = &nodes()[0];
     let text = stdout(&run(&["hist", "1", "1", "-C"]));
     assert!(cpus.iter().any(|cpu| text.contains(&format!("cpu = {cpu} (node {first})"))), "{text}");
 }
 
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn a_selected_node_shows_only_its_cpus() {
+fn assert_a_selected_node_shows_only_its_cpus() {
     let (node, cpus) = nodes().pop().expect("a node");
     let interval = measure(&["--node", &node.to_string()], "1").remove(0);
     let selected = interval["nodes"].as_array().expect("nodes");

@@ -64,7 +64,6 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn each_blocked_thread_has_the_reason_for_which_it_waits() {
     let (load, _out) = Load::workload(&["blocked", "60"], None);
     thread::sleep(patience(200));
@@ -90,8 +89,8 @@ fn each_blocked_thread_has_the_reason_for_which_it_waits() {
 
 /// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 %.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
+#[ignore = "all CPUs: four workers must hardly wait for a CPU"]
+fn a_pool_that_waits_is_blocked_on_network_its_times_sum_up_and_more_cpu_will_not_help() {
     // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, and the
     // verdict would say so.
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
@@ -99,6 +98,8 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     assert_eq!(workers.len(), 4);
     thread::sleep(patience(500));
     let interval = over(&workers, patience(4_000));
+    assert_eq!(interval.tasks.len(), 4);
+    assert_whole(&interval);
     let symbols = symbols();
     let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
     let total = blocked.total();
@@ -127,13 +128,8 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     assert!(verdict.says.contains("blocked on network "), "{}", verdict.says);
 }
 
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn run_wait_and_blocked_time_of_a_worker_sum_to_the_elapsed_time() {
-    let (load, _out) = Load::workload(&["prefork", "2", "60"], None);
-    let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
-    thread::sleep(patience(500));
-    let interval = over(&workers, patience(3_000));
+/// Asserts that run, wait and blocked time of each task sum to the elapsed time.
+fn assert_whole(interval: &Interval) {
     for task in &interval.tasks {
         let TaskInterval { reading, totals, wait, .. } = task;
         let blocked = task
@@ -154,7 +150,6 @@ fn run_wait_and_blocked_time_of_a_worker_sum_to_the_elapsed_time() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn writes_to_a_disk_are_blocked_on_the_disk() {
     let dir = Dir::new("offcpu");
     let file = dir.file("written");
@@ -192,7 +187,7 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts the share of time off the CPU"]
 fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
     // offcputime starts and ends within our measurement. With a shorter time, this alone makes a difference of 2 %.
     const SECONDS: u64 = 10;

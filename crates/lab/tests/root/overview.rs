@@ -56,7 +56,7 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts what the first screen says first, and how soon"]
 fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
@@ -77,7 +77,7 @@ fn a_busy_loop_under_half_a_cpu_is_reported_as_out_of_quota() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: the threads must have more CPUs than their quota"]
 fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
     let cgroup = Cgroup::new("enc");
     cgroup.limit(100_000, 100_000);
@@ -91,14 +91,14 @@ fn threads_that_share_a_quota_of_one_cpu_are_reported_as_too_many() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts what the first screen says first, and how soon"]
 fn a_neighbour_that_takes_the_cpu_is_named() {
     let both = Cgroup::new("both");
     let (victim, culprit) = (both.child("victim"), both.child("culprit"));
     // This weight makes waits of some ten milliseconds. Longer waits can exceed the history that attributes them.
     culprit.weigh(10);
-    let _waits = Load::pinned_loop(1, Some(&victim));
-    let _runs = Load::pinned_loop(1, Some(&culprit));
+    let _waits = Load::loop_on_a_cpu(Some(&victim));
+    let _runs = Load::loop_on_a_cpu(Some(&culprit));
     // Only these two cgroups: otherwise a finding about other load on the host could come first.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
@@ -110,7 +110,7 @@ fn a_neighbour_that_takes_the_cpu_is_named() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: where there are two nodes, one must be idle"]
 fn threads_on_one_node_of_two_are_reported() {
     let nodes = nodes();
     let is_here = nodes.len() > 1;

@@ -14,7 +14,7 @@ use cgscope_model::{Interval, Sample};
 use crate::{
     bench::{follow, is_emulated},
     ledger::tolerance,
-    load::{Cgroup, Load},
+    load::{Cgroup, Load, a_cpu},
 };
 
 /// The v2 cgroup with the same tasks as a cgroup. Where the cpu controller is on v1, it is another one, and removed on drop.
@@ -90,7 +90,7 @@ fn measured(collector: &mut Collector, cgroup: &Cgroup, twin: &Twin, seconds: u6
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: the reader would be in the way on the CPU of the loop"]
 fn a_loop_at_its_quota_has_pressure_but_no_contention() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("at-its-quota");
@@ -107,12 +107,12 @@ fn a_loop_at_its_quota_has_pressure_but_no_contention() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts the share of waiting time"]
 fn the_contention_of_two_loops_is_the_kernels_pressure() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("two-loops");
     let twin = Twin::of(&cgroup);
-    let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
+    let loads = [(); 2].map(|()| Load::loop_on_a_cpu(Some(&cgroup)));
     loads.iter().for_each(|load| twin.adopt(load));
     let (shares, _) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 90.0, "{shares:?}");
@@ -121,13 +121,13 @@ fn the_contention_of_two_loops_is_the_kernels_pressure() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts the share of throttled time"]
 fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("both");
     cgroup.limit(50_000, 100_000);
     let twin = Twin::of(&cgroup);
-    let loads = [(); 2].map(|()| Load::pinned_loop(1, Some(&cgroup)));
+    let loads = [(); 2].map(|()| Load::loop_on_a_cpu(Some(&cgroup)));
     loads.iter().for_each(|load| twin.adopt(load));
     let (shares, _) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 90.0, "{shares:?}");
@@ -137,13 +137,13 @@ fn contention_and_time_at_a_limit_add_up_to_the_kernels_pressure() {
 
 /// The union of a parent is not the sum of its children: the containers wait at the same time for each other, and never together.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: nobody else is to be waited for"]
 fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
     let mut collector = follow(&[]);
     let pod = Cgroup::new("pod");
     let containers = ["one", "two"].map(|name| pod.child(name));
     let twin = Twin::of(&pod);
-    let loads = containers.each_ref().map(|container| Load::pinned_loop(1, Some(container)));
+    let loads = containers.each_ref().map(|container| Load::loop_on_a_cpu(Some(container)));
     loads.iter().for_each(|load| twin.adopt(load));
     let (shares, interval) = measured(&mut collector, &pod, &twin, 6);
     assert!((shares.contention - shares.some).abs() < tolerance(1.0), "{shares:?}");
@@ -154,7 +154,7 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
         assert!((share - 50.0).abs() < 10.0, "each container waits while the other one runs: {share}");
     }
     // The CPU has the contention of all tasks on it.
-    let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == 1).expect("CPU 1");
+    let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == a_cpu()).expect("its CPU");
     let ns = cpu.contention_ns.expect("the exact mode");
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
 }

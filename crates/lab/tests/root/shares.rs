@@ -3,19 +3,18 @@
 use serde_json::Value;
 
 use crate::{
-    bench::{follow, is_emulated, json_lines, measure, run, stderr},
-    load::{Cgroup, Cpu, Load},
+    bench::{assert_measured, follow, is_emulated, json_lines, measure, run},
+    load::{Cgroup, Load},
 };
 
 #[test]
-#[ignore = "one CPU: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts shares of a CPU"]
 fn neighbours_with_weights_of_100_and_300_are_within_them() {
     let mut host = follow(&[]);
     let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
     light.weigh(1);
     heavy.weigh(3);
-    let cpu = Cpu::one();
-    let _loads = [Load::pinned_loop(cpu, Some(&light)), Load::pinned_loop(cpu, Some(&heavy))];
+    let _loads = [Load::loop_on_a_cpu(Some(&light)), Load::loop_on_a_cpu(Some(&heavy))];
     std::thread::sleep(std::time::Duration::from_millis(500));
     let interval = measure(&mut host, &[], if is_emulated() { 3 } else { 5 }).whole;
     for (victim, culprit, share) in [(&light, &heavy, 0.75), (&heavy, &light, 0.25)] {
@@ -41,14 +40,14 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Vec<&'a str> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: a task must starve, and cgscope must not"]
 fn a_task_is_reported_while_it_waits_for_seconds() {
     let (victim, neighbour) = (Cgroup::new("starved"), Cgroup::new("feast"));
     victim.slight();
     neighbour.favour();
-    let _loads = [Load::pinned_loop(1, Some(&neighbour)), Load::pinned_loop(1, Some(&victim))];
+    let _loads = [Load::loop_on_a_cpu(Some(&neighbour)), Load::loop_on_a_cpu(Some(&victim))];
     let output = run(&["hist", "--json", "1", "5"]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    assert_measured(&output);
     let intervals = json_lines(&output);
     let last = said(intervals.last().expect("an interval"), "starved");
     let expected = format!("{}: its thread", victim.name);
@@ -61,7 +60,7 @@ fn a_task_is_reported_while_it_waits_for_seconds() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: one CPU must be idle"]
 fn waits_for_a_cpu_beside_an_idle_one_name_the_mask_and_the_cpuset() {
     const INTERVALS: &str = "12";
     let (pinned, limited) = (Cgroup::new("pinned"), Cgroup::of_cpus("kept", "0"));
@@ -71,7 +70,7 @@ fn waits_for_a_cpu_beside_an_idle_one_name_the_mask_and_the_cpuset() {
         Load::busy_loop(Some(&limited)),
     ];
     let output = run(&["hist", "--json", "1", INTERVALS]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    assert_measured(&output);
     let intervals = json_lines(&output);
     // A program outside the test may use another CPU, and masks are known from the second interval on.
     let is_idle = |cpu: &Value| {

@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use crate::{
     bench::{patience, run, stderr, stdout},
-    load::{Cgroup, Load},
+    load::{Cgroup, Load, a_cpu},
     stat::{Measuring, half_a_cpu, pids},
     stat_command::{ns, stat},
 };
@@ -19,7 +19,6 @@ fn said_of(text: &str, pid: u32) -> String {
 
 /// Field case 4: the class can be read directly from the output.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_pool_that_waits_for_the_network_is_io_bound() {
     // The cgroup has priority over other load. A nice value would only count within its session.
     let cgroup = Cgroup::new("classes-pool");
@@ -39,7 +38,6 @@ fn a_pool_that_waits_for_the_network_is_io_bound() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_busy_loop_is_quota_bound_with_a_quota_and_otherwise_cpu_bound() {
     let half = half_a_cpu("classes-half");
     let (limited, free) = (Load::busy_loop(Some(&half)), Load::busy_loop(None));
@@ -53,7 +51,6 @@ fn a_busy_loop_is_quota_bound_with_a_quota_and_otherwise_cpu_bound() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_command_that_sleeps_is_blocked_on_a_timer() {
     let (summary, output) = stat("sleep 0.5");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -69,7 +66,7 @@ fn a_command_that_sleeps_is_blocked_on_a_timer() {
 
 /// Blocked time of exited threads must not lead to the verdict that more CPU will not help.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts how busy the host is"]
 fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {
     let _busy = [Load::busy_loop(None), Load::busy_loop(None)];
     let stat = Measuring::start(&["--by", "cgroup", "2", "1"]);
@@ -83,13 +80,13 @@ fn sleepers_that_exit_do_not_hide_that_the_cpus_are_busy() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: the first culprit is the neighbour"]
 fn the_summary_names_the_cgroup_that_a_command_was_queued_behind() {
     let cgroup = Cgroup::new("classes-before");
-    let load = Load::pinned_loop(0, Some(&cgroup));
+    let load = Load::loop_on_a_cpu(Some(&cgroup));
     thread::sleep(Duration::from_millis(300));
     let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
-    let output = run(&["stat", "--", "taskset", "-c", "0", "sh", "-c", busy]);
+    let output = run(&["stat", "--", "taskset", "-c", &a_cpu().to_string(), "sh", "-c", busy]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
     let said = stderr(&output);
     // The text continues on indented lines.

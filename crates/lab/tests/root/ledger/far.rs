@@ -47,7 +47,7 @@ fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
 /// The two cgroups switch some 10,000 times a second. A task of low weight waits after each sleep. When such a wait ends, the
 /// history of single slices no longer contains it, and nothing was saved when the wait began.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: its cgroups leave hardly anything of their CPU to others"]
 fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
     let mut host = Host::watched();
     let (a, b, victim) = (Cgroup::new("relay-a"), Cgroup::new("relay-b"), Cgroup::new("relay-victim"));
@@ -68,7 +68,7 @@ fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
 /// The history keeps eight cgroups of each 64 older slices, and more take turns here. If a wait began with a move, the sums of its
 /// CPU explain the rest: how long the victim's cgroup, kernel threads and nobody had it.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: its tasks move between the CPUs"]
 fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
     let mut host = Host::watched();
     let victim = Cgroup::new("crowd-victim");
@@ -89,7 +89,7 @@ fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
 /// Short runs of a kernel thread interrupt the turns ten thousand times a second. Each run is a part of the slice that it
 /// interrupts. The block must count that slice once, not again for each interruption.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: a loop on one CPU makes kernel threads work on the other"]
 fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let mut host = Host::watched();
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));

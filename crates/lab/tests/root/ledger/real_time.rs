@@ -22,7 +22,7 @@ fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: a deadline task must be allowed on each CPU"]
 fn waits_of_a_deadline_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let runtime =
@@ -52,7 +52,7 @@ fn has_fair_server() -> bool {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
 fn waits_of_a_real_time_task_out_of_runtime_are_not_wakeups() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("real-time");
