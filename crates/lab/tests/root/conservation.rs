@@ -61,7 +61,7 @@ fn assert_hardly_lost(losses: &Losses) {
 }
 
 #[test]
-#[ignore = "alone: asserts that nothing is lost with ten thousand tasks"]
+#[ignore = "all CPUs: counts what is lost on the host"]
 fn ten_thousand_short_lived_processes_lose_no_wait() {
     let cgroup = Cgroup::new("forks");
     let mut collector = follow(&[]);
@@ -84,7 +84,7 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
 }
 
 #[test]
-#[ignore = "alone: asserts that nothing is lost with ten thousand tasks"]
+#[ignore = "all CPUs: counts what is lost on the host"]
 fn ten_thousand_short_lived_threads_lose_no_wait() {
     let cgroup = Cgroup::new("threads");
     let mut collector = follow(&[]);
@@ -103,7 +103,7 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 }
 
 #[test]
-#[ignore = "alone: asserts that nothing is lost with ten thousand tasks"]
+#[ignore = "all CPUs: counts what is lost on the host"]
 fn the_waits_of_children_stay_with_a_selected_process() {
     let count = if is_emulated() { 5_000 } else { 12_000 };
     let (load, mut out) = Load::workload(&["threads", &count.to_string()], None);

@@ -62,7 +62,7 @@ fn hump_share(interval: &Value) -> f64 {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: asserts the share of throttled time"]
 fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let cgroup = Cgroup::new("half");
     cgroup.limit(50_000, 100_000);
@@ -110,7 +110,7 @@ fn rows_of(interval: &Value) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: a loop must have a CPU for itself"]
 fn without_the_quota_there_are_no_waits_of_this_length() {
     let load = Load::busy_loop(None);
     thread::sleep(Duration::from_millis(500));

@@ -40,7 +40,7 @@ fn findings(intervals: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: an encoder must use up a quota of one CPU in each period"]
 fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
@@ -93,7 +93,6 @@ fn threads_on_a_quota_of_one_cpu_are_reported_with_the_derived_figures() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_program_with_one_thread_on_a_quota_of_one_cpu_is_hardly_throttled() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
@@ -106,7 +105,7 @@ fn a_program_with_one_thread_on_a_quota_of_one_cpu_is_hardly_throttled() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: the quota of a neighbour would be in the report"]
 fn without_a_quota_the_report_mentions_none() {
     let cgroup = Cgroup::new("encoder");
     let (words, intervals) = encoding(Some(&cgroup), "", 6);
@@ -124,7 +123,7 @@ fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: an encoder must use up a quota of one CPU in each period"]
 fn the_summary_of_the_command_has_the_kernels_own_figures_and_figures_derived_from_them() {
     let cgroup = Cgroup::new("encoder");
     cgroup.limit(100_000, 100_000);
@@ -263,7 +262,7 @@ fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: the loops must use up their quota in each period"]
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
     let cgroup = Cgroup::new("entered");
     cgroup.limit(50_000, 100_000);
@@ -281,7 +280,7 @@ fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "one CPU: the loops must use up their quota in each period"]
 fn a_recording_has_all_periods_of_a_cgroup_that_its_command_created() {
     let parent = Cgroup::new("maker");
     let made = parent.child("made");

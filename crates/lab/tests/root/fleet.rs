@@ -7,7 +7,7 @@ use std::{fs, process::Command};
 use serde_json::Value;
 
 use crate::{
-    bench::{cgscope, json_lines, run, stderr},
+    bench::{assert_measured, cgscope, json_lines, run},
     export::readers::Readers,
     files::Dir,
     load::{Cgroup, Load},
@@ -30,10 +30,10 @@ fn host(dir: &Dir, name: &str) -> u64 {
     // The host name belongs to a UTS namespace that ends with the command.
     command.args(["--uts", "sh", "-c", "hostname \"$1\" && shift && exec \"$@\"", "sh", name]).arg(program);
     let output = command.args(["record", "-o", &recording, "-d", "2"]).output().expect("unshare runs");
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    assert_measured(&output);
     let out = dir.file(&format!("exports/{name}.parquet"));
     let output = run(&["export", &recording, "--format", "parquet", "-o", &out]);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    assert_measured(&output);
     let intervals = json_lines(&run(&["report", "--json", &recording]));
     intervals.iter().map(|interval| interval["total"]["total_ns"].as_u64().expect("a sum")).sum()
 }

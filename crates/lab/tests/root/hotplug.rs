@@ -38,7 +38,7 @@ fn numbers(sample: &Sample) -> Vec<u32> {
 }
 
 #[test]
-#[ignore = "alone: takes a CPU away"]
+#[ignore = "all CPUs: takes a CPU away"]
 fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     let all: Vec<u32> = facts::cpu_to_node(Path::new("/")).into_keys().collect();
     let last = *all.last().expect("a CPU");

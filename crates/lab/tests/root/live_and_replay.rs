@@ -6,7 +6,7 @@ use cgscope_record::Reason;
 use serde_json::Value;
 
 use crate::{
-    bench::{json_lines, run, stderr},
+    bench::{assert_measured, json_lines, run, stderr},
     files::Dir,
     load::{Cgroup, Load},
     recording::{read, reason},
@@ -74,8 +74,7 @@ fn watch_and_report(select: &[&str]) -> Vec<Value> {
     let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
     let top = ["top", "-b", "--json", "-n", &count, "-d", "0.3", "--record", &file];
     let live = run(&[&top[..], select].concat());
-    // Status 1: something was lost, which both commands report.
-    assert!(matches!(live.status.code(), Some(0 | 1)), "{select:?}: {}", stderr(&live));
+    assert_measured(&live);
     let report = run(&["report", "--json", &file]);
     assert_eq!(report.status.code(), live.status.code(), "{select:?}: {}", stderr(&report));
     let (live, replayed) = (json_lines(&live), json_lines(&report));

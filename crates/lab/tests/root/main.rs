@@ -1,8 +1,9 @@
 //! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs. If one is missing, tests
 //! fail: they are not skipped.
 //!
-//! `cargo xtask test` runs each test in a process of its own. Four run at a time. Ignored tests have CPUs for themselves, as their
-//! marks request: `one CPU: why`, `all CPUs: why`, or `alone: why`, which also means all CPUs. See `load::Cpu`.
+//! `cargo xtask test` runs each test in a process of its own. Tests without a mark run beside each other. `#[ignore = "one CPU: ..."]`
+//! says why a test needs one CPU for itself: it runs only there, with all its children. `#[ignore = "all CPUs: ..."]` says why nothing
+//! may run beside a test. See `load::Cpu`.
 //!
 //! Left out are modules named `long`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only
 //! `cargo xtask lab systemd` runs.

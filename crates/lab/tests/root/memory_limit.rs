@@ -45,7 +45,7 @@ impl Drop for Limited {
 }
 
 #[test]
-#[ignore = "alone: starts thousands of threads"]
+#[ignore = "all CPUs: starts thousands of threads"]
 fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit() {
     const THREADS: usize = 16_000;
     let limited = Limited::new(96 << 20);

@@ -122,7 +122,7 @@ fn live_intervals_also_have_all_documented_fields() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts CPU time of the command"]
 fn a_command_is_recorded_with_its_children_until_its_end() {
     let dir = Dir::new("command");
     let file = dir.file("a.rec");

@@ -260,7 +260,7 @@ fn after_sigstop_fg_takes_the_terminal_even_if_the_shell_reset_its_modes() {
 }
 
 #[test]
-#[ignore = "alone: five thousand threads"]
+#[ignore = "all CPUs: thousands of threads"]
 fn if_ten_thousand_tasks_exit_at_once_the_screen_stays_correct() {
     let threads = crate::bench::scaled(10_000) as usize;
     let (mut load, _out) = Load::workload(&["sleep", &threads.to_string(), "60"], None);

@@ -213,7 +213,7 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
 
 /// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: two programs must read at nearly the same moment"]
 fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
     let half = half_a_cpu("stat-half");
     // The more CPU a loop gets, the more its real use and the kernel's figure differ.

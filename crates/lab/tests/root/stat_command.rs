@@ -168,7 +168,7 @@ fn without_bpf_the_command_runs_and_the_summary_says_so() {
 }
 
 #[test]
-#[ignore = "alone: may move all tests to another cgroup"]
+#[ignore = "all CPUs: may move all tests to another cgroup"]
 fn without_privileges_the_command_runs_coarsely_without_a_cgroup_and_the_summary_says_both() {
     let _home = Home::new();
     let (_dir, path) = for_everyone();

@@ -45,7 +45,7 @@ impl Drop for Home {
 }
 
 #[test]
-#[ignore = "alone: may move all tests to another cgroup"]
+#[ignore = "all CPUs: may move all tests to another cgroup"]
 fn children_and_grandchildren_are_counted() {
     let _home = Home::new();
     let script = format!(
@@ -68,7 +68,7 @@ fn children_and_grandchildren_are_counted() {
 }
 
 #[test]
-#[ignore = "alone: may move all tests to another cgroup"]
+#[ignore = "all CPUs: may move all tests to another cgroup"]
 fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
     let _home = Home::new();
     let script = format!(
@@ -97,7 +97,7 @@ fn processes_that_outlive_the_command_are_counted_named_and_not_killed() {
 }
 
 #[test]
-#[ignore = "alone: may move all tests to another cgroup"]
+#[ignore = "all CPUs: may move all tests to another cgroup"]
 fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
     let _home = Home::new();
     let mut running = Running::start("echo ready; echo $$; exec sleep 60");
@@ -116,7 +116,7 @@ fn the_next_cgscope_removes_cgroups_that_a_killed_one_left() {
 }
 
 #[test]
-#[ignore = "alone: may move all tests to another cgroup"]
+#[ignore = "all CPUs: may move all tests to another cgroup"]
 fn without_its_own_cgroup_a_command_is_followed_by_its_forks_and_the_summary_says_so() {
     let _home = Home::new();
     // The cgroup hierarchy is read-only, in its own mount namespace: as on hosts with a read-only /sys.

@@ -80,7 +80,6 @@ fn folded_stacks_sum_to_the_blocked_time() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     let dir = Dir::new("offcpu-command");
     let (file, summary) = (dir.file("blocked.folded"), dir.file("summary"));

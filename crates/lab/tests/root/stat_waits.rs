@@ -92,7 +92,7 @@ impl Events<'_> {
 /// Compares p99 of three loads: throttled, queued behind others, and woken often. A unit test shows that table lines have the
 /// same figures as the objects.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: traces all switches"]
 fn p99_equals_that_of_the_kernels_own_events() {
     let half = half_a_cpu("stat-p99");
     let crowd = Cgroup::new("stat-p99-crowd");
@@ -167,7 +167,6 @@ fn cpu_of(tid: u32) -> u32 {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn the_node_column_has_the_node_of_the_last_cpu() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();

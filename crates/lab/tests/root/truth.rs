@@ -86,7 +86,7 @@ pub(crate) fn check(load: &Load, seconds: u64) -> Interval {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts the share of waiting time"]
 fn sums_are_equal_for_two_busy_loops_per_cpu_that_may_migrate() {
     let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
     let whole = check(&load, 3);
@@ -98,14 +98,12 @@ fn sums_are_equal_for_two_busy_loops_per_cpu_that_may_migrate() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn sums_are_equal_for_threads_pinned_to_cpus() {
     let (load, _out) = Load::workload(&["burn", "6", "90", "pin"], None);
     check(&load, 3);
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn sums_are_equal_for_two_tasks_on_a_pipe() {
     let load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"], None);
     thread::sleep(Duration::from_millis(500));
@@ -114,7 +112,7 @@ fn sums_are_equal_for_two_tasks_on_a_pipe() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: stress-ng must have started its workers"]
 fn sums_are_equal_for_context_switches_of_stress_ng() {
     // Only on two CPUs: attaching under this load takes long.
     let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
@@ -125,7 +123,6 @@ fn sums_are_equal_for_context_switches_of_stress_ng() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
     // Nothing changes while the load sleeps, so the counts must be equal, not only bounded.
     let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
@@ -145,7 +142,7 @@ fn switch_counts_equal_the_kernels_while_a_task_sleeps() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: asserts the share of waiting time"]
 fn tasks_that_already_wait_at_the_start_are_counted() {
     // Four loops on each of two CPUs wait three quarters of the time. When cgscope attaches, three of each four are waiting.
     let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);

@@ -31,7 +31,7 @@ fn irq_ns(sample: &Sample, pid: u32) -> u64 {
 
 /// One of two tasks on a CPU always waits, so the interrupts of the CPU are in the waits of the two.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "all CPUs: floods one CPU with interrupts"]
 fn a_flood_of_softirqs_is_in_the_waits_as_the_kernel_counts_it() {
     let mut collector = follow(&[]);
     let (flood, victim) = (Cgroup::new("flood"), Cgroup::new("victim"));

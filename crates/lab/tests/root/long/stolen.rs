@@ -22,7 +22,7 @@ fn steal_ns() -> u64 {
 
 /// Two loops on each CPU: one of them always waits, so all time that is taken from a CPU is in the waits of its loops.
 #[test]
-#[ignore = "ten minutes"]
+#[ignore = "all CPUs: two loops on each CPU"]
 fn stolen_waiting_is_the_time_that_the_hypervisor_took() {
     let mut collector = follow(&[]);
     let cgroup = Cgroup::new("stolen");

@@ -42,7 +42,7 @@ fn assert_nothing_new(before: &BTreeSet<String>) {
 }
 
 #[test]
-#[ignore = "alone: counts BPF objects that stay in the kernel"]
+#[ignore = "all CPUs: counts BPF objects of the whole kernel"]
 fn a_killed_daemon_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_a_new_one() {
     let before = bpf_objects();
     let mut daemon = Daemon::start();
@@ -71,7 +71,6 @@ fn a_killed_daemon_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_a_new_o
 }
 
 #[test]
-#[ignore = "alone: asserts times"]
 fn a_viewer_ends_with_a_message_if_its_process_exited_while_the_daemon_was_down() {
     let mut daemon = Daemon::start();
     let mut load = Load::busy_loop(None);

@@ -120,7 +120,7 @@ mod long {
     use super::*;
 
     #[test]
-    #[ignore = "long: a minute"]
+    #[ignore = "all CPUs: asserts times"]
     fn a_page_of_ten_thousand_cgroups_has_a_bounded_size_and_arrives_quickly() {
         let (count, limit) = (scaled(CGROUPS) as usize, 200);
         let half = Spread::new("half", count / 2, TASKS_EACH, 600);

@@ -7,7 +7,6 @@ use crate::{
 };
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn time_on_a_cpu_is_split_into_user_and_system_time() {
     let daemon = Daemon::start();
     let start = |script: &str| {

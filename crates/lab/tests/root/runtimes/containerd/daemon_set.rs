@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Container, Containerd, Pod, Running, cri, labels};
 use crate::{
+    bench::{OF_THE_HOST, assert_ended},
     export::readers::Readers,
     fleet::DAEMONSET,
     packages::package,
@@ -101,7 +102,7 @@ impl Containerd {
 }
 
 #[test]
-#[ignore = "alone: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn the_daemon_set_measures_a_pod_of_its_node() {
     let Some(objects) = objects() else { return };
     let containerd = Containerd::start();
@@ -128,7 +129,7 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     let connect = ["--connect", "/run/cgscope/cgscope.sock", "--pod", "shop/web-0", "--container", "app"];
     let hist = [&["cgscope", "hist"], &connect[..], &["--json", "1", "1"]].concat();
     let (status, out, words) = containerd.exec(&ours.container, &hist);
-    assert!(matches!(status, 0 | 1), "{words}");
+    assert_ended(Some(status), &(words + &out), OF_THE_HOST);
     let interval: Value = serde_json::from_str(&out).expect("an object");
     let tasks = interval["tasks"].as_array().expect("tasks");
     let path = busy.container_cgroup();

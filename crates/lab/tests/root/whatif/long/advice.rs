@@ -162,7 +162,7 @@ fn answer(question: &Question) -> Option<String> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time, and takes minutes"]
+#[ignore = "all CPUs: asserts the share of throttled periods"]
 fn the_least_quota_is_within_a_tenth_or_a_step_of_the_measured_one() {
     print(
         "\n| load | recorded at | target | measured least | cgscope | KRR | VPA | Captain | within a tenth or a step | nearest | measured |",

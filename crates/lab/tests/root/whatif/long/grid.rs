@@ -23,7 +23,7 @@ fn cells(case: &'static Case) -> impl Iterator<Item = Cell> {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time, and takes minutes"]
+#[ignore = "all CPUs: asserts the share of throttled periods"]
 fn measured_figures_are_within_the_bounds_in_nearly_all_cells() {
     print_head();
     let mut all: Vec<Cell> = CASES.iter().flat_map(cells).collect();

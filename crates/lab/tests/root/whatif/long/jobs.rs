@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     background::Background,
-    bench::cgscope,
+    bench::{OF_THE_HOST, assert_ended, cgscope},
     files::Dir,
     load::{Cgroup, Load},
 };
@@ -70,7 +70,7 @@ fn record(threads: &str) -> (Recorded, Run) {
     thread::sleep(MARGIN);
     recording.signal(libc::SIGINT);
     let (code, said) = recording.wait();
-    assert!(matches!(code, Some(0 | 1)), "{said}");
+    assert_ended(code, &said, OF_THE_HOST);
     (Recorded { dir: Rc::new(dir), path: cgroup.name.clone() }, job)
 }
 

@@ -25,7 +25,7 @@ fn bytes(limit: Option<Limit>) -> u64 {
 }
 
 #[test]
-#[ignore = "alone: takes a minute"]
+#[ignore = "all CPUs: busy loops in hundreds of cgroups"]
 fn a_recording_takes_at_most_200_bytes_a_second_more_for_each_cgroup_with_a_quota() {
     let without = bytes(None);
     let more = bytes(Some(LIMIT)).saturating_sub(without) as f64 / (CGROUPS * SECONDS) as f64;
