@@ -52,7 +52,6 @@ fn allowed_ns() -> u64 {
 }
 
 #[test]
-#[ignore = "all CPUs: a delayed reader has no clock of a task's CPU that is at most a tick old"]
 fn run_wait_and_blocked_time_of_a_task_sum_to_the_elapsed_time() {
     let cgroup = Cgroup::new("accounts");
     cgroup.limit(30_000, 100_000);

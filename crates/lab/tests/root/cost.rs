@@ -82,10 +82,10 @@ fn twenty_thousand_sleeping_threads_cost_half_a_percent_of_a_core_and_600_bytes_
 
 #[test]
 #[ignore = "all CPUs: asserts a time"]
-fn with_5000_threads_cgscope_is_attached_within_180_ms() {
+fn with_5000_threads_cgscope_is_attached_within_300_ms() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"])));
     let median = median((0..9).map(|_| attached()));
     println!("attached after {median:?}");
-    assert!(median < Duration::from_millis(180), "{median:?}");
+    assert!(median < Duration::from_millis(300), "{median:?}");
 }
