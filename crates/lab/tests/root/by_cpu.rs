@@ -5,11 +5,7 @@ use std::{fs, path::Path, thread, time::Duration};
 use cgscope_collect::{Collector, Options, facts};
 use cgscope_model::{ByCause, Sample, Selection};
 
-use crate::{
-    background::Background,
-    bench::cgscope,
-    load::Load,
-};
+use crate::{background::Background, bench::cgscope, load::Load};
 
 pub(crate) fn stop(load: &Load) {
     signal(load, libc::SIGSTOP);

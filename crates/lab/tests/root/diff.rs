@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     bench::{json_lines, patience, run, stderr, stdout},
     files::Dir,
-    load::{Cgroup, Load, a_cpu},
+    load::{Cgroup, Cpu, Load},
 };
 
 /// Intervals in a piece: 17 of 100 ms. If other programs keep the recorder from its CPU, there are fewer and longer intervals.
@@ -32,7 +32,7 @@ impl Loops {
         all.favour();
         let (limited, beside) = (all.child("limited"), all.child("free"));
         limited.limit(50_000, 100_000);
-        let cpu = if free == 0 { a_cpu() } else { 1 };
+        let cpu = if free == 0 { Cpu::one() } else { 1 };
         let mut loads = vec![Load::pinned_loop(cpu, Some(&limited))];
         loads.extend((0..free).map(|_| Load::pinned_loop(0, Some(&beside))));
         thread::sleep(patience(500));

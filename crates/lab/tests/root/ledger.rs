@@ -11,7 +11,7 @@ use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
 
 use crate::{
     bench::{follow, is_emulated, measure},
-    load::{Cgroup, Load, a_cpu},
+    load::{Cgroup, Cpu, Load},
 };
 
 /// A collector of the whole host. It starts before the loads: attaching is slow on a busy machine and takes seconds on an
@@ -301,7 +301,7 @@ fn waits_behind_a_kernel_thread_have_the_cause_kernel_and_not_a_neighbour() {
         Setting::new("/sys/kernel/mm/ksm/pages_to_scan", "100000"),
         Setting::new("/sys/kernel/mm/ksm/run", "1"),
     ];
-    let before = Load::start("taskset", &["-pc", &a_cpu().to_string(), &ksmd], None);
+    let before = Load::start("taskset", &["-pc", &Cpu::one().to_string(), &ksmd], None);
     before.wait();
     let load = Load::loop_on_a_cpu(Some(&cgroup));
     let interval = host.measured(3);

@@ -18,26 +18,17 @@ const CPU: &str = "CGSCOPE_TEST_CPU";
 pub(crate) struct Cpu;
 
 impl Cpu {
-    /// The only CPU of this test. Without `cargo xtask test`: the last CPU.
+    /// A CPU that no other test uses: the only one of this test, or one of all CPUs. Without `cargo xtask test`: the last CPU.
     pub(crate) fn one() -> u32 {
-        std::env::var(CPU).map_or_else(
-            |_| *allowed_cpus().last().expect("a CPU"),
-            |given| given.parse().unwrap_or_else(|_| panic!("{}", refusal(&given, "one CPU"))),
-        )
+        match std::env::var(CPU).as_deref() {
+            Err(_) | Ok("all") => *allowed_cpus().last().expect("a CPU"),
+            Ok(given) => given.parse().unwrap_or_else(|_| {
+                panic!(
+                    "this test needs a CPU for itself: mark it `#[ignore = \"one CPU: why\"]`, not `{given}`"
+                )
+            }),
+        }
     }
-
-    /// All CPUs. No other test runs beside this one.
-    pub(crate) fn all() -> Vec<u32> {
-        let given = std::env::var(CPU).unwrap_or_else(|_| "all".to_owned());
-        assert_eq!(given, "all", "{}", refusal(&given, "all CPUs"));
-        allowed_cpus()
-    }
-}
-
-fn refusal(given: &str, needed: &str) -> String {
-    format!(
-        "this test needs {needed} for itself, but the runner gave it `{given}`; mark it `#[ignore = \"{needed}: why\"]`"
-    )
 }
 
 /// The CPUs that this process may use.
@@ -90,9 +81,9 @@ impl Load {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
-    /// Starts a busy shell loop on the CPU that [`a_cpu`] names.
+    /// Starts a busy shell loop on the CPU of this test: [`Cpu::one`].
     pub(crate) fn loop_on_a_cpu(cgroup: Option<&Cgroup>) -> Self {
-        Self::pinned_loop(a_cpu(), cgroup)
+        Self::pinned_loop(Cpu::one(), cgroup)
     }
 
     /// Starts a busy shell loop on one CPU.
@@ -139,16 +130,6 @@ impl Drop for Load {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.kill();
         }
-    }
-}
-
-/// A CPU for loads that share one: the first on which this test may run. A test marked `one CPU` may run only on that CPU.
-pub(crate) fn a_cpu() -> u32 {
-    // SAFETY: the call fills a set of ours.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
-        (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &set)).expect("a CPU") as u32
     }
 }
 

@@ -14,7 +14,7 @@ use cgscope_model::{Interval, Sample};
 use crate::{
     bench::{follow, is_emulated},
     ledger::tolerance,
-    load::{Cgroup, Load, a_cpu},
+    load::{Cgroup, Cpu, Load},
 };
 
 /// The v2 cgroup with the same tasks as a cgroup. Where the cpu controller is on v1, it is another one, and removed on drop.
@@ -154,7 +154,7 @@ fn a_pod_counts_time_in_which_any_of_its_containers_waits_once() {
         assert!((share - 50.0).abs() < 10.0, "each container waits while the other one runs: {share}");
     }
     // The CPU has the contention of all tasks on it.
-    let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == a_cpu()).expect("its CPU");
+    let cpu = interval.cpus.iter().find(|cpu| cpu.cpu == Cpu::one()).expect("its CPU");
     let ns = cpu.contention_ns.expect("the exact mode");
     assert!(ns as f64 > 0.97 * interval.duration_ns as f64, "{ns} of {}", interval.duration_ns);
 }

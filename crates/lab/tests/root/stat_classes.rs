@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use crate::{
     bench::{patience, run, stderr, stdout},
-    load::{Cgroup, Load, a_cpu},
+    load::{Cgroup, Cpu, Load},
     stat::{Measuring, half_a_cpu, pids},
     stat_command::{ns, stat},
 };
@@ -86,7 +86,7 @@ fn the_summary_names_the_cgroup_that_a_command_was_queued_behind() {
     let load = Load::loop_on_a_cpu(Some(&cgroup));
     thread::sleep(Duration::from_millis(300));
     let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
-    let output = run(&["stat", "--", "taskset", "-c", &a_cpu().to_string(), "sh", "-c", busy]);
+    let output = run(&["stat", "--", "taskset", "-c", &Cpu::one().to_string(), "sh", "-c", busy]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
     let said = stderr(&output);
     // The text continues on indented lines.
