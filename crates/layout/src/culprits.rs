@@ -144,3 +144,6 @@ pub fn enter<H: Host>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64
     pair.ns += ns;
     pair.last_ns = clock_ns;
 }
+
+#[cfg(test)]
+mod tests;

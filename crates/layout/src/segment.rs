@@ -240,3 +240,6 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

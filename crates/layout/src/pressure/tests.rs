@@ -2,9 +2,14 @@
 
 extern crate std;
 
-use std::{println, vec, vec::Vec};
+use std::{collections::BTreeSet, println, vec, vec::Vec};
 
-use super::{Batch, Union};
+use super::{Batch, ENTRIES, Ended, Entry, LEVELS, PROBES, Union, first_place};
+use crate::{
+    Loss,
+    host::Host,
+    ledger::tests::host::{Maps, NESTED, Simulated},
+};
 
 /// A number below `end` (splitmix64).
 fn below(random: &mut u64, end: u64) -> u64 {
@@ -91,4 +96,78 @@ fn a_batch_takes_waits_of_one_cgroup_that_do_not_overlap_for_a_millisecond() {
     assert_eq!(after(8, 2_000, 2_500), None, "another cgroup");
     assert_eq!(after(7, 1_999, 2_500), None, "they overlap");
     assert_eq!(after(7, 2_000, 1_000 + (1 << 20)), None, "too late");
+}
+
+/// A wait in cgroup `who` on CPU 0. It is long enough that it is counted at once.
+fn waits(who: u64, clock_ns: u64, limit_ns: u64) {
+    Simulated::press(who << 1, Ended { cpu: 0, who, queued_ns: clock_ns - LONG_NS, clock_ns, limit_ns });
+}
+
+const LONG_NS: u64 = 1 << 16;
+
+fn entry(id: u64) -> Option<Entry> {
+    Simulated::pressures(0).expect("a CPU").entries.iter().find(|entry| entry.id == id).copied()
+}
+
+#[test]
+fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
+    const MS: u64 = 1_000_000;
+    let place = |id| first_place(id) as usize % ENTRIES;
+    // The last entries are followed by the first ones.
+    for first in [60, ENTRIES - 3] {
+        for (read_ns, is_lost) in [(3 * MS, false), (3 * MS - 1, true)] {
+            let maps = Maps::new(true);
+            maps.blame_tasks(read_ns);
+            let ids: Vec<u64> = (2..).filter(|id| place(*id) == first).take(PROBES + 1).collect();
+            for (id, at) in ids[..PROBES].iter().zip(2..) {
+                waits(*id, at * MS, 1_000);
+            }
+            // The oldest one is now the second.
+            waits(ids[0], 50 * MS, 0);
+            assert!(ids[..PROBES].iter().all(|id| entry(*id).is_some()));
+            waits(ids[PROBES], 51 * MS, 0);
+            assert_eq!(entry(ids[1]), None);
+            let kept = ids[2..PROBES].iter().map(|id| entry(*id).expect("it is kept"));
+            assert!(
+                kept.zip(4..)
+                    .all(|(entry, at)| (entry.whole().total_ns, entry.born_ns) == (LONG_NS, at * MS))
+            );
+            let new = entry(ids[PROBES]).expect("it waited last");
+            assert_eq!((new.born_ns, new.parent, new.has_limits), (51 * MS, 1, 0));
+            assert_eq!(
+                (new.contention.total_ns, new.some),
+                (LONG_NS, Union { spans: new.some.spans, ..Union::default() })
+            );
+            assert_eq!(new.contention.spans.iter().filter(|span| span.len_ns != 0).count(), 1);
+            assert_eq!(entry(ids[0]).expect("it waited again").whole().total_ns, 2 * LONG_NS);
+            assert_eq!(Maps::losses().contains_key(Loss::PressureForgotten.name()), is_lost);
+        }
+    }
+}
+
+/// Otherwise cgroups would replace each other in a table that is mostly empty.
+#[test]
+fn cgroups_that_were_made_one_after_another_get_different_entries() {
+    let places: BTreeSet<_> = (1_000..1_064).map(|id| first_place(id) as usize % ENTRIES).collect();
+    assert!(places.len() > 50, "{places:?}");
+}
+
+#[test]
+fn a_wait_counts_for_all_cgroups_above_up_to_the_limit_of_levels() {
+    for depth in [LEVELS, LEVELS + 1] {
+        let _maps = Maps::new(true);
+        // The root and the one below it are above the nested ones.
+        let lowest = NESTED + depth as u64 - 3;
+        for time in 1..3 {
+            waits(lowest, time * 1_000_000, 0);
+            let counted = (0..LEVELS as u64)
+                .map(|level| entry(if level + 1 == depth as u64 { 1 } else { lowest - level }));
+            let counted: Vec<_> =
+                counted.map(|entry| entry.expect("its level counts").contention.total_ns).collect();
+            assert_eq!(counted, [time * LONG_NS; LEVELS], "{depth}");
+            let lost = Maps::losses().get(Loss::PressureForgotten.name()).copied();
+            assert_eq!(lost, (depth > LEVELS).then_some(time), "{depth}");
+        }
+        assert_eq!(entry(1).is_some(), depth == LEVELS, "the root is the last level");
+    }
 }

@@ -19,6 +19,8 @@ use crate::{
 use super::kernel::ROOT;
 
 pub(super) const CPUS: usize = 3;
+/// From this id on, each cgroup is below the one with the id before. Others are below the root.
+pub(crate) const NESTED: u64 = 1_000_001;
 
 /// Pointers to the maps of the schedule that runs on this thread. They come from boxes of [`Maps`], as the kernel's maps do: each
 /// call yields a reference, and the ledger never uses two references to one entry at a time.
@@ -29,6 +31,8 @@ struct Pointers {
     slots: *mut Slots,
     work: [*mut Work; 2],
     throttles_tasks: bool,
+    /// The time of the latest reading of the culprits, if single tasks are blamed.
+    blames_tasks_since_ns: Option<u64>,
     losses: BTreeMap<&'static str, u64>,
 }
 
@@ -41,6 +45,7 @@ std::thread_local! {
             slots: core::ptr::null_mut(),
             work: [core::ptr::null_mut(); 2],
             throttles_tasks: false,
+            blames_tasks_since_ns: None,
             losses: BTreeMap::new(),
         })
     };
@@ -73,9 +78,15 @@ impl Maps {
             slots: maps.slots,
             work: maps.work,
             throttles_tasks,
+            blames_tasks_since_ns: None,
             losses: BTreeMap::new(),
         });
         maps
+    }
+
+    /// Blames single tasks from now on. `read_ns`: when the culprits were last read.
+    pub(crate) fn blame_tasks(&self, read_ns: u64) {
+        MAPS.with_borrow_mut(|maps| maps.blames_tasks_since_ns = Some(read_ns));
     }
 
     /// Returns all charges: by victim, culprit and kind.
@@ -119,7 +130,7 @@ impl Host for Simulated {
     }
 
     fn blames_tasks() -> bool {
-        false
+        MAPS.with_borrow(|maps| maps.blames_tasks_since_ns.is_some())
     }
 
     fn counts_by_cpu() -> bool {
@@ -137,7 +148,7 @@ impl Host for Simulated {
     }
 
     fn pairs_read_ns() -> u64 {
-        0
+        MAPS.with_borrow(|maps| maps.blames_tasks_since_ns.unwrap_or(0))
     }
 
     fn cpu_counters(_: u32) -> Option<&'static mut CpuCounters> {
@@ -198,7 +209,11 @@ impl Host for Simulated {
     }
 
     fn above(cgroup: u64) -> u64 {
-        if cgroup == ROOT { 0 } else { ROOT }
+        match cgroup {
+            ROOT => 0,
+            NESTED.. => cgroup - 1,
+            _ => ROOT,
+        }
     }
 
     fn lost(loss: Loss) {
@@ -259,6 +274,13 @@ impl Facts {
     /// A task that waits since `last_queued_ns`.
     pub(crate) fn waiting(run_delay_ns: u64, last_queued_ns: u64) -> Self {
         Self { run_delay_ns, last_queued_ns, ..Self::default() }
+    }
+
+    /// A task that waits on CPU 1 since 500 ns. Its queue had been throttled for 100 ns, and then from 450 ns on.
+    pub(crate) fn throttled() -> Self {
+        let mut task = Self { switches: 7, last_queued_ns: 500, cpu: 1, cgroup: 3, ..Self::default() };
+        task.queues[1] = (100, 450);
+        task
     }
 }
 

@@ -5,7 +5,7 @@ extern crate std;
 use std::{collections::BTreeSet, vec::Vec};
 
 use super::{CPUS, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
-use crate::{ByCause, Cause, host::Host, ledger, pressure};
+use crate::{BUCKETS, ByCause, Cause, bucket_of, host::Host, ledger, pressure};
 
 impl Kernel {
     /// The unfinished wait of a task by cause: ours and the reference's.
@@ -30,20 +30,24 @@ impl Kernel {
             let storage = &task.storage;
             let of = std::format!("schedule {seed} ({flavour:?}), task {at}");
             assert_eq!(storage.by_cause, task.parts, "{of}");
-            assert_eq!(storage.waits.count, task.waits, "{of}");
+            assert_eq!(storage.waits.count, task.waits.len() as u64, "{of}");
+            assert_eq!(storage.waits.max_ns, task.waits.iter().copied().max().unwrap_or(0), "{of}");
+            assert_eq!(storage.throttled_waits, task.throttled_waits, "{of}");
             assert_eq!(storage.waits.total_ns, task.parts.iter().sum::<u64>(), "{of}");
             assert_eq!(storage.waits.unstamped_ns, task.unstamped_ns, "{of}");
+            assert_eq!(storage.waits.unstamped_count, task.unstamped_count, "{of}");
             if matches!(task.state, State::Queued) {
                 let (ours, theirs) = pending[at];
                 assert_eq!(ours, theirs, "{of}: unfinished");
             }
             let booked_ns: u64 = task.moved.iter().sum();
             assert_eq!(storage.waits.total_ns + booked_ns, task.run_delay_ns, "{of}: the kernel's own sum");
-            let counts: u32 = storage.histogram.counts.iter().sum();
-            assert_eq!(u64::from(counts), task.waits, "{of}");
+            let mut counts = [0; BUCKETS];
+            task.waits.iter().for_each(|ns| counts[bucket_of(*ns)] += 1);
+            assert_eq!(storage.histogram.counts, counts, "{of}");
         }
         assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
-        self.all_tasks().map(|task| task.waits).sum()
+        self.all_tasks().map(|task| task.waits.len() as u64).sum()
     }
 
     /// Compares the pressure with the reference, up to what is uncertain. Returns the sums of the pressure and of what is uncertain, ns.

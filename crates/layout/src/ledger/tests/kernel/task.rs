@@ -2,7 +2,7 @@
 
 extern crate std;
 
-use std::boxed::Box;
+use std::{boxed::Box, vec::Vec};
 
 use super::Kernel;
 use crate::{
@@ -68,10 +68,14 @@ pub(super) struct Sim {
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
     pub(super) unstamped_ns: u64,
+    pub(super) unstamped_count: u64,
     /// The segments of the current wait that have ended.
     pub(super) moved: ByCause,
     pub(super) parts: ByCause,
-    pub(super) waits: u64,
+    /// The lengths of the waits that ended.
+    pub(super) waits: Vec<u64>,
+    /// How many of them had throttled time.
+    pub(super) throttled_waits: u64,
     pub(super) missed_ns: u64,
     /// The sum of [`Log::uncertain_ns`].
     pub(super) uncertain_ns: u64,
@@ -107,9 +111,11 @@ impl Kernel {
             ran: (0, u32::MAX, 0),
             unstamped_since_ns: None,
             unstamped_ns: 0,
+            unstamped_count: 0,
             moved: ByCause::default(),
             parts: ByCause::default(),
-            waits: 0,
+            waits: Vec::new(),
+            throttled_waits: 0,
             missed_ns: 0,
             uncertain_ns: 0,
             beyond: 0,

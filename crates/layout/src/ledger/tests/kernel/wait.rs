@@ -1,7 +1,7 @@
 //! Waits: how their segments begin and end outside of switches.
 
 use super::{CGROUPS, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
-use crate::{ByCause, ledger};
+use crate::{ByCause, Cause, ledger};
 
 impl Kernel {
     pub(super) fn wake(&mut self, at: usize, cpu: u32) {
@@ -58,6 +58,7 @@ impl Kernel {
             let task = &mut self.tasks[at];
             if let Some(since_ns) = task.unstamped_since_ns.take() {
                 task.unstamped_ns += now_ns - since_ns;
+                task.unstamped_count += 1;
             }
         }
         self.end_segment(at, false);
@@ -109,6 +110,7 @@ impl Kernel {
             let task = &mut self.tasks[at];
             if let Some(since_ns) = task.unstamped_since_ns.take() {
                 task.unstamped_ns += now_ns - since_ns;
+                task.unstamped_count += 1;
             }
             return;
         };
@@ -124,8 +126,9 @@ impl Kernel {
         task.moved.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
         if is_last {
             task.parts.iter_mut().zip(task.moved).for_each(|(sum, ns)| *sum += ns);
+            task.throttled_waits += u64::from(task.moved[Cause::Throttled as usize] != 0);
+            task.waits.push(task.moved.iter().sum());
             task.moved = ByCause::default();
-            task.waits += 1;
         }
     }
 
