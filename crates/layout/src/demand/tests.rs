@@ -217,7 +217,23 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
     let slots = Simulated::slots(PLACE.into()).expect("a place");
     let ran: u64 = slots.slots.iter().map(|slot| slot[Amount::Ran as usize]).sum();
     assert_eq!(ran, (LONGEST - 1) << SHIFT);
+    assert!(
+        slots.slots.iter().all(|slot| slot[Amount::Ran as usize] <= 1 << SHIFT),
+        "each slot has its own time"
+    );
     assert_eq!(Maps::losses()[Loss::DemandForgotten.name()], 2, "when it ran, and its position");
+    assert_eq!(KEPT + LONGEST, SLOTS as u64);
+}
+
+#[test]
+fn the_longest_time_that_fits_into_the_slots_is_not_lost() {
+    let _maps = Maps::new(true);
+    *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
+    let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
+    task.demand.place = PLACE;
+    task.switch_in(0, 1 << SHIFT, 0, Seen::AtOnce);
+    task.switch_out(LONGEST << SHIFT, true);
+    assert!(Maps::losses().is_empty(), "{:?}", Maps::losses());
 }
 
 #[test]

@@ -6,9 +6,14 @@ pub(crate) mod host;
 mod kernel;
 mod reference;
 
-use std::{env, println};
+use std::{boxed::Box, env, println};
 
-use self::kernel::{Events, Flavour, Kernel};
+use self::{
+    host::{Facts, Maps, Simulated},
+    kernel::{Events, Flavour, Kernel},
+};
+use super::*;
+use crate::history::Taken;
 
 /// Schedules in each run; `CGSCOPE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 10_000;
@@ -117,4 +122,61 @@ fn segments_longer_than_the_history_are_unattributed_under_a_bpf_scheduler() {
         beyond += kernel.segments_beyond_history();
     }
     assert!(beyond > 0, "segments are longer than the history");
+}
+
+/// The causes of a wait of 64 us on CPU 0, whose history is made by `run`.
+fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
+    let _maps = Maps::new(true);
+    let ring = Simulated::ring(0).expect("a CPU");
+    run(ring);
+    // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
+    let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    let task = Facts::waiting_in(3, 1_000, 65_000);
+    arrive::<Simulated>(task, 3, &mut storage, 0, 65_000, ring);
+    storage.by_cause
+}
+
+/// Neglecting it makes most waits cheap.
+#[test]
+fn time_without_a_task_counts_for_itself_from_a_64th_of_a_slice_on() {
+    let behind = |kernel_ns: u64, irq_ns: u64| {
+        waited_64_us(|ring| {
+            ring.push(7, 1_000, |_| {});
+            if kernel_ns != 0 {
+                ring.push(KERNEL, 10_000, |_| {});
+                assert!(ring.fold(7, 10_000 + kernel_ns));
+            }
+            ring.take(Taken { irq_ns, stolen_ns: 0 });
+        })
+    };
+    let expected = |kernel_ns, irq_ns| {
+        let mut parts = ByCause::default();
+        (parts[Cause::Kernel as usize], parts[Cause::Irq as usize]) = (kernel_ns, irq_ns);
+        parts[Cause::OtherCgroup as usize] = 64_000 - kernel_ns - irq_ns;
+        parts
+    };
+    assert_eq!(behind(0, 1_000), expected(0, 0));
+    assert_eq!(behind(0, 1_001), expected(0, 1_001));
+    assert_eq!(behind(600, 400), expected(0, 0));
+    assert_eq!(behind(600, 401), expected(600, 401));
+}
+
+#[test]
+fn a_wait_on_a_cpu_without_a_history_has_no_known_cause() {
+    let mut parts = ByCause::default();
+    parts[Cause::Unattributed as usize] = 64_000;
+    assert_eq!(waited_64_us(|_| {}), parts);
+}
+
+#[test]
+fn a_wait_that_begins_now_has_no_cause_yet() {
+    let _maps = Maps::new(true);
+    Simulated::ring(0).expect("a CPU").push(7, 400, |_| {});
+    // SAFETY: as above.
+    let storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    for (clock_ns, cause) in [(500, Cause::Unattributed), (501, Cause::OtherCgroup)] {
+        let mut parts = ByCause::default();
+        assert_eq!(pending::<Simulated>(Facts::waiting_in(3, 500, clock_ns), &storage, &mut parts), cause);
+        assert_eq!(parts[Cause::OtherCgroup as usize], clock_ns - 500);
+    }
 }

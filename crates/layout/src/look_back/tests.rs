@@ -5,9 +5,12 @@ use std::{collections::BTreeMap, vec::Vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::history::{
-    Taken,
-    tests::{BEGIN_NS, Run, empty, interrupted, run, run_interrupted, schedules},
+use crate::{
+    history::{
+        Taken,
+        tests::{BEGIN_NS, Run, empty, interrupted, run, run_interrupted, schedules},
+    },
+    ledger::tests::host::{Maps, Simulated},
 };
 
 /// Sums of charges by who ran.
@@ -201,4 +204,27 @@ fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
     assert!(steps[100..].iter().all(|steps| *steps <= FREE_STEPS + 1), "{steps:?}");
     // After one second all steps are saved again.
     assert_eq!(budget.steps(end_ns + 1_000_000_000), ALL_STEPS + FREE_STEPS);
+}
+
+#[test]
+fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
+    let _maps = Maps::new(true);
+    let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
+    let end_ns = run(Simulated::ring(0).expect("a CPU"), &turns);
+    // It begins with a block, so that all of it can be explained.
+    let from_ns = begin_of(&turns, 31 * BLOCK - 1);
+    let unexplained_ns = |which, charging| {
+        let work = Simulated::work(which).expect("its memory");
+        work.begin(1, charging, end_ns);
+        work.span(0, from_ns, end_ns);
+        look_back::<Simulated>(which);
+        assert_eq!(work.walk.parts.iter().sum::<u64>(), end_ns - from_ns);
+        work.walk.parts[Cause::Unattributed as usize]
+    };
+    let hook: Vec<u64> = (0..20).map(|_| unexplained_ns(Work::HOOK, 0)).collect();
+    assert!(hook[0] == 0 && hook[19] > 0, "{hook:?}");
+    let cut = hook.iter().filter(|ns| **ns != 0).count() as u64;
+    assert_eq!(Maps::losses().get(Loss::LookBackCut.name()), Some(&cut));
+    assert_eq!(unexplained_ns(Work::READER, Work::NOBODY), 0);
+    assert_eq!(Maps::losses().get(Loss::LookBackCut.name()), Some(&cut));
 }

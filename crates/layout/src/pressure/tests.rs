@@ -96,6 +96,8 @@ fn a_batch_takes_waits_of_one_cgroup_that_do_not_overlap_for_a_millisecond() {
     assert_eq!(after(8, 2_000, 2_500), None, "another cgroup");
     assert_eq!(after(7, 1_999, 2_500), None, "they overlap");
     assert_eq!(after(7, 2_000, 1_000 + (1 << 20)), None, "too late");
+    assert_eq!(after(6, 1_999, 2_500), None, "both");
+    assert_eq!(after(7, 1_999, 1_000 + (1 << 20)), None, "both");
 }
 
 /// A wait in cgroup `who` on CPU 0. It is long enough that it is counted at once.
@@ -142,6 +144,16 @@ fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
             assert_eq!(entry(ids[0]).expect("it waited again").whole().total_ns, 2 * LONG_NS);
             assert_eq!(Maps::losses().contains_key(Loss::PressureForgotten.name()), is_lost);
         }
+    }
+}
+
+#[test]
+fn a_wait_with_time_at_a_limit_is_counted_at_once() {
+    for limit_ns in [1, 1_000] {
+        let _maps = Maps::new(true);
+        waits(2, 1_000_000, limit_ns);
+        let entry = entry(2).expect("it waited");
+        assert_eq!((entry.contention.total_ns, entry.whole().total_ns), (LONG_NS - limit_ns, LONG_NS));
     }
 }
 

@@ -276,6 +276,11 @@ impl Facts {
         Self { run_delay_ns, last_queued_ns, ..Self::default() }
     }
 
+    /// A task of `cgroup` that waits on CPU 0 since `last_queued_ns`.
+    pub(crate) fn waiting_in(cgroup: u64, last_queued_ns: u64, clock_ns: u64) -> Self {
+        Self { cgroup, clock_ns, last_queued_ns, ..Self::default() }
+    }
+
     /// A task that waits on CPU 1 since 500 ns. Its queue had been throttled for 100 ns, and then from 450 ns on.
     pub(crate) fn throttled() -> Self {
         let mut task = Self { switches: 7, last_queued_ns: 500, cpu: 1, cgroup: 3, ..Self::default() };

@@ -13,7 +13,7 @@ use super::{
     kernel::{ROOT, existed_before},
 };
 use crate::{
-    ByCause, Cause,
+    ByCause, Cause, Loss,
     culprits::kind,
     history::{BLOCK, IDLE},
     look_back::{KNOWN, LOOK_BACK, cause_of},
@@ -54,6 +54,8 @@ pub(super) struct Log {
     removed: BTreeSet<u64>,
     /// Charges to them.
     pub(super) behind_removed: u64,
+    /// Losses by name: in segments of more than 0 ns, and in others, which the ledger may not split.
+    pub(super) losses: BTreeMap<&'static str, (u64, u64)>,
     /// The wait segments that ended: victim, CPU, span, and the time at a limit at its beginning.
     pressed: Vec<(u64, u32, Span, u64)>,
 }
@@ -160,10 +162,21 @@ impl Log {
         (union_ns(behind), union_ns(whole))
     }
 
+    /// Who runs on a CPU now.
+    pub(super) fn latest(&self, cpu: u32) -> u64 {
+        self.runs[cpu as usize].last().map_or(IDLE, |run| run.1)
+    }
+
+    fn lose(&mut self, counts: bool, loss: Loss, (from_ns, to_ns): Span) {
+        let (split, empty) = self.losses.entry(loss.name()).or_default();
+        *(if from_ns < to_ns { split } else { empty }) += u64::from(counts);
+    }
+
     /// Splits a segment. `charge`: also charge the culprits.
     pub(super) fn split(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         if segment.is_phantom {
+            self.lose(charge, Loss::MovedAsleep, segment.span);
             parts[Cause::Unattributed as usize] = to_ns - from_ns;
             return parts;
         }
@@ -193,6 +206,7 @@ impl Log {
         }
         let idle_ns = parts[Cause::Wakeup as usize];
         if segment.is_doubtful && idle_ns > LONGEST_WAKEUP_NS {
+            self.lose(charge, Loss::OutOfRuntime, segment.span);
             parts[Cause::Wakeup as usize] = 0;
             parts[Cause::Unattributed as usize] += idle_ns;
         }
@@ -216,6 +230,7 @@ impl Log {
         let idle_ns = idle.map(|span| shared(span, segment.span)).sum();
         parts[Cause::Throttled as usize] = idle_ns;
         parts[Cause::Unattributed as usize] = to_ns - from_ns - idle_ns;
+        self.lose(charge, Loss::MovedThrottled, segment.span);
         if charge && idle_ns != 0 {
             *self.charges.entry((victim, segment.limit, kind::LIMITED)).or_default() += idle_ns;
         }

@@ -4,20 +4,29 @@ extern crate std;
 
 use std::{collections::BTreeSet, vec::Vec};
 
-use super::{CPUS, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
-use crate::{BUCKETS, ByCause, Cause, bucket_of, host::Host, ledger, pressure};
+use super::{CPUS, Flavour, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
+use crate::{BUCKETS, ByCause, Cause, bucket_of, host::Host, ledger, look_back::cause_of, pressure};
 
 impl Kernel {
-    /// The unfinished wait of a task by cause: ours and the reference's.
-    fn pending(&mut self, at: usize) -> (ByCause, ByCause) {
+    /// The unfinished wait of a task by cause, and its cause at this moment: ours and the reference's.
+    fn pending(&mut self, at: usize) -> ((ByCause, Cause), (ByCause, Cause)) {
         let mut ours = ByCause::default();
         let facts = self.facts(at);
-        ledger::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
+        let cause = ledger::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
         let mut theirs = self.tasks[at].moved;
         let current = self.segment(at).filter(|segment| segment.span.0 < segment.span.1);
-        let current = current.map(|segment| self.log.split(&segment, false)).unwrap_or_default();
-        theirs.iter_mut().zip(current).for_each(|(sum, ns)| *sum += ns);
-        (ours, theirs)
+        let Some(segment) = current else { return ((ours, cause), (theirs, Cause::Unattributed)) };
+        let parts = self.log.split(&segment, false);
+        theirs.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
+        let only = |cause: &Cause| parts[*cause as usize] == segment.span.1 - segment.span.0;
+        let held = [Cause::Throttled, Cause::RtThrottled, Cause::Unattributed];
+        // A task that is not throttled any more waits for its CPU.
+        let now = match held.into_iter().find(only) {
+            _ if self.tasks[at].is_throttled => Cause::Throttled,
+            Some(cause) if cause != Cause::Throttled || self.flavour == Flavour::ThrottlesQueues => cause,
+            _ => cause_of(self.log.latest(segment.cpu), segment.victim),
+        };
+        ((ours, cause), (theirs, now))
     }
 
     /// Compares everything with the reference. Returns the number of waits.
@@ -47,6 +56,15 @@ impl Kernel {
             assert_eq!(storage.histogram.counts, counts, "{of}");
         }
         assert_eq!(Maps::charges(), self.log.charges, "schedule {seed} ({flavour:?})");
+        let ours = Maps::losses();
+        for loss in ours.keys().chain(self.log.losses.keys()) {
+            let ours = ours.get(loss).copied().unwrap_or(0);
+            let (split, empty) = self.log.losses.get(loss).copied().unwrap_or_default();
+            assert!(
+                (split..=split + empty).contains(&ours),
+                "schedule {seed} ({flavour:?}), {loss}: {ours} {split} {empty}"
+            );
+        }
         self.all_tasks().map(|task| task.waits.len() as u64).sum()
     }
 
