@@ -161,6 +161,13 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     // Real-time tasks ran less than half of the time of `/b`.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
+    // Those of a third cgroup do not matter.
+    let mut other = policies(0, 0);
+    other.interval.cgroups.push((9, "/rt".into()));
+    let mut other = other.task("/rt", 5 * S, &[]);
+    other.interval.tasks[2].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
+    let other = other.only(Rule::NoisyNeighbour).advice;
+    assert!(other.starts_with("give /a a higher cpu.weight"), "{other}");
 }
 
 #[test]
@@ -269,6 +276,18 @@ fn few_threads_on_even_fewer_cpus_are_badly_spread() {
         task.reading.cpu = cpu;
     }
     assert_eq!(scene.all(), []);
+}
+
+#[test]
+fn threads_on_separate_cpus_are_reported_only_if_they_outnumber_the_cpus() {
+    let spread = |threads| {
+        let mut scene = own(threads, 250 * MS);
+        scene.interval.tasks.iter_mut().zip(0..).for_each(|(task, cpu)| task.reading.cpu = cpu);
+        scene.at(Rule::OwnContention)
+    };
+    assert!(spread(8).is_empty());
+    assert_eq!(spread(9), ["/a"]);
+    assert_eq!(spread(10), ["/a"]);
 }
 
 #[test]

@@ -75,6 +75,14 @@ fn the_finding_replaces_the_one_about_waiting_for_own_threads() {
     let unknown = pinned(None, None);
     assert!(unknown.at(Rule::IdleCpus).is_empty());
     assert_eq!(unknown.at(Rule::OwnContention), ["/a"]);
+    // Neither another cgroup's waiting nor most of its own is explained.
+    let mut both = pinned(Some("0"), None);
+    both.interval.cgroups.push((9, "/b".into()));
+    let waits = [(Cause::OwnCgroup, 500 * MS)];
+    let both = both.task("/b", 500 * MS, &waits).task("/b", 500 * MS, &waits);
+    assert_eq!(both.at(Rule::OwnContention), ["/b"]);
+    let more = pinned(Some("0"), None).task("/a", 500 * MS, &waits).task("/a", 500 * MS, &waits);
+    assert_eq!(more.at(Rule::OwnContention), ["/a"]);
 }
 
 #[test]

@@ -76,6 +76,36 @@ fn a_full_node_explains_waits_beside_idle_cpus() {
 }
 
 #[test]
+fn a_full_node_explains_waits_of_threads_for_each_other_but_not_those_on_another_node() {
+    let mut scene = host(&["/a", "/b"], 100, 1).threads("/a", 8, &held("0-1", None));
+    assert!(scene.at(Rule::OwnContention).is_empty());
+    for _ in 0..3 {
+        scene = scene.task("/b", S / 4, &[(Cause::OwnCgroup, S * 3 / 4)]);
+        scene.interval.tasks.last_mut().unwrap().reading.node = Some(1);
+    }
+    assert_eq!(scene.at(Rule::NodeSkew), ["/a"]);
+    assert_eq!(scene.at(Rule::OwnContention), ["/b"]);
+}
+
+#[test]
+fn the_waits_of_a_thread_are_on_the_nodes_where_it_ran_or_else_where_it_is() {
+    let says = |scene: &Scene| scene.only(Rule::NodeSkew).says;
+    let scene = || host(&["/a", "/b"], 100, 1).threads("/a", 2, &held("0-1", None));
+    let mut moved = scene().task("/b", S / 2, &[(Cause::OwnCgroup, S / 2)]);
+    moved.interval.tasks[1].placement.ran_ns = Some([(0, S / 8), (1, S / 8)].into());
+    moved.interval.tasks[2].reading.node = Some(0);
+    let expected = "takes 42.9% of the node's run time (60.0% of its run and wait time together)";
+    assert!(says(&moved).contains(expected), "{}", says(&moved));
+    // Two threads that have not run.
+    let mut waiting =
+        scene().task("/b", 0, &[(Cause::OwnCgroup, S)]).task("/b", 0, &[(Cause::OwnCgroup, 3 * S)]);
+    waiting.interval.tasks[2].reading.node = Some(0);
+    waiting.interval.tasks[3].reading.node = Some(1);
+    let expected = "takes 100.0% of the node's run time (66.7% of its run and wait time together)";
+    assert!(says(&waiting).contains(expected), "{}", says(&waiting));
+}
+
+#[test]
 fn a_bound_kernel_thread_is_not_named() {
     let mask = held("0-1", None);
     let mut scene = host(&["/a"], 100, 1).threads("/", 8, &mask);
