@@ -13,6 +13,7 @@ mod git;
 mod lab;
 mod lanes;
 mod long;
+mod mutants;
 mod overhead;
 mod pictures;
 mod readers;
@@ -43,6 +44,7 @@ cargo xtask COMMAND
                      only tests as root with this in their names; the parts:
                        fuzz: generated recordings, clients and daemons
                        schedules: a million random schedules of the ledger and of the pressure
+                       mutants: changes of the arithmetic that a test must notice
                        tests: tests as root that take minutes
                        lab: tests on other kernels
   lab [KERNEL...] [--all] [-- FILTER...]
@@ -56,6 +58,9 @@ cargo xtask COMMAND
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
                      as many as `test --long`); --keep: then add the new inputs that reach other code to the archives in
                      fuzz/corpus, whose inputs the unit tests replay; FLAGS go to libFuzzer
+  mutants [FILE...]  change the arithmetic of layout and of the findings in one place at a time, and check that a test
+                     fails each time, for at most 30 minutes; unchanged files are not tried again; FILE: only files whose path
+                     ends so, without a time limit
   book               build the documents as a book in target/book, with mdBook, and check its links
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root
@@ -104,6 +109,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
         "fuzz" => fuzz::run(rest),
+        "mutants" => mutants::run(rest),
         "book" => nothing_else(command, rest).and_then(|()| book::run()),
         "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),

@@ -1,0 +1,565 @@
+//! Mutation tests: cargo-mutants changes the arithmetic in one place at a time, and each time a test must fail.
+//!
+//! Results stay in the user's cache, by the contents of the file and of the tests of its crate, so a run continues where the last one
+//! stopped. Survivors that no test can kill are in `mutants/explained.txt`, each with the reason.
+mod explained;
+mod score;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bpf_build::without_cargo;
+
+use crate::failure::Failure;
+use crate::readers::installed;
+use crate::setup::cache;
+use crate::steps::{self, Steps};
+use explained::Explained;
+use score::Score;
+
+const TOOL: &str = "cargo-mutants";
+const VERSION: &str = "27.1.0";
+/// The time that a part of `--long` may take. The next run decides what is left.
+const BUDGET: Duration = Duration::from_secs(30 * 60);
+/// Places in the code that one call of cargo-mutants changes, one after the other.
+const PLACES: usize = 24;
+
+/// Code that is changed, and its tests.
+#[derive(Debug, Hash)]
+struct Part {
+    name: &'static str,
+    package: &'static str,
+    /// The directory of `files`, and of the tests that must fail.
+    dir: &'static str,
+    files: &'static [&'static str],
+    /// Only tests with one of these in their name run.
+    tests: &'static [&'static str],
+    /// The percentage of mutants that tests must kill.
+    least_percent: usize,
+}
+
+static PARTS: [Part; 2] = [
+    Part {
+        name: "layout",
+        package: "cgscope-layout",
+        dir: "crates/layout/src",
+        files: &[
+            "ledger.rs",
+            "segment.rs",
+            "split.rs",
+            "look_back.rs",
+            "history.rs",
+            "culprits.rs",
+            "pressure.rs",
+            "pressure/union.rs",
+            "demand.rs",
+        ],
+        tests: &[
+            "culprits::",
+            "demand::",
+            "history::",
+            "ledger::",
+            "look_back::",
+            "pressure::",
+            "segment::",
+            "split::",
+        ],
+        least_percent: 95,
+    },
+    Part {
+        name: "findings",
+        package: "cgscope-model",
+        dir: "crates/model/src",
+        files: &[
+            "findings.rs",
+            "findings/contention.rs",
+            "findings/host.rs",
+            "findings/idle_cpus.rs",
+            "findings/numa.rs",
+            "findings/quota.rs",
+            "findings/starved.rs",
+        ],
+        tests: &["findings::"],
+        least_percent: 90,
+    },
+];
+
+/// Fewer random inputs than usual: a mutant that survives them mostly survives all. A failure ends the run, and is not made smaller.
+const VARIABLES: [(&str, &str); 5] = [
+    ("CGSCOPE_SCHEDULES", "1000"),
+    ("PROPTEST_CASES", "16"),
+    ("PROPTEST_MAX_SHRINK_ITERS", "0"),
+    // The workers share the CPUs.
+    ("RUST_TEST_THREADS", "1"),
+    // For `--fail-fast`.
+    ("RUSTC_BOOTSTRAP", "1"),
+];
+const FAIL_FAST: [&str; 2] = ["-Zunstable-options", "--fail-fast"];
+
+/// What happened to a mutant. The words are the names of the files in which cargo-mutants reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Killed,
+    Survived,
+    /// The compiler rejected it.
+    Unviable,
+}
+
+const OUTCOMES: [(&str, Outcome); 4] = [
+    ("caught", Outcome::Killed),
+    ("timeout", Outcome::Killed),
+    ("missed", Outcome::Survived),
+    ("unviable", Outcome::Unviable),
+];
+
+/// A mutant, by the name that cargo-mutants gives it: `FILE:LINE:COLUMN: CHANGE`.
+type Name = String;
+
+/// A file with its mutants.
+struct Mutated {
+    part: &'static Part,
+    path: String,
+    source: String,
+    /// Where the outcomes are kept.
+    results: PathBuf,
+    /// No mutant of these contents was ever tried.
+    is_new: bool,
+    mutants: Vec<Name>,
+    outcomes: BTreeMap<Name, Outcome>,
+}
+
+/// A copy of the workspace, which cargo-mutants changes in place.
+struct Tree {
+    dir: PathBuf,
+    /// By part: how long a test run may take.
+    timeouts: BTreeMap<&'static str, Duration>,
+}
+
+/// `cargo xtask mutants [FILE...]`; named files have no time limit.
+pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
+    let mut steps = Steps::new("mutants");
+    if files.is_empty() {
+        for_checks(&mut steps)?;
+    } else {
+        steps.done("mutants", check(files, None))?;
+    }
+    steps.summary();
+    Ok(())
+}
+
+/// The part `mutants` of the long tests.
+pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
+    steps.done("mutants", check(&[], Some(BUDGET)))
+}
+
+fn check(only: &[String], budget: Option<Duration>) -> Result<(), Failure> {
+    let until = budget.map(|budget| Instant::now() + budget);
+    let explained = Explained::parse(include_str!("mutants/explained.txt"))?;
+    let kept = cache("mutants", "results of mutation tests")?;
+    create(&kept)?;
+    let tool = tool(&kept)?;
+    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let trees: Vec<_> = (0..workers).map(|at| target.join("mutants").join(at.to_string())).collect();
+    let sources = sources()?;
+    trees.iter().try_for_each(|tree| synchronise(tree, &sources))?;
+
+    let is_asked = |path: &&String| only.is_empty() || only.iter().any(|file| path.ends_with(file.as_str()));
+    let mut files = Vec::new();
+    for part in &PARTS {
+        let paths: Vec<_> = part.files.iter().map(|file| format!("{}/{file}", part.dir)).collect();
+        for path in paths.iter().filter(is_asked) {
+            files.push(mutated(part, path, &sources, &kept, list(&tool, &trees[0], part, path)?));
+        }
+    }
+    if files.is_empty() {
+        return Err(Failure::Usage(format!("`mutants` does not change {}", only.join(" or "))));
+    }
+    let queue = Mutex::new(queue(&files, &explained));
+    let files = Mutex::new(files);
+    let worker = |dir: &PathBuf| {
+        let mut tree = Tree { dir: dir.clone(), timeouts: BTreeMap::new() };
+        work(&tool, &mut tree, &queue, &files, until)
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = trees.iter().map(|tree| scope.spawn(|| worker(tree))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a worker returns its failure")).collect()
+    });
+    results.into_iter().collect::<Result<(), _>>()?;
+    report(&files.into_inner().expect("no worker panicked"), &explained, &kept)
+}
+
+/// Installs cargo-mutants into the cache. Returns its path.
+fn tool(kept: &Path) -> Result<PathBuf, Failure> {
+    let root = kept.join("tool");
+    installed(&root, &format!("{TOOL} {VERSION}"), || {
+        let mut cargo = Command::new(steps::cargo_path());
+        without_cargo(&mut cargo).current_dir(std::env::temp_dir()).args(["install", "--quiet", "--locked"]);
+        cargo.args([TOOL, "--version", VERSION, "--root"]).arg(&root).stdout(Stdio::from(std::io::stderr()));
+        succeeded(&mut cargo, "cargo-mutants cannot be installed")
+    })?;
+    Ok(root.join("bin").join(TOOL))
+}
+
+fn succeeded(command: &mut Command, otherwise: &str) -> Result<(), Failure> {
+    let status = steps::status(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Step(format!("mutants: {otherwise} ({status}); see the messages above")))
+}
+
+fn create(dir: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(dir).map_err(|why| cannot_write(dir, &why))
+}
+
+fn cannot_write(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::Host(format!("mutants: cannot write {} ({why}); check its directory", path.display()))
+}
+
+fn append(path: &Path, lines: &str) -> Result<(), Failure> {
+    let file = fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|why| cannot_write(path, &why))
+}
+
+fn git(arguments: &[&str]) -> Result<String, Failure> {
+    let mut git = Command::new("git");
+    git.current_dir(steps::workspace()).args(arguments);
+    let output = git.output().map_err(|why| steps::did_not_start(&git, &why))?;
+    if !output.status.success() {
+        return Err(Failure::Host(format!(
+            "mutants: `git {}` failed; run this in a clone",
+            arguments.join(" ")
+        )));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The files of the workspace, without the corpora of the fuzz targets.
+fn sources() -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let paths = git(&["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".", ":!fuzz"])?;
+    let read = |path: &str| Some((path.to_owned(), fs::read(steps::workspace().join(path)).ok()?));
+    Ok(paths.split('\0').filter_map(read).collect())
+}
+
+/// Makes `tree` a copy of the workspace. A file that has not changed keeps its time, so that cargo does not compile it again.
+fn synchronise(tree: &Path, sources: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
+    let note = tree.join("target/mutants.files");
+    for gone in
+        fs::read_to_string(&note).unwrap_or_default().lines().filter(|path| !sources.contains_key(*path))
+    {
+        let _ = fs::remove_file(tree.join(gone));
+    }
+    for (path, contents) in sources {
+        let copy = tree.join(path);
+        if fs::read(&copy).is_ok_and(|there| there == *contents) {
+            continue;
+        }
+        create(copy.parent().unwrap_or(tree))?;
+        fs::write(&copy, contents).map_err(|why| cannot_write(&copy, &why))?;
+    }
+    create(&tree.join("target"))?;
+    let paths: Vec<_> = sources.keys().map(String::as_str).collect();
+    fs::write(&note, paths.join("\n")).map_err(|why| cannot_write(&note, &why))
+}
+
+/// A call of cargo-mutants for a file of the tree.
+fn mutants(tool: &Path, tree: &Path, part: &Part, path: &str) -> Command {
+    let mut command = Command::new(tool);
+    without_cargo(&mut command)
+        .env("CARGO", steps::cargo_path())
+        .env("CARGO_TARGET_DIR", tree.join("target"));
+    if let Some(toolchain) = std::env::var_os("RUSTUP_TOOLCHAIN") {
+        command.env("RUSTUP_TOOLCHAIN", toolchain);
+    }
+    command.args(["mutants", "--no-config", "--colors", "never", "--package", part.package, "--file", path]);
+    command.arg("--dir").arg(tree);
+    command
+}
+
+/// The mutants of a file.
+fn list(tool: &Path, tree: &Path, part: &Part, path: &str) -> Result<Vec<Name>, Failure> {
+    let mut command = mutants(tool, tree, part, path);
+    let output = command.arg("--list").output().map_err(|why| steps::did_not_start(&command, &why))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::Step(format!("mutants: cannot list the mutants of {path}:\n{errors}")));
+    }
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether a file holds tests only.
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|word| word == "tests" || word == "tests.rs")
+}
+
+fn mutated(
+    part: &'static Part,
+    path: &str,
+    sources: &BTreeMap<String, Vec<u8>>,
+    kept: &Path,
+    mutants: Vec<Name>,
+) -> Mutated {
+    let contents = sources.get(path).map(Vec::as_slice).unwrap_or_default();
+    let tests: Vec<_> = sources
+        .iter()
+        .filter(|(path, _)| {
+            path.starts_with(part.dir)
+                && is_test(path)
+                && part.tests.iter().any(|name| path.contains(name.trim_end_matches(':')))
+        })
+        .collect();
+    let of_contents = format!("{}-{:016x}-", path.replace('/', "-"), hash(contents));
+    let name = format!("{of_contents}{:016x}", hash((VERSION, part, VARIABLES, tests)));
+    let there: Vec<_> =
+        fs::read_dir(kept).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    let is_new = !there.iter().any(|name| name.to_string_lossy().starts_with(&of_contents));
+    let results = kept.join(name);
+    let outcomes = outcomes_in(&fs::read_to_string(&results).unwrap_or_default());
+    let source = String::from_utf8_lossy(contents).into_owned();
+    Mutated { part, path: path.to_owned(), source, results, is_new, mutants, outcomes }
+}
+
+/// The outcomes in a file of results: one a line, its word first.
+fn outcomes_in(text: &str) -> BTreeMap<Name, Outcome> {
+    let outcome = |line: &str| {
+        let (word, name) = line.split_once(' ')?;
+        let (_, outcome) = OUTCOMES.iter().find(|(known, _)| *known == word)?;
+        Some((name.to_owned(), *outcome))
+    };
+    text.lines().filter_map(outcome).collect()
+}
+
+/// Places of one file that a call of cargo-mutants changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Shard {
+    /// Index of the file.
+    file: usize,
+    /// `LINE:COLUMN` of each place.
+    places: Vec<String>,
+}
+
+/// What is not decided yet: first the files whose contents were never tried.
+fn queue(files: &[Mutated], explained: &Explained) -> VecDeque<Shard> {
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    order.sort_by_key(|at| !files[*at].is_new);
+    let shards = order.into_iter().flat_map(|file| {
+        let of = &files[file];
+        let is_open =
+            |name: &&Name| !of.outcomes.contains_key(*name) && explained.of(name, &of.source).is_none();
+        let mut places: Vec<_> = of.mutants.iter().filter(is_open).filter_map(|name| place(name)).collect();
+        places.dedup();
+        let shards = places.chunks(PLACES).map(|places| Shard { file, places: places.to_vec() });
+        shards.collect::<Vec<_>>()
+    });
+    shards.collect()
+}
+
+/// The `LINE:COLUMN` of a mutant.
+fn place(name: &str) -> Option<String> {
+    let mut words = name.split(':').skip(1);
+    Some(format!("{}:{}", words.next()?, words.next()?))
+}
+
+fn work(
+    tool: &Path,
+    tree: &mut Tree,
+    queue: &Mutex<VecDeque<Shard>>,
+    files: &Mutex<Vec<Mutated>>,
+    until: Option<Instant>,
+) -> Result<(), Failure> {
+    let next = || queue.lock().expect("no worker panicked").pop_front();
+    while until.is_none_or(|until| Instant::now() < until) {
+        let Some(shard) = next() else { break };
+        let (part, path) = {
+            let file = &files.lock().expect("no worker panicked")[shard.file];
+            (file.part, file.path.clone())
+        };
+        let timeout = match tree.timeouts.get(part.name) {
+            Some(timeout) => *timeout,
+            None => {
+                let timeout = baseline(part, &tree.dir)?;
+                tree.timeouts.insert(part.name, timeout);
+                timeout
+            }
+        };
+        let lines = tried(tool, &tree.dir, part, &path, &shard.places, timeout)?;
+        let file = &mut files.lock().expect("no worker panicked")[shard.file];
+        append(&file.results, &lines)?;
+        file.outcomes.extend(outcomes_in(&lines));
+        eprintln!("mutants: {path}: {} of {} decided", file.outcomes.len(), file.mutants.len());
+    }
+    Ok(())
+}
+
+/// Runs the tests without a mutant, which must pass. Returns the time after which a test run counts as hanging.
+fn baseline(part: &Part, tree: &Path) -> Result<Duration, Failure> {
+    let test = |more: &[&str]| {
+        let mut cargo = steps::cargo(&["test", "--quiet", "--package", part.package, "--lib"]);
+        cargo.args(more).current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
+        succeeded(in_tests(&mut cargo), &format!("the tests of {} fail without a mutant", part.package))
+    };
+    test(&["--no-run"])?;
+    let since = Instant::now();
+    test(&[&["--"], part.tests].concat())?;
+    Ok((since.elapsed() * 6).max(Duration::from_secs(20)))
+}
+
+fn in_tests(command: &mut Command) -> &mut Command {
+    command.envs(VARIABLES).env("CARGO_INCREMENTAL", "1").stdout(Stdio::null())
+}
+
+/// Tries the mutants at some places of a file. Returns lines for its file of results.
+fn tried(
+    tool: &Path,
+    tree: &Path,
+    part: &Part,
+    path: &str,
+    places: &[String],
+    timeout: Duration,
+) -> Result<String, Failure> {
+    let out = tree.join("target/outcomes");
+    create(&out)?;
+    let mut command = mutants(tool, tree, part, path);
+    command.args(["--in-place", "--baseline", "skip", "--build-timeout", "300", "--cargo-arg=--lib"]);
+    command.arg(format!("--timeout={}", timeout.as_secs())).arg(format!("--re=:({}): ", places.join("|")));
+    let status = steps::status(in_tests(
+        command.arg("--output").arg(&out).args(["--", "--"]).args(part.tests).args(FAIL_FAST),
+    ))?;
+    // 2: a mutant survived; 3: a test run took too long.
+    if !matches!(status.code(), Some(0 | 2 | 3)) {
+        return Err(Failure::Step(format!(
+            "mutants: cargo-mutants failed ({status}); see its messages above"
+        )));
+    }
+    let mut lines = String::new();
+    for (word, _) in OUTCOMES {
+        let names = fs::read_to_string(out.join(format!("mutants.out/{word}.txt"))).unwrap_or_default();
+        names.lines().for_each(|name| lines.extend([word, " ", name, "\n"]));
+    }
+    Ok(lines)
+}
+
+/// Prints the scores, keeps them by commit, and fails if they are too low or a survivor has no explanation.
+fn report(files: &[Mutated], explained: &Explained, kept: &Path) -> Result<(), Failure> {
+    let (mut all, mut faults) = (String::new(), Vec::new());
+    let commit = git(&["describe", "--always", "--dirty"])?;
+    for part in &PARTS {
+        let mut sum = Score::default();
+        for file in files.iter().filter(|file| file.part.name == part.name) {
+            let score = Score::of(&file.mutants, &file.outcomes, |name| explained.of(name, &file.source));
+            eprintln!("mutants: {}: {score}", file.path);
+            score.survivors.iter().for_each(|name| eprintln!("mutants:   survived: {name}"));
+            sum.add(score);
+        }
+        eprintln!("mutants: {}: {sum}", part.name);
+        all.push_str(&format!("{} {}: {sum}\n", commit.trim(), part.name));
+        faults.extend(sum.fault(part.name, part.least_percent));
+    }
+    for Mutated { path, mutants, source, .. } in files {
+        let unused = explained.unused(path, mutants, source);
+        faults
+            .extend(unused.map(|change| format!("{path} has no mutant `{change}`; remove its explanation")));
+    }
+    append(&kept.join("scores.txt"), &all)?;
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Step(format!("mutants: {}", faults.join("; ")))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(is_new: bool, mutants: &[&str], decided: &[&str]) -> Mutated {
+        let outcomes = decided.iter().map(|name| ((*name).to_owned(), Outcome::Killed)).collect();
+        Mutated {
+            part: &PARTS[0],
+            path: "a.rs".to_owned(),
+            source: "a < 7\n".to_owned(),
+            results: PathBuf::new(),
+            is_new,
+            mutants: mutants.iter().map(|name| (*name).to_owned()).collect(),
+            outcomes,
+        }
+    }
+
+    fn queued(files: &[Mutated]) -> Vec<(usize, String)> {
+        let explained = Explained::parse("a.rs: replace < with <= in f\n  a < 7\nequivalent: never 7\n");
+        let queue = queue(files, &explained.expect("it is valid"));
+        queue.into_iter().map(|shard| (shard.file, shard.places.join(" "))).collect()
+    }
+
+    #[test]
+    fn changed_files_come_first_and_what_is_decided_or_explained_is_not_tried_again() {
+        let all = [
+            "a.rs:1:3: replace < with == in f",
+            "a.rs:1:3: replace < with > in f",
+            "a.rs:1:5: delete ! in f",
+        ];
+        let known = file(false, &all, &all[2..]);
+        assert_eq!(
+            queued(&[known, file(true, &all, &[])]),
+            [(1, "1:3 1:5".to_owned()), (0, "1:3".to_owned())]
+        );
+        assert_eq!(queued(&[file(true, &["a.rs:1:3: replace < with <= in f"], &[])]), []);
+    }
+
+    #[test]
+    fn many_places_become_several_shards() {
+        let names: Vec<_> =
+            (0..=PLACES).map(|line| format!("a.rs:{line}:1: replace + with - in f")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        assert_eq!(queued(&[file(true, &names, &[])]).len(), 2);
+    }
+
+    #[test]
+    fn results_are_read_as_they_were_written() {
+        let outcomes =
+            outcomes_in("caught a.rs:1:2: replace f with ()\ntimeout b\nmissed c\nunviable d\nother e\n");
+        let outcomes: Vec<_> = outcomes.iter().map(|(name, outcome)| (name.as_str(), *outcome)).collect();
+        let killed = ("a.rs:1:2: replace f with ()", Outcome::Killed);
+        let others = [("b", Outcome::Killed), ("c", Outcome::Survived), ("d", Outcome::Unviable)];
+        assert_eq!(outcomes, [&[killed][..], &others].concat());
+    }
+
+    #[test]
+    fn a_changed_test_makes_results_invalid_and_another_crate_does_not() {
+        let path = "crates/layout/src/split.rs";
+        let sources = |test: &str, other: &str| -> BTreeMap<String, Vec<u8>> {
+            let files = [
+                (path, "code"),
+                ("crates/layout/src/ledger/tests/host.rs", test),
+                ("crates/view/src/tests.rs", other),
+            ];
+            files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into()
+        };
+        let results = |test, other| {
+            mutated(&PARTS[0], path, &sources(test, other), Path::new("/nowhere"), Vec::new()).results
+        };
+        assert_ne!(results("1", "1"), results("2", "1"));
+        assert_eq!(results("1", "1"), results("1", "2"));
+    }
+
+    #[test]
+    fn every_file_exists() {
+        for part in &PARTS {
+            for file in part.files {
+                let path = steps::workspace().join(part.dir).join(file);
+                assert!(path.is_file(), "{}", path.display());
+            }
+        }
+    }
+}
