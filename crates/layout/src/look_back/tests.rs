@@ -228,3 +228,16 @@ fn the_hook_pays_for_its_steps_and_a_reader_does_not() {
     assert_eq!(unexplained_ns(Work::READER, Work::NOBODY), 0);
     assert_eq!(Maps::losses().get(Loss::LookBackCut.name()), Some(&cut));
 }
+
+/// So a block with few parties costs as much as a full one, and the number of blocks that a walk reaches is known.
+#[test]
+fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
+    let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &turns);
+    let mut steps_since = |block| {
+        let (walk, ..) = walked(&mut ring, 1, begin_of(&turns, block * BLOCK - 1), end_ns, ALL_STEPS);
+        ALL_STEPS - walk.steps_left
+    };
+    assert_eq!(steps_since(31) - steps_since(32), 1 + PARTIES as u64 + 1);
+}
