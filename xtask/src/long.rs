@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::lanes::{self, History, LONG, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{Steps, cargo};
-use crate::{binary, dist, fuzz, lab, readers, runtimes, setup};
+use crate::{binary, dist, fuzz, lab, mutants, readers, runtimes, setup};
 use results::Results;
 
 /// A part of these tests.
@@ -20,7 +20,7 @@ pub(crate) struct Part {
 }
 
 /// The parts in the order in which they run.
-pub(crate) static PARTS: [Part; 4] = [
+pub(crate) static PARTS: [Part; 5] = [
     Part {
         name: "fuzz",
         what: "generated recordings, clients and daemons",
@@ -32,6 +32,12 @@ pub(crate) static PARTS: [Part; 4] = [
         what: "a million random schedules of the ledger and of the pressure",
         packages: Vec::new,
         run: schedules,
+    },
+    Part {
+        name: "mutants",
+        what: "changes of the arithmetic that a test must notice",
+        packages: Vec::new,
+        run: |run| mutants::for_checks(run.steps),
     },
     Part {
         name: TESTS,
