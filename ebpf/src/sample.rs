@@ -2,6 +2,7 @@
 //! nothing is spent between two readings.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 
 #[allow(dead_code, unused_imports, reason = "most of it is for the hook")]
 mod kernel;

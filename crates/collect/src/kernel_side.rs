@@ -31,6 +31,7 @@ use cgscope_model::{Losses, Selection};
 use crate::{
     Failure,
     bpf_calls::{self, TableReading},
+    patch::patched,
     plain::{Plain, Raw},
 };
 
@@ -92,7 +93,8 @@ impl KernelSide {
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
             // Needed for task storage, for which aya 0.14 has no type.
             .allow_unsupported_maps();
-        let object = with_kernel_calls(OBJECT, plan.task_by_id);
+        let object = patched(OBJECT, &plan.offsets, config).map_err(failed("load the BPF programs"))?;
+        let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
         let has_room = plan.room.is_some();
@@ -510,8 +512,7 @@ const CALL_KERNEL: [u8; 4] = [0x85, 0x20, 0, 0];
 
 /// Inserts the ids of kernel functions, for which neither aya 0.14 nor the compiler has a notation. Without ids, the programs that
 /// call them cannot be loaded.
-fn with_kernel_calls(object: &[u8], ids: Option<[u32; 2]>) -> Vec<u8> {
-    let mut object = object.to_vec();
+fn with_kernel_calls(mut object: Vec<u8>, ids: Option<[u32; 2]>) -> Vec<u8> {
     // Sections with instructions are aligned to 8 bytes in the file.
     for instruction in object.chunks_exact_mut(8) {
         for (number, id) in KERNEL_CALLS.iter().zip(ids.unwrap_or_default()) {

@@ -23,6 +23,7 @@ pub mod offsets;
 pub mod own_cgroup;
 mod own_cost;
 mod own_memory;
+mod patch;
 mod placement;
 mod plain;
 mod pressure;
@@ -40,6 +41,7 @@ pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Accounting, Collector, Held, NameContainers, Options};
 pub use failure::{Failure, FailureKind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
+pub use patch::patched;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 

@@ -57,3 +57,11 @@ pub struct Raw<T>(pub T);
 
 // SAFETY: the same as for the wrapped type.
 unsafe impl<T: Plain + 'static> Pod for Raw<T> {}
+
+impl<T: Plain> Raw<T> {
+    /// Returns the bytes of the value.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: a type of integers without padding.
+        unsafe { std::slice::from_raw_parts((&raw const self.0).cast(), size_of::<T>()) }
+    }
+}

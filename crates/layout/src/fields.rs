@@ -1,8 +1,8 @@
 //! The kernel fields that the BPF side reads, each declared once.
 //!
-//! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF and sets the
-//! offsets as one constant global before the programs are loaded. The verifier then sees plain loads at known offsets, and drops
-//! the branches for fields that this kernel does not have.
+//! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF and patches the
+//! offsets into the instructions before the programs are loaded ([`crate::patch`]). For rare reads, it also sets them as one constant
+//! global. The verifier sees plain loads at known offsets, and drops the branches for fields that this kernel does not have.
 
 use crate::Feature;
 

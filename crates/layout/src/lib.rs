@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod look_back;
 pub mod loss;
 mod named;
+pub mod patch;
 pub mod pressure;
 pub mod segment;
 pub mod split;

@@ -39,7 +39,24 @@ static CONFIG: Config = Config {
 /// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
 const FIRST_FAIR_PRIO: i32 = 100;
 
-/// Reads the offset of a field, which is a constant to the verifier.
+/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`. 0 if the kernel has no such field.
+macro_rules! field {
+    ($base:expr, $field:ident) => {
+        field!($base, $field: _)
+    };
+    ($base:expr, $field:ident: $type:ty) => {
+        $crate::kernel::load::load::<$type, { cgscope_layout::patch::field(core::mem::offset_of!(cgscope_layout::Offsets, $field)) }>($base)
+    };
+}
+
+/// Whether the kernel has a field.
+macro_rules! has_field {
+    ($field:ident) => {
+        load::patched::<{ cgscope_layout::patch::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
+    };
+}
+
+/// Reads the offset of a field, for code that is not in a hurry.
 macro_rules! offset {
     ($field:ident) => {
         // SAFETY: a static of ours.
@@ -48,6 +65,7 @@ macro_rules! offset {
 }
 
 mod iterator;
+mod load;
 mod moment;
 mod queue;
 
@@ -56,6 +74,13 @@ pub use queue::{
     CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, is_alone,
     kernels_throttled_ns_at_0, levels_out_of_quota_at,
 };
+
+/// Reads a setting of less than 2^31.
+macro_rules! small_setting {
+    ($field:ident) => {
+        load::patched::<{ cgscope_layout::patch::setting(core::mem::offset_of!(Config, $field)) }>()
+    };
+}
 
 /// Reads a setting, which is a constant to the verifier.
 macro_rules! setting {
@@ -72,50 +97,41 @@ macro_rules! settings {
 }
 
 settings! {
-    follow_all() -> bool { setting!(follow_all) != 0 }
+    follow_all() -> bool { small_setting!(follow_all) != 0 }
     /// Culprits are single tasks, not only cgroups.
-    blame_tasks() -> bool { setting!(blame_tasks) != 0 }
-    has_nodes() -> bool { setting!(nodes) > 1 }
-    counts_by_cpu() -> bool { setting!(count_by_cpu) != 0 }
+    blame_tasks() -> bool { small_setting!(blame_tasks) != 0 }
+    has_nodes() -> bool { small_setting!(nodes) > 1 }
+    counts_by_cpu() -> bool { small_setting!(count_by_cpu) != 0 }
     /// We keep a clock of throttled time, because the kernel has none.
-    keeps_throttle_clock() -> bool { setting!(keep_throttle_clock) != 0 }
+    keeps_throttle_clock() -> bool { small_setting!(keep_throttle_clock) != 0 }
     /// Time blocked, and time in user space and in the kernel, are counted, too.
-    keeps_accounts() -> bool { setting!(accounts) != 0 }
+    keeps_accounts() -> bool { small_setting!(accounts) != 0 }
     /// The readings serve viewers of several users.
-    is_shared() -> bool { setting!(shared) != 0 }
+    is_shared() -> bool { small_setting!(shared) != 0 }
     /// The hook may create storages: the kernel takes them from caches, and no figure of a sleeping task changes.
-    hook_allocates() -> bool { offset!(storage_cache) != ABSENT && !keeps_accounts() }
+    hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() }
     /// A stack is taken each time a task has been blocked for this long, ns; 0: never.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
     /// This kernel throttles tasks one by one, when they return to user space, and marks each of them (Linux 6.18).
-    throttles_tasks() -> bool { offset!(task_throttled) != ABSENT }
+    throttles_tasks() -> bool { has_field!(task_throttled) }
     /// All waits of a task that started later than this are counted. ns of CLOCK_MONOTONIC.
     born_after_ns() -> u64 { setting!(born_after_ns) }
     /// Tasks that started later than this are not selected by their ids. ns of CLOCK_MONOTONIC.
     select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
+    /// User space chose the cgroups of the default hierarchy.
+    is_v2() -> bool { small_setting!(cgroup_v2) != 0 }
     /// The id of the root cgroup, in the hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
     /// The place of the reader's own list of changed tasks: the one after those of all possible CPUs.
-    readers_list() -> u32 { setting!(cpus) as u32 }
+    readers_list() -> u32 { small_setting!(cpus) as u32 }
 }
 
+/// Loads what is at a computed offset.
 #[inline(always)]
-fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
-    if offset == ABSENT {
-        return T::default();
-    }
+fn load_at<T: Copy>(base: *const c_void, offset: u32) -> T {
     // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
     unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
-}
-
-#[inline(always)]
-fn follow(base: *const c_void, offset: u32) -> *const c_void {
-    if offset == ABSENT {
-        return ptr::null();
-    }
-    // SAFETY: as in `load`.
-    unsafe { base.cast::<u8>().add(offset as usize).cast::<*const c_void>().read_volatile() }
 }
 
 /// Reads the word at `address + offset` with a helper; 0 if the kernel has no such field or cannot read it. For rare code paths
@@ -135,7 +151,7 @@ fn peek(address: u64, offset: u32) -> u64 {
 /// Address of the cgroup of the task at this address, in the hierarchy that user space chose; 0 for a task in an autogroup.
 #[inline(always)]
 pub fn cgroup_of(task: u64) -> u64 {
-    if setting!(cgroup_v2) != 0 {
+    if is_v2() {
         peek(peek(task, offset!(task_cgroups)), offset!(css_set_cgroup))
     } else {
         peek(peek(task, offset!(task_sched_group)), offset!(task_group_cgroup))
@@ -160,57 +176,57 @@ impl Task {
     /// Thread id; 0 for the idle task of every CPU.
     #[inline(always)]
     pub fn tid(self) -> u32 {
-        load(self.0, offset!(task_pid))
+        field!(self.0, task_pid)
     }
 
     #[inline(always)]
     pub fn tgid(self) -> u32 {
-        load(self.0, offset!(task_tgid))
+        field!(self.0, task_tgid)
     }
 
     #[inline(always)]
     pub fn comm(self) -> [u8; 16] {
         let at = offset!(task_comm);
         let mut words = [0u64; 2];
-        words[0] = load(self.0, at);
-        words[1] = load(self.0, at + 8);
+        words[0] = load_at(self.0, at);
+        words[1] = load_at(self.0, at + 8);
         // SAFETY: both types have the same size, and any bits are valid.
         unsafe { core::mem::transmute(words) }
     }
 
     #[inline(always)]
     pub fn start_ns(self) -> u64 {
-        load(self.0, offset!(task_start_time))
+        field!(self.0, task_start_time)
     }
 
     #[inline(always)]
     pub fn state(self) -> u32 {
-        load(self.0, offset!(task_state))
+        field!(self.0, task_state)
     }
 
     /// PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it: they count for
     /// its cgroup.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
-        load::<u32>(self.0, offset!(task_flags)) & 0x20_0000 != 0
+        field!(self.0, task_flags: u32) & 0x20_0000 != 0
     }
 
     /// PF_EXITING (0x4 in all versions), set early in `do_exit`.
     #[inline(always)]
     pub fn is_exiting(self) -> bool {
-        load::<u32>(self.0, offset!(task_flags)) & 4 != 0
+        field!(self.0, task_flags: u32) & 4 != 0
     }
 
     /// Whether it is on a CPU. One byte since Linux 7.2, before that an `int` of the same value, so the lowest byte is enough.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
-        load::<u8>(self.0, offset!(task_on_cpu)) != 0
+        field!(self.0, task_on_cpu: u8) != 0
     }
 
     /// Whether it is on a run queue. The lowest byte is enough, as for [`Self::on_cpu`].
     #[inline(always)]
     pub fn on_rq(self) -> bool {
-        load::<u8>(self.0, offset!(task_on_rq)) != 0
+        field!(self.0, task_on_rq: u8) != 0
     }
 
     /// Whether it runs, or waits to run, or is about to stop. A task that sleeps can be on a queue, too: see
@@ -223,42 +239,42 @@ impl Task {
     /// Whether it is being moved from one run queue to another (TASK_ON_RQ_MIGRATING, 2 in all versions).
     #[inline(always)]
     pub fn moves(self) -> bool {
-        load::<u8>(self.0, offset!(task_on_rq)) == 2
+        field!(self.0, task_on_rq: u8) == 2
     }
 
     /// Whether it sleeps although it is still on its queue; false if the kernel has no such field.
     #[inline(always)]
     pub fn sleeps_on_queue(self) -> bool {
-        load::<u8>(self.0, offset!(task_delayed)) != 0
+        field!(self.0, task_delayed: u8) != 0
     }
 
     #[inline(always)]
     pub fn run_delay_ns(self) -> u64 {
-        load(self.0, offset!(task_run_delay))
+        field!(self.0, task_run_delay)
     }
 
     #[inline(always)]
     pub fn last_queued_ns(self) -> u64 {
-        load(self.0, offset!(task_last_queued))
+        field!(self.0, task_last_queued)
     }
 
     /// When it last switched in, ns of `rq->clock`; 0 for the idle task.
     #[inline(always)]
     pub fn last_arrival_ns(self) -> u64 {
-        load(self.0, offset!(task_last_arrival))
+        field!(self.0, task_last_arrival)
     }
 
     /// The time up to which its run time is counted, ns of `rq->clock_task`. A task on a CPU: when it was switched in, or the last
     /// tick if that is later. Other tasks: when they were last switched out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
-        load(self.0, offset!(task_counted_until))
+        field!(self.0, task_counted_until)
     }
 
     /// Its effective priority: a smaller value is a higher priority; below 0 for a deadline task.
     #[inline(always)]
     pub fn prio(self) -> i32 {
-        load(self.0, offset!(task_prio))
+        field!(self.0, task_prio)
     }
 
     /// Whether it is a real-time or deadline task: quotas do not apply to it, but a runtime may.
@@ -276,7 +292,7 @@ impl Task {
     /// Whether an exhausted quota took it off its CPU; false if the kernel has no such field.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
-        load::<u8>(self.0, offset!(task_throttled)) != 0
+        field!(self.0, task_throttled: u8) != 0
     }
 
     /// Whether it waits for a device, is about to, or was woken from that and has not run since; false if the kernel has no such
@@ -294,16 +310,16 @@ impl Task {
 
     #[inline(always)]
     fn has_bit(self, at: u32) -> bool {
-        at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
+        at != ABSENT && load_at::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 
     /// Its time as the kernel counts it by ticks; time blocked is left at 0.
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
-            user_ns: load(self.0, offset!(task_utime)),
-            system_ns: load(self.0, offset!(task_stime)),
-            guest_ns: load(self.0, offset!(task_gtime)),
+            user_ns: field!(self.0, task_utime),
+            system_ns: field!(self.0, task_stime),
+            guest_ns: field!(self.0, task_gtime),
             ..Accounts::NONE
         }
     }
@@ -311,51 +327,47 @@ impl Task {
     /// Sums over the exited threads of its process.
     #[inline(always)]
     pub fn exited_threads(self) -> ExitedThreads {
-        let signal = follow(self.0, offset!(task_signal));
+        let signal = field!(self.0, task_signal: *const c_void);
         ExitedThreads {
-            user_ns: load(signal, offset!(signal_utime)),
-            system_ns: load(signal, offset!(signal_stime)),
-            guest_ns: load(signal, offset!(signal_gtime)),
-            on_cpu_ns: load(signal, offset!(signal_ran_ns)),
-            voluntary: load(signal, offset!(signal_nvcsw)),
-            involuntary: load(signal, offset!(signal_nivcsw)),
+            user_ns: field!(signal, signal_utime),
+            system_ns: field!(signal, signal_stime),
+            guest_ns: field!(signal, signal_gtime),
+            on_cpu_ns: field!(signal, signal_ran_ns),
+            voluntary: field!(signal, signal_nvcsw),
+            involuntary: field!(signal, signal_nivcsw),
         }
     }
 
     /// Its time on CPUs so far, ns; up to date when the task has just switched in.
     #[inline(always)]
     pub fn ran_ns(self) -> u64 {
-        load(self.0, offset!(task_run_ns))
+        field!(self.0, task_run_ns)
     }
 
     /// The node that the kernel's NUMA balancing prefers; -1: none.
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
-        if offset!(task_preferred_node) == ABSENT { -1 } else { load(self.0, offset!(task_preferred_node)) }
+        if has_field!(task_preferred_node) { field!(self.0, task_preferred_node) } else { -1 }
     }
 
     /// What shows that it is not the same as before, although it slept.
     #[inline(always)]
     pub fn face(self) -> Face {
         let at = offset!(task_comm);
-        let group = if setting!(cgroup_v2) != 0 { offset!(task_cgroups) } else { offset!(task_sched_group) };
-        Face {
-            comm: [load(self.0, at), load(self.0, at + 8)],
-            group: load(self.0, group),
-            state: u64::from(self.state()),
-        }
+        let group = if is_v2() { field!(self.0, task_cgroups) } else { field!(self.0, task_sched_group) };
+        Face { comm: [load_at(self.0, at), load_at(self.0, at + 8)], group, state: u64::from(self.state()) }
     }
 
     /// Address of its task group, only to compare with others, never to read from.
     #[inline(always)]
     pub fn group_address(self) -> u64 {
-        load(self.0, offset!(task_sched_group))
+        field!(self.0, task_sched_group)
     }
 
     /// The queue of its group on its CPU. The kernel sets it for tasks of every scheduling class.
     #[inline(always)]
     pub fn cfs_rq(self) -> CfsRunQueue {
-        CfsRunQueue(follow(self.0, offset!(task_cfs_rq)))
+        CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void))
     }
 
     /// The run queue that it is on, or was on last.
@@ -367,12 +379,12 @@ impl Task {
     /// Its cgroup in the hierarchy that user space chose; the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
-        let cgroup = if setting!(cgroup_v2) != 0 {
-            follow(follow(self.0, offset!(task_cgroups)), offset!(css_set_cgroup))
+        let cgroup = if is_v2() {
+            field!(field!(self.0, task_cgroups: *const c_void), css_set_cgroup: *const c_void)
         } else {
-            follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup))
+            field!(field!(self.0, task_sched_group: *const c_void), task_group_cgroup: *const c_void)
         };
-        match load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
+        match field!(field!(cgroup, cgroup_kn: *const c_void), kernfs_id) {
             0 => root_cgroup_id(),
             id => id,
         }
@@ -387,8 +399,8 @@ impl Task {
     /// Number of times that it switched out, including the switch that the hook handles.
     #[inline(always)]
     pub fn switches(self) -> u64 {
-        let voluntary: u64 = load(self.0, offset!(task_nvcsw));
-        voluntary.wrapping_add(load(self.0, offset!(task_nivcsw)))
+        let voluntary: u64 = field!(self.0, task_nvcsw);
+        voluntary.wrapping_add(field!(self.0, task_nivcsw))
     }
 
     /// The readings that the kernel keeps; those that the hook keeps are left at 0.
@@ -397,9 +409,9 @@ impl Task {
         Totals {
             run_delay_ns: self.run_delay_ns(),
             on_cpu_ns: self.ran_ns(),
-            voluntary: load(self.0, offset!(task_nvcsw)),
-            involuntary: load(self.0, offset!(task_nivcsw)),
-            migrations: load(self.0, offset!(task_migrations)),
+            voluntary: field!(self.0, task_nvcsw),
+            involuntary: field!(self.0, task_nivcsw),
+            migrations: field!(self.0, task_migrations),
             ..Totals::default()
         }
     }
@@ -457,6 +469,6 @@ impl SeqFile {
     /// Bytes that still fit before the kernel passes the buffer to user space.
     #[inline(always)]
     pub fn space_left(self) -> u64 {
-        load::<u64>(self.0, offset!(seq_size)).wrapping_sub(load::<u64>(self.0, offset!(seq_count)))
+        field!(self.0, seq_size: u64).wrapping_sub(field!(self.0, seq_count: u64))
     }
 }

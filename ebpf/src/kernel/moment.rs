@@ -1,15 +1,12 @@
 //! Reads what a task does at this moment, beyond what the hook needs.
 
-use core::{
-    ffi::c_void,
-    ptr::{addr_of, read_volatile},
-};
+use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack, bpf_task_pt_regs};
 
 use cgscope_layout::wire::NOBODY;
 
-use super::{OFFSETS, Task, follow, load, throttles_tasks};
+use super::{Task, throttles_tasks};
 
 /// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread never was in user space.
 const IO_WORKER: u32 = 0x10;
@@ -24,30 +21,29 @@ impl Task {
     /// EXIT_ZOMBIE or EXIT_DEAD; 0 until the task has exited.
     #[inline(always)]
     pub fn exit_state(self) -> u32 {
-        load(self.0, offset!(task_exit_state))
+        field!(self.0, task_exit_state)
     }
 
     /// Real user id.
     #[inline(always)]
     pub fn uid(self) -> u32 {
-        load(follow(self.0, offset!(task_cred)), offset!(cred_uid))
+        field!(field!(self.0, task_cred: *const c_void), cred_uid)
     }
 
     /// The only user who owns it, or [`NOBODY`]. As in the kernel's rule for inspecting a process (`__ptrace_may_access`), its
     /// real, effective and saved user id must be the same.
     #[inline(always)]
     pub fn owner(self) -> u64 {
-        let cred = follow(self.0, offset!(task_real_cred));
-        let uid: u32 = load(cred, offset!(cred_uid));
-        let is_one =
-            load::<u32>(cred, offset!(cred_euid)) == uid && load::<u32>(cred, offset!(cred_suid)) == uid;
+        let cred = field!(self.0, task_real_cred: *const c_void);
+        let uid: u32 = field!(cred, cred_uid);
+        let is_one = field!(cred, cred_euid: u32) == uid && field!(cred, cred_suid: u32) == uid;
         if is_one { u64::from(uid) } else { NOBODY }
     }
 
     /// Whether it may be in a system call: true for threads of programs, except those that the kernel created for them.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
-        !self.is_kernel_thread() && load::<u32>(self.0, offset!(task_flags)) & IO_WORKER == 0
+        !self.is_kernel_thread() && field!(self.0, task_flags: u32) & IO_WORKER == 0
     }
 
     /// The number of the system call that a blocked task is in; negative outside of one.
@@ -56,7 +52,7 @@ impl Task {
         // SAFETY: a task that the verifier trusts.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
         // The field is a `long`, of which this is the lower half, or an `s32`.
-        load::<u32>(registers as *const c_void, offset!(regs_syscall)) as i32
+        field!(registers as *const c_void, regs_syscall: u32) as i32
     }
 
     /// Walks the stack of a task that is off its CPU. Writes at most `bytes` of return addresses and returns the bytes written.

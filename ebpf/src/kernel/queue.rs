@@ -7,7 +7,7 @@ use core::{
 
 use cgscope_layout::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, root_cgroup_id, throttles_tasks};
+use super::{OFFSETS, Task, cgroup_hierarchy, peek, root_cgroup_id, throttles_tasks};
 
 /// Maximum number of cgroup levels that are searched for the exhausted quota.
 const LEVELS: usize = 16;
@@ -25,7 +25,7 @@ impl Task {
     /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
-        load(follow(self.0, offset!(task_parent)), offset!(entity_run_ns))
+        field!(field!(self.0, task_parent: *const c_void), entity_run_ns)
     }
 
     /// How long its group and all groups below it have run on another CPU, ns, as of the kernel's last update; 0: unknown.
@@ -77,7 +77,7 @@ impl Task {
             return self.has_bit(offset!(task_dl_throttled));
         }
         if offset!(task_rt_rq) == ABSENT {
-            return load::<u32>(self.run_queue().0, offset!(rq_rt_throttled)) != 0;
+            return field!(self.run_queue().0, rq_rt_throttled: u32) != 0;
         }
         let mut queue = peek(self.0 as u64, offset!(task_rt_rq));
         let mut parent = peek(self.0 as u64, offset!(task_rt_parent));
@@ -107,20 +107,20 @@ impl CfsRunQueue {
 
     #[inline(always)]
     pub fn run_queue(self) -> RunQueue {
-        RunQueue(follow(self.0, offset!(cfs_rq_rq)))
+        RunQueue(field!(self.0, cfs_rq_rq: *const c_void))
     }
 
     /// Number of levels out of quota: this queue's level and those above it.
     #[inline(always)]
     pub fn levels_out_of_quota(self) -> u32 {
-        load(self.0, offset!(cfs_rq_throttle_count))
+        field!(self.0, cfs_rq_throttle_count)
     }
 
     /// How long the queue was in a hierarchy out of quota until `clock_ns`, by the kernel's own clock.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
-        let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
-        match load(self.0, offset!(cfs_rq_throttled_since)) {
+        let before: u64 = field!(self.0, cfs_rq_throttled_ns);
+        match field!(self.0, cfs_rq_throttled_since) {
             0 => before,
             since => before.wrapping_add(clock_ns.saturating_sub(since)),
         }
@@ -201,14 +201,14 @@ impl Cgroup {
 
     #[inline(always)]
     pub fn id(self) -> u64 {
-        load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
+        field!(field!(self.0, cgroup_kn: *const c_void), kernfs_id)
     }
 
     /// Returns false if the kernel lacks the fields, because two hierarchies may use the same id.
     #[inline(always)]
     pub fn is_in_our_hierarchy(self) -> bool {
         let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
-        let hierarchy: u32 = load(follow(self.0, offset!(cgroup_root)), offset!(cgroup_root_hierarchy));
+        let hierarchy: u32 = field!(field!(self.0, cgroup_root: *const c_void), cgroup_root_hierarchy);
         known && u64::from(hierarchy) == cgroup_hierarchy()
     }
 }
@@ -221,12 +221,12 @@ impl RunQueue {
     /// ns in the time base of `last_queued`; up to date when the scheduler has just worked on this run queue.
     #[inline(always)]
     pub fn clock_ns(self) -> u64 {
-        load(self.0, offset!(rq_clock))
+        field!(self.0, rq_clock)
     }
 
     #[inline(always)]
     pub fn cpu(self) -> u32 {
-        load(self.0, offset!(rq_cpu))
+        field!(self.0, rq_cpu)
     }
 
     #[inline(always)]
@@ -243,18 +243,18 @@ impl RunQueue {
     /// When the CPU last went idle; 0 if the kernel has no such field.
     #[inline(always)]
     pub fn idle_since_ns(self) -> u64 {
-        load(self.0, offset!(rq_clock_idle))
+        field!(self.0, rq_clock_idle)
     }
 
     /// Time in interrupts, ns; 0 if the kernel does not account for them.
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
-        load(self.0, offset!(rq_irq_time))
+        field!(self.0, rq_irq_time)
     }
 
     /// Time that the hypervisor took, ns; 0 if the kernel does not count it.
     #[inline(always)]
     pub fn stolen_ns(self) -> u64 {
-        load(self.0, offset!(rq_stolen_time))
+        field!(self.0, rq_stolen_time)
     }
 }

@@ -24,6 +24,7 @@ use cgscope_collect::{
     cgroups::CgroupTree,
     facts::{self, CgroupMounts},
     offsets::{self, Resolved},
+    patched,
     shared_parts::{
         AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, program, read_iterator,
         task_state_from_bits,
@@ -126,13 +127,14 @@ impl TaskIterator {
 
 fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaResult<Ebpf> {
     let btf = Btf::from_sys_fs()?;
+    let object = patched(SAMPLE_OBJECT, &resolved.offsets, config)?;
     let (offsets, config, threads) = (Raw(resolved.offsets), Raw(*config), Raw(*threads));
     let mut bpf = EbpfLoader::new()
         .btf(Some(&btf))
         .override_global(names::OFFSETS, &offsets, true)
         .override_global(names::CONFIG, &config, false)
         .override_global(threads_names::THREADS, &threads, true)
-        .load(SAMPLE_OBJECT)?;
+        .load(&object)?;
     let iterator: &mut Iter = program(&mut bpf, threads_names::LOOK_AT_THREADS)?;
     iterator.load("task", &btf)?;
     Ok(bpf)

@@ -1,0 +1,75 @@
+//! Loads of kernel fields, in one instruction each: [`cgscope_layout::patch`].
+
+use core::ffi::c_void;
+
+/// A type of kernel fields.
+pub trait FieldType: Copy {
+    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_layout::patch::field`].
+    fn load<const PLACE: i32>(base: *const c_void) -> Self;
+}
+
+#[cfg(target_arch = "bpf")]
+macro_rules! field_type {
+    ($($type:ty, $width:literal;)*) => {
+        $(impl FieldType for $type {
+            #[inline(always)]
+            fn load<const PLACE: i32>(base: *const c_void) -> Self {
+                let value: u64;
+                // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault
+                // into 0.
+                unsafe {
+                    core::arch::asm!(
+                        concat!("{value} = *(", $width, " *)({base} + {place})"),
+                        value = lateout(reg) value,
+                        base = in(reg) base,
+                        place = const PLACE as i64 as u64,
+                        options(readonly, nostack),
+                    );
+                }
+                value as Self
+            }
+        })*
+    };
+}
+
+#[cfg(not(target_arch = "bpf"))]
+macro_rules! field_type {
+    ($($type:ty, $width:literal;)*) => {
+        $(impl FieldType for $type {
+            fn load<const PLACE: i32>(_: *const c_void) -> Self {
+                unreachable!("only lints compile this for another machine")
+            }
+        })*
+    };
+}
+
+field_type! {
+    u8, "u8";
+    u32, "u32";
+    i32, "u32";
+    u64, "u64";
+    *const c_void, "u64";
+}
+
+#[inline(always)]
+pub fn load<T: FieldType, const PLACE: i32>(base: *const c_void) -> T {
+    T::load::<PLACE>(base)
+}
+
+/// A constant that user space patches into its instruction.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn patched<const PLACE: i32>() -> u64 {
+    let value: u64;
+    // SAFETY: only sets a register.
+    unsafe {
+        core::arch::asm!("{value} = {place}", value = out(reg) value, place = const PLACE, options(pure, nomem, nostack));
+    }
+    value
+}
+
+/// A constant that user space patches into its instruction.
+#[cfg(not(target_arch = "bpf"))]
+pub fn patched<const PLACE: i32>() -> u64 {
+    unreachable!("only lints compile this for another machine")
+}
