@@ -9,7 +9,7 @@ use cgscope_layout::{
 
 use crate::{
     host::Kernel,
-    kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of},
+    kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand},
     maps::{demand_place, demand_turn, storage},
 };
 
@@ -19,7 +19,7 @@ const LEVELS: usize = 16;
 /// Counts the run of `prev`, which switches out, if a quota applies to it.
 #[inline(always)]
 pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bool) {
-    if get(&mut ring.running.place) != 0 {
+    if counts_demand() && get(&mut ring.running.place) != 0 {
         count_run(prev, ring, cpu, clock_ns, is_blocked.into());
     }
 }
@@ -36,9 +36,11 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
 /// Call it when `next` switches in, or when it is found that it did, before the ledger records the wait.
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    let turn = demand_turn();
-    if turn != 0 {
-        find_wait(next, storage, cpu, clock_ns, turn);
+    if counts_demand() {
+        let turn = demand_turn();
+        if turn != 0 {
+            find_wait(next, storage, cpu, clock_ns, turn);
+        }
     }
 }
 
@@ -55,7 +57,7 @@ fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, tur
 /// Counts that wait, if a quota applies to the task.
 #[inline(always)]
 pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    if get(&mut storage.demand.place) != 0 {
+    if counts_demand() && get(&mut storage.demand.place) != 0 {
         count_wait(storage, cpu, clock_ns);
     }
 }

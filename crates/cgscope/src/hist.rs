@@ -28,7 +28,7 @@ use crate::{
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
-    target.by_cpu = options.per_cpu;
+    (target.by_cpu, target.demand) = (options.per_cpu, false);
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());

@@ -27,6 +27,7 @@ pub struct Target {
     pub by_cpu: bool,
     pub memory: bool,
     pub accounts: Option<Accounting>,
+    pub demand: bool,
 }
 
 impl Target {
@@ -54,6 +55,7 @@ impl Target {
             runtime: measure.runtime.clone(),
             paths: measure.paths,
             verbose: measure.verbose,
+            demand: true,
             ..Self::default()
         }
     }

@@ -88,6 +88,7 @@ impl Ready {
             by_cpu: target.by_cpu,
             memory: target.memory,
             accounts: target.accounts,
+            demand: target.demand,
             shared: false,
         };
         let (source, coarse) = Source::open(&options, target, pace.interval)?;

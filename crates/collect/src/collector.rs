@@ -45,6 +45,8 @@ pub struct Options {
     pub memory: bool,
     /// Read how tasks spend the time besides waits.
     pub accounts: Option<Accounting>,
+    /// Count the demand of cgroups with a quota. Then the hook takes longer for tasks under a quota.
+    pub demand: bool,
     /// Whether viewers of several users share the readings: see [`Collector::access`] and [`Collector::follow`].
     pub shared: bool,
 }

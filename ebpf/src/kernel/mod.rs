@@ -34,6 +34,7 @@ static CONFIG: Config = Config {
     stack_every_ns: 0,
     shared: 0,
     cpus: 0,
+    demand: 0,
 };
 
 /// The lowest `prio` of fair tasks; real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
@@ -106,6 +107,8 @@ settings! {
     keeps_throttle_clock() -> bool { small_setting!(keep_throttle_clock) != 0 }
     /// Time blocked, and time in user space and in the kernel, are counted, too.
     keeps_accounts() -> bool { small_setting!(accounts) != 0 }
+    /// The demand of cgroups with a quota is counted.
+    counts_demand() -> bool { small_setting!(demand) != 0 }
     /// The readings serve viewers of several users.
     is_shared() -> bool { small_setting!(shared) != 0 }
     /// The hook may create storages: the kernel takes them from caches, and no figure of a sleeping task changes.

@@ -19,7 +19,7 @@ pub struct Own(Collector);
 impl Own {
     /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` name containers.
     pub fn start(runtimes: Runtimes) -> Result<Self> {
-        let options = Options { shared: true, ..Options::default() };
+        let options = Options { shared: true, demand: true, ..Options::default() };
         let exact = || Collector::start(&options);
         // Exact mode only: coarse readings need no daemon.
         let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;

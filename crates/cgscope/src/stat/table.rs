@@ -36,6 +36,7 @@ const ENDED_KEPT: usize = 4_096;
 pub async fn run(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    target.demand = false;
     let offcpu = Offcpu::new(options, target.words())?;
     let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
     if merge && pace.duration.is_none() && !options.json {

@@ -130,7 +130,7 @@ impl Source for BpfSource {
             tasks,
             exited,
             pairs,
-            demand_until_ns: Some(self.clock_ns),
+            demand_until_ns: self.counts_demand().then_some(self.clock_ns),
             demand,
             cpus,
             stacks,
@@ -194,6 +194,9 @@ impl Source for BpfSource {
     }
 
     fn keep_demand(&mut self, limits: &[CgroupReading]) -> Result<(), Failure> {
+        if !self.counts_demand() {
+            return Ok(());
+        }
         self.demands.give_places(&mut self.side, limits, &mut self.own_losses)
     }
 
@@ -234,6 +237,10 @@ impl Source for BpfSource {
 }
 
 impl BpfSource {
+    fn counts_demand(&self) -> bool {
+        self.config.demand != 0
+    }
+
     pub fn start(
         options: &Options,
         mounts: &CgroupMounts,
@@ -258,7 +265,8 @@ impl BpfSource {
             && options.accounts.is_none()
             && needed.iter().all(|feature| resolved.has(*feature));
         let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
-        let demand_places = demand::table_size(tree.map_or(0, CgroupTree::len), options.shared);
+        let cgroups = tree.map_or(0, CgroupTree::len);
+        let demand_places = if options.demand { demand::table_size(cgroups, options.shared) } else { 1 };
         let side = KernelSide::start(&Plan {
             offsets: resolved.offsets,
             config,
@@ -481,6 +489,7 @@ fn config(
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
         shared: options.shared.into(),
         cpus: facts::possible_cpus(Path::new(HOST)).into(),
+        demand: options.demand.into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
 }

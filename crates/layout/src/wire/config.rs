@@ -35,4 +35,6 @@ pub struct Config {
     pub shared: u64,
     /// Number of possible CPUs.
     pub cpus: u64,
+    /// 1: count the [demand](crate::demand) of cgroups with a quota.
+    pub demand: u64,
 }

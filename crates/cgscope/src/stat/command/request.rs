@@ -17,7 +17,7 @@ pub fn target(options: &Stat) -> Result<Target> {
         )));
     }
     let mut target = Target::new(&options.select)?;
-    target.stands_aside = true;
+    (target.stands_aside, target.demand) = (true, false);
     target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     Ok(target)
 }
