@@ -13,6 +13,8 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
+    pub limit: u64,
     /// 0: the hook did not see the segment begin: the task went to sleep, or was preempted on its way to sleep. Otherwise 1, or
     /// [`NO_CLOCK`].
     pub is_seen: u64,
@@ -25,8 +27,6 @@ pub struct Start {
     pub queue: u64,
     /// Address of the task's group.
     pub group: u64,
-    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
-    pub limit: u64,
     /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. If it is negative (as `i64`), the time at which
     /// the task was queued must be added, as for `throttle_ns`.
     pub kernel_ns: u64,

@@ -183,30 +183,30 @@ pub struct Face {
     pub state: u64,
 }
 
-/// The value of the task storage map.
+/// The value of the task storage map. What every switch needs comes first, so that it takes few cache lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
     /// Kept by the hook.
     pub waits: Waits,
-    /// Sums of completed waits by cause, kept by the hook.
-    pub by_cause: ByCause,
-    /// Completed waits in which the task was out of quota for a part of the time, kept by the hook.
-    pub throttled_waits: u64,
     /// The cgroup for which figures after `reported` count. It has an entry in the table of exited tasks.
     pub cgroup_id: u64,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
     pub has_changed: u64,
+    /// Its part in the demand of a cgroup with a quota.
+    pub demand: Demand,
+    /// Sums of completed waits by cause, kept by the hook.
+    pub by_cause: ByCause,
     /// How the current wait segment began.
     pub start: Start,
+    /// Completed waits in which the task was out of quota for a part of the time, kept by the hook.
+    pub throttled_waits: u64,
     /// The earlier segments of the current wait.
     pub moved: Moved,
     /// On which nodes the task ran.
     pub placement: Placement,
     /// How the task is blocked.
     pub blocked: Blocked,
-    /// Its part in the demand of a cgroup with a quota.
-    pub demand: Demand,
     /// See [`serial`]; changes with each move to another cgroup ([`next_serial`]).
     pub serial: u64,
     /// The serial that was last reported to user space.
