@@ -4,7 +4,8 @@
 //! children, so each wait counts for its cgroup and for all cgroups above it. Waits on a CPU end in order, under the lock of its run
 //! queue. At its end a wait is split already: the time at a limit comes first, the time behind other tasks last.
 //!
-//! Most waits are short and do not overlap. [`Batch`] gathers them for up to a millisecond, so that most switches touch no union.
+//! [`Batch`] gathers waits for up to four milliseconds, so that most switches touch no union: waits that do not overlap, and on a busy
+//! CPU those that began while others of the same cgroup waited all the time.
 
 use crate::{
     history::{IDLE, KERNEL},
@@ -22,23 +23,26 @@ pub const ENTRIES: usize = 128;
 pub const PROBES: usize = 8;
 /// Maximum number of levels of cgroups that a wait counts for, from its own upwards.
 pub const LEVELS: usize = 16;
-/// A batch covers less than 2 to the power of this, ns.
-const BATCH_SHIFT: u32 = 20;
-/// A wait of 2 to the power of this or more, ns, is counted at once: the next wait may be far away.
-const LONG_SHIFT: u32 = 16;
+/// A batch covers less than 2 to the power of this, ns: 4 ms. A reading misses at most that much on a CPU, and none of it while tasks
+/// wait there.
+const BATCH_SHIFT: u32 = 22;
+/// A wait that adds 2 to the power of this or more to the union, ns, is counted at once: the next wait may be far away.
+const LONG_SHIFT: u32 = 20;
 
-/// The waits that ended last on a CPU, if they belong to one cgroup, do not overlap, and were not at a limit.
+/// The waits that ended last on a CPU, if they belong to one cgroup and were not at a limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch {
     /// As in [`Slice::who`](crate::history::Slice::who); [`IDLE`]: nothing can be added.
     pub who: u64,
-    /// Start of the first wait, ns of `rq->clock`.
+    /// Start of the batch, ns of `rq->clock`: the time before is counted.
     pub start_ns: u64,
     /// End of the last wait.
     pub end_ns: u64,
-    /// Sum of the waits; 0: it is counted already.
+    /// Length of the union of the waits within the batch; 0: it is counted already.
     pub len_ns: u64,
+    /// From this time to `end_ns` a task of the cgroup waited all the time, here or in batches before.
+    pub solid_ns: u64,
 }
 
 impl Batch {
@@ -46,13 +50,20 @@ impl Batch {
     /// verifier would follow each combination.
     #[inline(always)]
     pub fn add(&mut self, who: u64, queued_ns: u64, clock_ns: u64) -> bool {
-        let is_before = queued_ns.wrapping_sub(get(&mut self.end_ns)) >> (u64::BITS - 1);
+        let (end_ns, solid_ns) = (get(&mut self.end_ns), get(&mut self.solid_ns));
+        let after_ns = queued_ns.wrapping_sub(end_ns);
+        // All ones if the wait began before the end of the one before.
+        let overlaps = ((after_ns as i64) >> (u64::BITS - 1)) as u64;
+        let new_ns = clock_ns.wrapping_sub(end_ns).wrapping_sub(after_ns & !overlaps);
+        let since_solid_ns = queued_ns.wrapping_sub(solid_ns);
+        let is_before = since_solid_ns >> (u64::BITS - 1);
         let is_old = clock_ns.wrapping_sub(get(&mut self.start_ns)) >> BATCH_SHIFT;
-        if (get(&mut self.who) ^ who) | is_before | is_old != 0 {
+        if (get(&mut self.who) ^ who) | is_before | is_old | (new_ns >> LONG_SHIFT) != 0 {
             return false;
         }
         self.end_ns = clock_ns;
-        self.len_ns = get(&mut self.len_ns) + clock_ns.wrapping_sub(queued_ns);
+        self.len_ns = get(&mut self.len_ns) + new_ns;
+        self.solid_ns = solid_ns.wrapping_add(since_solid_ns & !overlaps);
         true
     }
 }
@@ -121,6 +132,8 @@ pub struct Pressures {
     is_missing: u64,
     /// Levels in `places`.
     levels: u64,
+    /// Levels for which the batch is not counted yet, from the lowest one.
+    uncounted: u64,
     /// The entries of the batch's cgroup and of those above it.
     places: [u64; LEVELS],
     /// The entries, as a hash table.
@@ -139,6 +152,7 @@ impl Pressures {
         handle: 0,
         is_missing: 0,
         levels: 0,
+        uncounted: 0,
         places: [0; LEVELS],
         entries: [Entry {
             id: 0,
@@ -259,6 +273,34 @@ pub fn press<H: Host>(ended: Ended) {
     }
     set(&mut table.limit_ns, ended.limit_ns);
     set(&mut table.clock_ns, ended.clock_ns);
+    let batch = &mut ring.batch;
+    let is_same = get(&mut batch.who) == ended.who;
+    // Kernel threads may belong to several cgroups.
+    if !is_same || ended.who == KERNEL || get(&mut table.levels) == 0 {
+        find_places::<H>(table, task, ended);
+    }
+    let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
+    let is_limited = ended.limit_ns != 0;
+    let is_solid = (solid_ns..end_ns).contains(&ended.queued_ns) && end_ns <= ended.clock_ns;
+    let goes_on = is_same && is_solid && !is_limited;
+    let from_ns = if goes_on { end_ns } else { ended.queued_ns };
+    let new_ns = ended.clock_ns.wrapping_sub(from_ns);
+    set(&mut batch.start_ns, from_ns);
+    set(&mut batch.end_ns, ended.clock_ns);
+    set(&mut batch.len_ns, new_ns);
+    set(&mut batch.solid_ns, if goes_on { solid_ns } else { ended.queued_ns });
+    set(&mut batch.who, if is_limited { IDLE } else { ended.who });
+    if (new_ns >> LONG_SHIFT) | u64::from(is_limited) != 0 {
+        H::count_batch(ended.cpu);
+        if get(&mut table.is_alone) != 0 {
+            set(&mut table.quiet_ns, ended.clock_ns);
+        }
+    }
+}
+
+/// Finds or adds the entries for a wait of `task`, from its cgroup upwards.
+#[inline(always)]
+fn find_places<H: Host>(table: &mut Pressures, task: u64, ended: Ended) {
     set(&mut table.levels, 0);
     set(&mut table.is_missing, 0);
     set(&mut table.id, if ended.who == KERNEL { H::id_of(H::cgroup_of(task)) } else { ended.who });
@@ -274,19 +316,6 @@ pub fn press<H: Host>(ended: Ended) {
     if get(&mut table.id) != 0 {
         // Deeper than `LEVELS`.
         H::lost(crate::Loss::PressureForgotten);
-    }
-    let batch = &mut ring.batch;
-    let len_ns = ended.clock_ns.wrapping_sub(ended.queued_ns);
-    let is_closed = (len_ns >> LONG_SHIFT) | ended.limit_ns != 0;
-    set(&mut batch.start_ns, ended.queued_ns);
-    set(&mut batch.end_ns, ended.clock_ns);
-    set(&mut batch.len_ns, len_ns);
-    set(&mut batch.who, if is_closed { IDLE } else { ended.who });
-    if is_closed {
-        H::count_batch(ended.cpu);
-        if get(&mut table.is_alone) != 0 {
-            set(&mut table.quiet_ns, ended.clock_ns);
-        }
     }
 }
 
@@ -335,7 +364,7 @@ pub fn add_level<H: Host>(cpu: u32) -> bool {
     false
 }
 
-/// Counts the batch of a CPU, if it is not counted yet.
+/// Counts the batch of a CPU, if it is not counted yet. The batch goes on after that.
 #[inline(always)]
 pub fn count_batch<H: Host>(cpu: u32) {
     let Some(ring) = H::ring(cpu) else { return };
@@ -345,9 +374,11 @@ pub fn count_batch<H: Host>(cpu: u32) {
     }
     // Counts levels down.
     let levels = get(&mut table.levels);
+    set(&mut table.uncounted, levels);
     H::repeat(levels as u32, Step::CountLevels, cpu);
     set(&mut ring.batch.len_ns, 0);
-    set(&mut ring.batch.who, IDLE);
+    let end_ns = get(&mut ring.batch.end_ns);
+    set(&mut ring.batch.start_ns, end_ns);
 }
 
 /// Counts the batch for one level. Returns true if it was the last one.
@@ -355,11 +386,11 @@ pub fn count_batch<H: Host>(cpu: u32) {
 pub fn count_level<H: Host>(cpu: u32) -> bool {
     let Some(ring) = H::ring(cpu) else { return true };
     let Some(table) = H::pressures(cpu) else { return true };
-    let left = get(&mut table.levels);
+    let left = get(&mut table.uncounted);
     if left == 0 {
         return true;
     }
-    set(&mut table.levels, left - 1);
+    set(&mut table.uncounted, left - 1);
     let batch = &mut ring.batch;
     let (start_ns, end_ns, len_ns) =
         (get(&mut batch.start_ns), get(&mut batch.end_ns), get(&mut batch.len_ns));
@@ -367,6 +398,7 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
     // SAFETY: the mask keeps it within the array.
     let place = get(unsafe { &mut *table.places.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
     let entry = table.at(place);
+    set(&mut entry.last_ns, end_ns);
     if limit_ns != 0 && get(&mut entry.has_limits) == 0 {
         entry.some = entry.contention;
         set(&mut entry.has_limits, 1);

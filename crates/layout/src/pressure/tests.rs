@@ -4,7 +4,7 @@ extern crate std;
 
 use std::{collections::BTreeSet, println, vec, vec::Vec};
 
-use super::{Batch, ENTRIES, Ended, Entry, LEVELS, PROBES, Union, first_place};
+use super::{BATCH_SHIFT, Batch, ENTRIES, Ended, Entry, LEVELS, LONG_SHIFT, PROBES, Union, first_place};
 use crate::{
     Loss,
     host::Host,
@@ -86,18 +86,27 @@ fn spans_from_before_a_quiet_time_are_dropped() {
 }
 
 #[test]
-fn a_batch_takes_waits_of_one_cgroup_that_do_not_overlap_for_a_millisecond() {
-    let begun = Batch { who: 7, start_ns: 1_000, end_ns: 2_000, len_ns: 1_000 };
+fn a_batch_takes_waits_of_one_cgroup_for_four_milliseconds_as_long_as_their_union_is_known() {
+    let begun = Batch { who: 7, start_ns: 1_000, end_ns: 2_000, len_ns: 900, solid_ns: 1_500 };
     let after = |who, queued_ns, clock_ns| {
         let mut batch = begun;
-        batch.add(who, queued_ns, clock_ns).then_some((batch.end_ns, batch.len_ns))
+        batch.add(who, queued_ns, clock_ns).then_some((batch.end_ns, batch.len_ns, batch.solid_ns))
     };
-    assert_eq!(after(7, 2_000, 2_500), Some((2_500, 1_500)));
+    assert_eq!(after(7, 2_000, 2_500), Some((2_500, 1_400, 2_000)));
+    assert_eq!(after(7, 2_100, 2_500), Some((2_500, 1_300, 2_100)), "after a gap");
+    assert_eq!(after(7, 1_500, 2_500), Some((2_500, 1_400, 1_500)), "another task waited all the time");
+    assert_eq!(after(7, 1_499, 2_500), None, "there was a gap in the meantime");
     assert_eq!(after(8, 2_000, 2_500), None, "another cgroup");
-    assert_eq!(after(7, 1_999, 2_500), None, "they overlap");
-    assert_eq!(after(7, 2_000, 1_000 + (1 << 20)), None, "too late");
-    assert_eq!(after(6, 1_999, 2_500), None, "both");
-    assert_eq!(after(7, 1_999, 1_000 + (1 << 20)), None, "both");
+    assert_eq!(after(7, 1_600, 1_900), None, "it ended before the one before");
+    let (long, late) = (1 << LONG_SHIFT, 1_000 + (1 << BATCH_SHIFT));
+    assert_eq!(after(7, 2_000, 2_000 + long), None, "long");
+    assert_eq!(
+        after(7, 1_900, 1_999 + long),
+        Some((1_999 + long, 899 + long, 1_500)),
+        "a part of it is counted"
+    );
+    assert_eq!(after(7, late - 1, late), None, "too late");
+    assert!(after(7, late - 2, late - 1).is_some());
 }
 
 /// A wait in cgroup `who` on CPU 0. It is long enough that it is counted at once.
@@ -105,7 +114,7 @@ fn waits(who: u64, clock_ns: u64, limit_ns: u64) {
     Simulated::press(who << 1, Ended { cpu: 0, who, queued_ns: clock_ns - LONG_NS, clock_ns, limit_ns });
 }
 
-const LONG_NS: u64 = 1 << 16;
+const LONG_NS: u64 = 1 << LONG_SHIFT;
 
 fn entry(id: u64) -> Option<Entry> {
     Simulated::pressures(0).expect("a CPU").entries.iter().find(|entry| entry.id == id).copied()
@@ -113,7 +122,7 @@ fn entry(id: u64) -> Option<Entry> {
 
 #[test]
 fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
-    const MS: u64 = 1_000_000;
+    const MS: u64 = 4_000_000;
     let place = |id| first_place(id) as usize % ENTRIES;
     // The last entries are followed by the first ones.
     for first in [60, ENTRIES - 3] {
@@ -151,7 +160,7 @@ fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
 fn a_wait_with_time_at_a_limit_is_counted_at_once() {
     for limit_ns in [1, 1_000] {
         let _maps = Maps::new(true);
-        waits(2, 1_000_000, limit_ns);
+        waits(2, 4_000_000, limit_ns);
         let entry = entry(2).expect("it waited");
         assert_eq!((entry.contention.total_ns, entry.whole().total_ns), (LONG_NS - limit_ns, LONG_NS));
     }
@@ -171,7 +180,7 @@ fn a_wait_counts_for_all_cgroups_above_up_to_the_limit_of_levels() {
         // The root and the one below it are above the nested ones.
         let lowest = NESTED + depth as u64 - 3;
         for time in 1..3 {
-            waits(lowest, time * 1_000_000, 0);
+            waits(lowest, time * 4_000_000, 0);
             let counted = (0..LEVELS as u64)
                 .map(|level| entry(if level + 1 == depth as u64 { 1 } else { lowest - level }));
             let counted: Vec<_> =
