@@ -6,6 +6,8 @@
 //! The hook cannot afford a division by 1,000. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, and takes one
 //! multiplication and a shift.
 
+use crate::verifier::opaque;
+
 /// Binary logarithm of the number of buckets per doubling.
 const SUB_BITS: u32 = 3;
 const SUB: u64 = 1 << SUB_BITS;
@@ -26,18 +28,15 @@ pub const RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
 
 /// Returns the bucket of a wait of `ns` nanoseconds; always below [`BUCKETS`].
 #[inline(always)]
-pub const fn bucket_of(ns: u64) -> usize {
+pub fn bucket_of(ns: u64) -> usize {
     if ns >= LAST_LOW_NS {
         return BUCKETS - 1;
     }
     // Below 2^32: the last bucket's lower edge is 15 << 28 units.
     let units = (ns * NUM) >> SHIFT;
-    if units < SUB {
-        return units as usize;
-    }
-    let exponent = log2(units);
-    let sub = (units >> (exponent - SUB_BITS)) & (SUB - 1);
-    ((((exponent - SUB_BITS + 1) << SUB_BITS) as u64) + sub) as usize
+    // 0 for the linear buckets and for those of the first doubling, which are as wide.
+    let doublings = log2(units | SUB) - SUB_BITS;
+    (((doublings << SUB_BITS) as u64) + (units >> doublings)) as usize
 }
 
 /// Returns the smallest number of nanoseconds that falls into `bucket` or a later one.
@@ -53,32 +52,20 @@ pub const fn high_ns(bucket: usize) -> u64 {
     low_ns(bucket + 1)
 }
 
-/// Returns the floor of the binary logarithm of a number above 0 and below 2^32. BPF has no instruction to count leading zeros;
-/// five comparisons are cheaper than the bit smearing that the compiler would emit instead. All in 64 bits: a narrower type would
-/// cost two shifts at each step.
+/// Returns the floor of the binary logarithm of a number above 0 and below 2^32. BPF has no instruction to count leading zeros.
+/// Without branches: the lengths of waits differ, so a CPU would mispredict some at each switch. All in 64 bits: a narrower type
+/// would cost two shifts at each step.
 #[inline(always)]
-const fn log2(mut v: u64) -> u32 {
+fn log2(mut v: u64) -> u32 {
     let mut n = 0;
-    if v >= 1 << 16 {
-        v >>= 16;
-        n += 16;
+    for shift in [16, 8, 4, 2, 1] {
+        // 1 if it is at least 2^shift. Hidden, because the compiler would make a branch of it.
+        let is_more = (opaque(((1usize << shift) - 1).wrapping_sub(v as usize)) >> 63) as u64;
+        let by = is_more * shift;
+        v >>= by;
+        n += by;
     }
-    if v >= 1 << 8 {
-        v >>= 8;
-        n += 8;
-    }
-    if v >= 1 << 4 {
-        v >>= 4;
-        n += 4;
-    }
-    if v >= 1 << 2 {
-        v >>= 2;
-        n += 2;
-    }
-    if v >= 1 << 1 {
-        n += 1;
-    }
-    n
+    n as u32
 }
 
 #[cfg(test)]
