@@ -63,7 +63,8 @@ cargo xtask COMMAND
                      ends so, without a time limit
   book               build the documents as a book in target/book, with mdBook, and check its links
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
-  overhead [ARGS...] compare the cost of cgscope with other tools, as root
+  overhead [ARGS...] compare the cost of cgscope with other tools, as root; --before COMMIT: also with an earlier commit, which
+                     is built first; fails if a printed bound is missed
   help               print this text
 
 Exit status: 0 success; 1 a step failed; 2 the command could not run; 3 tests are undecided: they failed while other

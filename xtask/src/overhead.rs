@@ -1,27 +1,142 @@
 //! Measures the overhead of cgscope and of other tools: `cargo xtask overhead`.
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use crate::failure::Failure;
 use crate::root::AsRoot;
 use crate::{binary, setup, steps};
+
+/// How many times as long as the yardstick the hook may take, by load.
+const LIMITS: &str = "benches/hook-cost.txt";
+
+/// Rounds and loops of the check: half a minute in all.
+const OF_CHECK: [&str; 4] = ["--rounds", "7", "--loops", "100000"];
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring the overhead", "run this as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
     // `overhead` starts the release binary and the loads of the lab from its own directory.
     binary::build()?;
-    let loads =
-        steps::status(&mut steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]))?;
-    if !loads.success() {
-        return Err(Failure::Step(format!(
-            "overhead: cannot build the loads ({loads}); see the messages above"
-        )));
+    let mut arguments = arguments.to_vec();
+    if let Some(before) = arguments.iter().position(|word| word == "--before") {
+        let earlier = arguments
+            .get_mut(before + 1)
+            .ok_or_else(|| Failure::Usage("`--before` needs a commit or a binary".to_owned()))?;
+        let built = earlier_binary(earlier)?;
+        eprintln!("overhead: compares {} with {earlier}", here());
+        *earlier = built.display().to_string();
+    } else {
+        eprintln!("overhead: measures {}", here());
     }
+    let mut loads = steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]);
+    passed("cannot build the loads", &mut loads)?;
+    passed("the measurement failed, or missed a bound", &mut measurement(&as_root, &arguments))
+}
+
+/// Fails if the hook takes longer at a switch than [`LIMITS`] allows, or if a limit was raised.
+pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
+    only_lowered()?;
+    let limits = steps::workspace().join(LIMITS).display().to_string();
+    let arguments = [&["--check", &limits][..], &OF_CHECK].concat().into_iter().map(str::to_owned);
+    passed("the hook is dearer than before", &mut measurement(as_root, &arguments.collect::<Vec<_>>()))
+}
+
+fn measurement(as_root: &AsRoot, arguments: &[String]) -> Command {
     let mut cargo = steps::cargo(&["run", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
     cargo.args(as_root.for_cargo()).arg("--").args(arguments);
-    let status = steps::status(&mut cargo)?;
-    if !status.success() {
-        return Err(Failure::Step(format!(
-            "overhead: the measurement failed ({status}); see the messages above"
-        )));
+    cargo
+}
+
+fn passed(otherwise: &str, command: &mut Command) -> Result<(), Failure> {
+    let status = steps::status(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Step(format!("overhead: {otherwise} ({status}); see the messages above")))
+}
+
+/// The commit of this checkout, and whether files differ from it.
+fn here() -> String {
+    let commit = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "an unknown commit".to_owned());
+    let has_changes = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
+    if has_changes { format!("{commit} with uncommitted changes") } else { commit }
+}
+
+/// The binary of an earlier commit. Builds it, unless it was built before. A path is returned as it is.
+fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
+    if Path::new(earlier).is_file() {
+        return Ok(PathBuf::from(earlier));
+    }
+    let Some(commit) = git(&["rev-parse", "--verify", "--quiet", &format!("{earlier}^{{commit}}")]) else {
+        return Err(Failure::Usage(format!("`{earlier}` is neither a commit nor a binary")));
+    };
+    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let checkout = target.join("commits").join(&commit);
+    let built = checkout.join("target/release/cgscope");
+    if built.is_file() {
+        return Ok(built);
+    }
+    let place = checkout.display().to_string();
+    fs::create_dir_all(&checkout).map_err(|why| Failure::Host(format!("cannot create {place}: {why}")))?;
+    // An archive, not a worktree: nothing has to be removed from the repository afterwards.
+    let unpack = format!("git archive {commit} | tar -x -C '{place}'");
+    passed(
+        "cannot unpack the earlier commit",
+        Command::new("sh").current_dir(steps::workspace()).args(["-c", &unpack]),
+    )?;
+    eprintln!("overhead: building {commit}");
+    let mut cargo = steps::cargo(&["build", "--release", "--package", "cgscope"]);
+    cargo.current_dir(&checkout).env("CARGO_TARGET_DIR", checkout.join("target"));
+    passed("cannot build the earlier commit", &mut cargo)?;
+    Ok(built)
+}
+
+/// The output of git in this checkout; `None` if git fails.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").current_dir(steps::workspace()).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Compares [`LIMITS`] with all its earlier versions. Without a history there is nothing to compare.
+fn only_lowered() -> Result<(), Failure> {
+    let now = fs::read_to_string(steps::workspace().join(LIMITS))
+        .map_err(|why| Failure::Host(format!("cannot read {LIMITS}: {why}")))?;
+    let commits = git(&["log", "--format=%H", "--", LIMITS]).unwrap_or_default();
+    for commit in commits.lines() {
+        let before = git(&["show", &format!("{commit}:{LIMITS}")]).unwrap_or_default();
+        if let Some(line) = raised(&before, &now) {
+            return Err(Failure::Step(format!(
+                "overhead: {LIMITS} may only be lowered, but `{line}` is above its value in {commit}"
+            )));
+        }
     }
     Ok(())
+}
+
+/// The first line of `now` whose limit is higher than in `before`.
+fn raised<'a>(before: &str, now: &'a str) -> Option<&'a str> {
+    let limit = |line: &str| {
+        let (load, limit) = line.split_once(' ')?;
+        Some((load.to_owned(), limit.trim().parse::<f64>().ok()?))
+    };
+    let is_raised = |line: &&str| {
+        let Some((load, now)) = limit(line) else { return false };
+        before.lines().filter_map(limit).any(|(other, before)| other == load && now > before)
+    };
+    now.lines().find(is_raised)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::raised;
+
+    #[test]
+    fn a_limit_may_fall_and_a_load_may_be_added_but_no_limit_may_rise() {
+        let before = "# what it is\npipe 1.5\nmessaging 2\n";
+        assert_eq!(raised(before, "# what it is\npipe 1.4\nmessaging 2\nother 3\n"), None);
+        assert_eq!(raised(before, "pipe 1.5\nmessaging 2.01\n"), Some("messaging 2.01"));
+    }
 }

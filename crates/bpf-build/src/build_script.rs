@@ -7,9 +7,10 @@ use std::process;
 use crate::{Error, Toolchain, strip::strip};
 
 /// The objects, and the variables from which the crate reads their paths by `env!`.
-const OBJECTS: [(&str, &str); 3] = [
+const OBJECTS: [(&str, &str); 4] = [
     ("cgscope-bpf", "CGSCOPE_BPF_OBJECT"),
     ("empty-hook-bpf", "CGSCOPE_EMPTY_HOOK_OBJECT"),
+    ("yardstick-bpf", "CGSCOPE_YARDSTICK_OBJECT"),
     ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
 ];
 

@@ -39,6 +39,8 @@ use crate::{
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
 /// The hook with an empty body, for comparison by `cargo xtask overhead`.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
+/// The yardstick that `cargo xtask overhead --check` compares the hook with.
+pub static YARDSTICK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_YARDSTICK_OBJECT"));
 /// The compiled task iterator of `cgscope sample`.
 pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
 

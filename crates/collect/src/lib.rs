@@ -40,7 +40,7 @@ mod time_split;
 pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Accounting, Collector, Held, NameContainers, Options};
 pub use failure::{Failure, FailureKind};
-pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
+pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT, YARDSTICK_OBJECT};
 pub use patch::patched;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;

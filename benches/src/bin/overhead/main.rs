@@ -5,6 +5,8 @@
 //! programs (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup. The other run gives the slowdown of
 //! the load.
 
+mod bounds;
+mod check;
 mod collector;
 mod counting;
 mod sleepers;
@@ -17,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
+    bounds::Bounds,
     counting::Counted,
     subject::Subject,
     table::{SubjectResults, print},
@@ -48,6 +51,10 @@ struct Options {
     /// Leave out the part with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
+
+    /// Compare only the hook with a yardstick, for two loads; fail if it is dearer than the ratios in this file allow
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hist_only", "hook_only", "full"])]
+    check: Option<PathBuf>,
 
     /// All figures of docs/cost.md: three loads, idle threads beside other tools, and what a reading costs
     #[arg(long, conflicts_with_all = ["messaging", "hist_only", "hook_only"])]
@@ -83,25 +90,30 @@ fn main() -> Result<()> {
     if setting.trim() == "1" {
         println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
+    if let Some(file) = &options.check {
+        return check::run(file, options.rounds, options.loops);
+    }
     let first = if options.messaging { Switching::Messaging } else { Switching::Pipe };
-    let net_ns = compare(first, options.hist_only, &options)?;
+    let mut bounds = Bounds::default();
+    let net_ns = compare(first, options.hist_only, &options, &mut bounds)?;
     if options.full {
-        compare(Switching::Pipes, true, &options)?;
-        compare(Switching::Messaging, true, &options)?;
+        compare(Switching::Pipes, true, &options, &mut bounds)?;
+        compare(Switching::Messaging, true, &options, &mut bounds)?;
         collector::measure(net_ns)?;
     }
     if !options.hook_only && !options.hist_only {
-        sleepers::measure()?;
+        sleepers::measure(&mut bounds)?;
     }
-    Ok(())
+    bounds.check()
 }
 
 /// Runs one load under every subject, or only under those that `hist 1` is compared with. Prints a table. Returns what
-/// `cgscope hist 1` adds to an empty hook at a switch, ns.
-fn compare(load: Switching, hist_only: bool, options: &Options) -> Result<f64> {
+/// `cgscope hist 1` adds to an empty hook at a switch, ns. Adds to `bounds`.
+fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bounds) -> Result<f64> {
     println!("perf bench sched: {}, {} loops, {} rounds", load.name(), options.loops, options.rounds);
     let subjects = Subject::ALL.into_iter().filter(|subject| match subject {
         Subject::Nothing | Subject::EmptyHook | Subject::Cgscope => true,
+        Subject::Yardstick => false,
         Subject::Before => options.before.is_some(),
         Subject::Runqlat => !hist_only || options.full,
         _ => !hist_only,
@@ -120,7 +132,7 @@ fn compare(load: Switching, hist_only: bool, options: &Options) -> Result<f64> {
             row.counted.push(Counted::between(&before, &after));
         }
     }
-    print(&rows)
+    print(&rows, load == Switching::Pipe, bounds)
 }
 
 fn pipe(cpu: usize, loops: u64) -> Result<f64> {

@@ -9,12 +9,12 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::subject::cgscope;
+use crate::{bounds::Bounds, subject::cgscope};
 
 const THREADS: u32 = 5_000;
 const SECONDS: u32 = 10;
 
-pub fn measure() -> Result<()> {
+pub fn measure(bounds: &mut Bounds) -> Result<()> {
     let _load = Load::start(&["sleep", &THREADS.to_string(), "300"])?;
     println!("\n{THREADS} sleeping threads, `cgscope hist --json 1` for {SECONDS} s");
     let mut child = Command::new(cgscope()?)
@@ -26,7 +26,8 @@ pub fn measure() -> Result<()> {
     let mut said = BufReader::new(child.stderr.take().context("standard error")?);
     let mut line = String::new();
     said.read_line(&mut line)?;
-    println!("start to attached: {:.0} ms (at most 180)", started.elapsed().as_secs_f64() * 1e3);
+    let attached_ms = started.elapsed().as_secs_f64() * 1e3;
+    bounds.at_most(&format!("start to attached: {attached_ms:.0} ms"), attached_ms, 180.0);
 
     let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
     for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {
@@ -40,8 +41,10 @@ pub fn measure() -> Result<()> {
     }
     child.wait()?;
     println!("tasks read: {tasks}");
-    println!("CPU: {:.2} % of one core, JSON included (at most 2)", 100.0 * cpu_ns as f64 / wall_ns as f64);
-    println!("resident: {:.1} MiB (at most 30)", rss as f64 / 1048576.0);
+    let cpu = 100.0 * cpu_ns as f64 / wall_ns as f64;
+    bounds.at_most(&format!("CPU: {cpu:.2} % of one core, JSON included"), cpu, 2.0);
+    let resident = rss as f64 / 1048576.0;
+    bounds.at_most(&format!("resident: {resident:.1} MiB"), resident, 30.0);
     Ok(())
 }
 

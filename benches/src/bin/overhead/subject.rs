@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use aya::{Btf, Ebpf, programs::BtfTracePoint};
-use cgscope_collect::EMPTY_HOOK_OBJECT;
+use aya::{Btf, Ebpf, EbpfLoader, programs::BtfTracePoint};
+use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::{counting::program_ids, pause};
 
@@ -17,6 +17,8 @@ cgscope_layout::named! {
     Subject {
         Nothing = "nothing",
         EmptyHook = "empty hook",
+        /// The program that [`check`](crate::check) compares with.
+        Yardstick = "yardstick",
         Cgscope = "cgscope hist 1",
         /// `cgscope hist 1` built from an earlier commit.
         Before = "before: hist 1",
@@ -42,7 +44,8 @@ impl Subject {
         let before = program_ids()?;
         let mut running = match self {
             Self::Nothing => return Ok(Running { programs: Vec::new(), _hook: None, child: None }),
-            Self::EmptyHook => Running { programs: Vec::new(), _hook: Some(empty_hook()?), child: None },
+            Self::EmptyHook => by_object(EMPTY_HOOK_OBJECT, &["sched_switch"])?,
+            Self::Yardstick => by_object(YARDSTICK_OBJECT, &["sched_switch", "task_newtask"])?,
             Self::Cgscope => by_command(cgscope()?, &["hist", "1"])?,
             Self::Before => by_command(earlier.context("no earlier binary")?.into(), &["hist", "1"])?,
             Self::Stat => by_command(cgscope()?, &["stat", "1"])?,
@@ -74,13 +77,30 @@ impl Drop for Running {
     }
 }
 
-fn empty_hook() -> Result<Ebpf> {
+/// Attaches a compiled object, whose programs are at these tracepoints, in this order.
+fn by_object(object: &[u8], tracepoints: &[&str]) -> Result<Running> {
     let btf = Btf::from_sys_fs()?;
-    let mut hook = Ebpf::load(EMPTY_HOOK_OBJECT)?;
-    let program: &mut BtfTracePoint = hook.program_mut("on_switch").context("the empty hook")?.try_into()?;
-    program.load("sched_switch", &btf)?;
-    program.attach()?;
-    Ok(hook)
+    let mut hook = EbpfLoader::new().allow_unsupported_maps().load(object)?;
+    for (name, tracepoint) in ["on_switch", "on_new_task"].into_iter().zip(tracepoints) {
+        let program: &mut BtfTracePoint = hook.program_mut(name).context("a program of ours")?.try_into()?;
+        program.load(tracepoint, &btf)?;
+        program.attach()?;
+    }
+    Ok(Running { programs: Vec::new(), _hook: Some(hook), child: None })
+}
+
+/// Loads this number of small programs, without attaching them. As long as they are loaded, the kernel puts the code of the next
+/// programs elsewhere.
+pub fn spacers(number: usize) -> Result<Vec<Ebpf>> {
+    let btf = Btf::from_sys_fs()?;
+    let spacers = (0..number).map(|_| {
+        let mut spacer = Ebpf::load(EMPTY_HOOK_OBJECT)?;
+        let program: &mut BtfTracePoint =
+            spacer.program_mut("on_switch").context("the empty hook")?.try_into()?;
+        program.load("sched_switch", &btf)?;
+        Ok(spacer)
+    });
+    spacers.collect()
 }
 
 fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {

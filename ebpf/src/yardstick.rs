@@ -1,0 +1,88 @@
+//! A yardstick for the cost of the hook: a program at the same tracepoint with a storage lookup, some loads and some adds. `cargo
+//! xtask overhead --check` compares the hook with it, because times of one machine and hour say little about others. A change of
+//! it makes the ratios in `benches/hook-cost.txt` meaningless.
+#![no_std]
+#![no_main]
+
+use core::{
+    ffi::c_void,
+    ptr::{self, read_volatile, write_volatile},
+};
+
+use aya_ebpf::{
+    bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE},
+    helpers::generated::bpf_task_storage_get,
+    macros::btf_tracepoint,
+    programs::BtfTracePointContext,
+};
+
+/// Words that a switch adds to others.
+const WORDS: usize = 16;
+
+/// 4 KiB in the kernel, like the storage of the hook.
+struct Storage {
+    from: [u64; WORDS],
+    to: [u64; WORDS],
+    _rest: [u64; 400],
+}
+
+/// As `TaskStorageMap` in `maps.rs`.
+#[repr(C)]
+struct TaskStorageMap {
+    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
+    key: *const i32,
+    value: *const Storage,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: never read or written as memory; the kernel protects the map itself.
+unsafe impl Sync for TaskStorageMap {}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".maps")]
+static TASKS: TaskStorageMap = TaskStorageMap {
+    r#type: ptr::null(),
+    key: ptr::null(),
+    value: ptr::null(),
+    max_entries: ptr::null(),
+    map_flags: ptr::null(),
+};
+
+#[inline(always)]
+fn storage(task: *const c_void, flags: u64) -> Option<&'static mut Storage> {
+    // SAFETY: the map and the task are what the helper expects; the value exists as long as the task.
+    unsafe {
+        let map = (&raw const TASKS).cast_mut().cast();
+        bpf_task_storage_get(map, task.cast_mut().cast(), ptr::null_mut(), flags).cast::<Storage>().as_mut()
+    }
+}
+
+/// The load is started after the yardstick, so all of its tasks get their storage here, where allocating is allowed.
+#[btf_tracepoint(function = "task_newtask")]
+fn on_new_task(ctx: BtfTracePointContext) -> i32 {
+    storage(ctx.arg::<*const c_void>(0), BPF_LOCAL_STORAGE_GET_F_CREATE.into());
+    0
+}
+
+#[btf_tracepoint(function = "sched_switch")]
+fn on_switch(ctx: BtfTracePointContext) -> i32 {
+    if let Some(storage) = storage(ctx.arg::<*const c_void>(2), 0) {
+        for (from, to) in storage.from.iter().zip(&mut storage.to) {
+            // SAFETY: references. Volatile, so that each is a load, an add and a store.
+            unsafe {
+                write_volatile(to, read_volatile(to).wrapping_add(read_volatile(from)).wrapping_add(1))
+            };
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
