@@ -129,6 +129,9 @@ fn arrived_late(prev: Task, queue: RunQueue) {
         return;
     };
     let arrived_ns = prev.last_arrival_ns();
+    if keeps_accounts() {
+        accounts::woke(prev, storage, arrived_ns);
+    }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
     demand::arrived(storage, queue.cpu(), arrived_ns);
