@@ -68,6 +68,25 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Adds a wait that began before the batch, and lasted for all of it, or returns false. Then it does not matter where the gaps of the
+    /// batch are. What was counted before is found when the batch is counted.
+    #[inline(always)]
+    fn cover(&mut self, ended: &Ended) -> bool {
+        let Ended { who, queued_ns, clock_ns, limit_ns, .. } = *ended;
+        let is_all = queued_ns <= get(&mut self.start_ns) && get(&mut self.end_ns) <= clock_ns;
+        let len_ns = clock_ns.wrapping_sub(queued_ns);
+        let is_covered = is_all && get(&mut self.who) == who && limit_ns == 0 && len_ns >> LONG_SHIFT == 0;
+        if is_covered {
+            set(&mut self.start_ns, queued_ns);
+            set(&mut self.end_ns, clock_ns);
+            set(&mut self.len_ns, len_ns);
+            set(&mut self.solid_ns, queued_ns);
+        }
+        is_covered
+    }
+}
+
 /// The pressure of one cgroup on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -262,11 +281,16 @@ pub fn press_split<H: Host>() {
 /// Counts a wait that does not fit into the batch: counts the batch, and begins another.
 #[inline(always)]
 pub fn press<H: Host>(ended: Ended) {
-    H::count_batch(ended.cpu);
     let Some(ring) = H::ring(ended.cpu) else { return };
+    if ring.batch.cover(&ended) {
+        return;
+    }
+    H::count_batch(ended.cpu);
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
-    let is_alone = u64::from(H::is_alone(task));
+    // While one wait ended, the other had begun. Asking the kernel takes longer than the rest.
+    let is_overlapping = ended.queued_ns < get(&mut ring.batch.end_ns);
+    let is_alone = u64::from(!is_overlapping && H::is_alone(task));
     set(&mut table.is_alone, is_alone);
     if is_alone != 0 {
         set(&mut table.quiet_ns, ended.queued_ns);
@@ -278,6 +302,10 @@ pub fn press<H: Host>(ended: Ended) {
     // Kernel threads may belong to several cgroups.
     if !is_same || ended.who == KERNEL || get(&mut table.levels) == 0 {
         find_places::<H>(table, task, ended);
+    }
+    if get(&mut table.id) != 0 {
+        // Deeper than `LEVELS`.
+        H::lost(crate::Loss::PressureForgotten);
     }
     let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
     let is_limited = ended.limit_ns != 0;
@@ -312,10 +340,6 @@ fn find_places<H: Host>(table: &mut Pressures, task: u64, ended: Ended) {
         // Not `who`: if the task has just moved to another cgroup, the levels above belong to that one.
         set(&mut table.id, H::id_of(cgroup));
         H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
-    }
-    if get(&mut table.id) != 0 {
-        // Deeper than `LEVELS`.
-        H::lost(crate::Loss::PressureForgotten);
     }
 }
 

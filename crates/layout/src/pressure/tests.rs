@@ -192,3 +192,36 @@ fn a_wait_counts_for_all_cgroups_above_up_to_the_limit_of_levels() {
         assert_eq!(entry(1).is_some(), depth == LEVELS, "the root is the last level");
     }
 }
+
+/// Waits of one cgroup, most of which overlap, as on a busy CPU. The first number of a seed decides how long they are.
+#[test]
+fn waits_in_batches_equal_the_plain_union_or_are_off_by_what_is_counted() {
+    const SCALE: u64 = 1 << 12;
+    let (mut batched, mut uncertain_ns, mut total_ns) = (0, 0, 0);
+    for seed in 0..3_000u64 {
+        let _maps = Maps::new(true);
+        let mut random = seed;
+        let longest = [10, 100, 1_000, 3_000][seed as usize % 4];
+        let (mut now, mut spans) = (10_000, Vec::new());
+        for _ in 0..60 {
+            now += below(&mut random, [3, 300][seed as usize % 2]);
+            let start = now - below(&mut random, longest);
+            spans.push((start, now));
+            let (queued_ns, clock_ns) = (start * SCALE, now * SCALE);
+            let ring = Simulated::ring(0).expect("a CPU");
+            if ring.batch.add(2, queued_ns, clock_ns) {
+                batched += 1;
+            } else {
+                Simulated::press(2 << 1, Ended { cpu: 0, who: 2, queued_ns, clock_ns, limit_ns: 0 });
+            }
+        }
+        Simulated::count_batch(0);
+        let union = entry(2).map(|entry| entry.contention).unwrap_or_default();
+        let plain_ns = plain(&spans) * SCALE;
+        let off_ns = union.total_ns.abs_diff(plain_ns);
+        assert!(off_ns <= union.uncertain_ns, "{seed}: {plain_ns} {union:?}");
+        (uncertain_ns, total_ns) = (uncertain_ns + union.uncertain_ns, total_ns + plain_ns);
+    }
+    println!("{batched} in batches, {uncertain_ns} of {total_ns} ns uncertain");
+    assert!(batched > 60_000 && uncertain_ns < total_ns / 10, "{batched} {uncertain_ns} {total_ns}");
+}
