@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::lanes::{History, Lanes};
 use crate::root::AsRoot;
 use crate::steps::{self, Steps, cargo};
-use crate::{binary, deploy, dist, fuzz, lab, long, pictures, readers, runtimes, setup, unchanged};
+use crate::{binary, deploy, dist, fuzz, lab, long, overhead, pictures, readers, runtimes, setup, unchanged};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,10 +147,13 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &His
     let mut variables = readers::for_tests(false);
     variables.push(runtimes::for_tests()?);
     let lanes = Lanes { binaries: lab::build(false)?, as_root, variables, history };
-    eprintln!("test: tests as root");
     if !has_all {
+        eprintln!("test: tests as root");
         return steps.done("tests as root", lanes.run(&tests.for_binaries));
     }
+    eprintln!("test: the cost of the hook");
+    steps.done("the cost of the hook", overhead::for_checks(as_root))?;
+    eprintln!("test: tests as root");
     let skipped =
         if packages.is_some() { Vec::new() } else { ["--skip", "packages::"].map(str::to_owned).to_vec() };
     steps.done("tests as root", lanes.run(&skipped))?;

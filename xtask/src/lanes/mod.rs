@@ -16,10 +16,10 @@ mod schedule;
 pub(crate) mod supervise;
 mod verdict;
 
-pub(crate) use disturbance::Disturbance;
-use disturbance::Reading;
+pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
 pub(crate) use history::History;
 use schedule::{Lease, Test};
+pub(crate) use verdict::FOR_ONE;
 use verdict::{Machine, Try};
 
 /// Tests in modules with this name take minutes, so they run only if they are named.
@@ -169,7 +169,7 @@ impl Runner<'_> {
 impl Machine for Runner<'_> {
     fn becomes_quiet(&mut self, patience: Duration) -> (bool, Duration) {
         eprintln!("test: waiting up to {} s for a quiet machine", patience.as_secs());
-        disturbance::becomes_quiet(patience)
+        becomes_quiet(patience)
     }
 
     fn again(&mut self, test: &Test) -> Result<bool, Failure> {

@@ -8,7 +8,7 @@ use super::schedule::Test;
 use crate::failure::Failure;
 
 /// Maximum time to wait for a quiet machine before one second try, and before all of them.
-const FOR_ONE: Duration = Duration::from_secs(300);
+pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);
 const FOR_ALL: Duration = Duration::from_secs(600);
 
 /// A test that ran once.

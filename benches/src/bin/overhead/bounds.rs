@@ -10,8 +10,7 @@ impl Bounds {
     /// Prints a figure, which is `value`, with its bound.
     pub fn at_most(&mut self, figure: &str, value: f64, most: f64) {
         println!("{figure} (at most {most})");
-        // Not `>`, because no comparison with NaN is true.
-        if !(value <= most) {
+        if value.is_nan() || value > most {
             self.0.push(format!("{figure} (at most {most})"));
         }
     }

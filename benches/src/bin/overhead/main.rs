@@ -52,7 +52,7 @@ struct Options {
     #[arg(long)]
     hook_only: bool,
 
-    /// Compare only the hook with a yardstick, for two loads; fail if it is dearer than the ratios in this file allow
+    /// Compare only the hook with a yardstick, on the pipe; fail if it is dearer than the ratio in this file allows
     #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hist_only", "hook_only", "full"])]
     check: Option<PathBuf>,
 

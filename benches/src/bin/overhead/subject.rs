@@ -62,7 +62,15 @@ impl Subject {
             pause();
             running.programs = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
         }
-        pause();
+        // A subject may load several programs, one after the other.
+        loop {
+            pause();
+            let now: Vec<u32> = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
+            if now == running.programs {
+                break;
+            }
+            running.programs = now;
+        }
         Ok(running)
     }
 }
