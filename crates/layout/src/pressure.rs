@@ -43,6 +43,8 @@ pub struct Batch {
     pub len_ns: u64,
     /// From this time to `end_ns` a task of the cgroup waited all the time, here or in batches before.
     pub solid_ns: u64,
+    /// The same up to `start_ns`: from this time on there is no gap before the batch.
+    pub filled_ns: u64,
 }
 
 impl Batch {
@@ -70,20 +72,31 @@ impl Batch {
 
 impl Batch {
     /// Adds a wait that began before the batch, and lasted for all of it, or returns false. Then it does not matter where the gaps of the
-    /// batch are. What was counted before is found when the batch is counted.
+    /// batch are.
     #[inline(always)]
     fn cover(&mut self, ended: &Ended) -> bool {
         let Ended { who, queued_ns, clock_ns, limit_ns, .. } = *ended;
-        let is_all = queued_ns <= get(&mut self.start_ns) && get(&mut self.end_ns) <= clock_ns;
-        let len_ns = clock_ns.wrapping_sub(queued_ns);
-        let is_covered = is_all && get(&mut self.who) == who && limit_ns == 0 && len_ns >> LONG_SHIFT == 0;
-        if is_covered {
-            set(&mut self.start_ns, queued_ns);
-            set(&mut self.end_ns, clock_ns);
-            set(&mut self.len_ns, len_ns);
-            set(&mut self.solid_ns, queued_ns);
+        let (start_ns, filled_ns) = (get(&mut self.start_ns), get(&mut self.filled_ns));
+        if get(&mut self.who) != who
+            || limit_ns != 0
+            || queued_ns > start_ns
+            || get(&mut self.end_ns) > clock_ns
+        {
+            return false;
         }
-        is_covered
+        // If there may be gaps before the batch, it begins with this wait. What was counted before is found when it is counted.
+        let from_ns = if queued_ns < filled_ns { queued_ns } else { start_ns };
+        let len_ns = clock_ns.wrapping_sub(from_ns);
+        if len_ns >> (if queued_ns < filled_ns { LONG_SHIFT } else { BATCH_SHIFT }) != 0 {
+            return false;
+        }
+        let solid_ns = if queued_ns < filled_ns { queued_ns } else { filled_ns };
+        set(&mut self.start_ns, from_ns);
+        set(&mut self.end_ns, clock_ns);
+        set(&mut self.len_ns, len_ns);
+        set(&mut self.solid_ns, solid_ns);
+        set(&mut self.filled_ns, solid_ns);
+        true
     }
 }
 
@@ -316,7 +329,9 @@ pub fn press<H: Host>(ended: Ended) {
     set(&mut batch.start_ns, from_ns);
     set(&mut batch.end_ns, ended.clock_ns);
     set(&mut batch.len_ns, new_ns);
-    set(&mut batch.solid_ns, if goes_on { solid_ns } else { ended.queued_ns });
+    let solid_ns = if goes_on { solid_ns } else { ended.queued_ns };
+    set(&mut batch.solid_ns, solid_ns);
+    set(&mut batch.filled_ns, solid_ns);
     set(&mut batch.who, if is_limited { IDLE } else { ended.who });
     if (new_ns >> LONG_SHIFT) | u64::from(is_limited) != 0 {
         H::count_batch(ended.cpu);
@@ -401,8 +416,9 @@ pub fn count_batch<H: Host>(cpu: u32) {
     set(&mut table.uncounted, levels);
     H::repeat(levels as u32, Step::CountLevels, cpu);
     set(&mut ring.batch.len_ns, 0);
-    let end_ns = get(&mut ring.batch.end_ns);
+    let (end_ns, solid_ns) = (get(&mut ring.batch.end_ns), get(&mut ring.batch.solid_ns));
     set(&mut ring.batch.start_ns, end_ns);
+    set(&mut ring.batch.filled_ns, solid_ns);
 }
 
 /// Counts the batch for one level. Returns true if it was the last one.

@@ -87,7 +87,8 @@ fn spans_from_before_a_quiet_time_are_dropped() {
 
 #[test]
 fn a_batch_takes_waits_of_one_cgroup_for_four_milliseconds_as_long_as_their_union_is_known() {
-    let begun = Batch { who: 7, start_ns: 1_000, end_ns: 2_000, len_ns: 900, solid_ns: 1_500 };
+    let begun =
+        Batch { who: 7, start_ns: 1_000, end_ns: 2_000, len_ns: 900, solid_ns: 1_500, filled_ns: 500 };
     let after = |who, queued_ns, clock_ns| {
         let mut batch = begun;
         batch.add(who, queued_ns, clock_ns).then_some((batch.end_ns, batch.len_ns, batch.solid_ns))
