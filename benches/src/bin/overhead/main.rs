@@ -12,6 +12,7 @@ mod counting;
 mod sleepers;
 mod subject;
 mod table;
+mod together;
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -131,6 +132,11 @@ fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bou
             drop(counts);
             row.counted.push(Counted::between(&before, &after));
         }
+    }
+    if options.before.is_some() {
+        let before = options.before.as_deref();
+        let ratio = together::measure(Subject::Before, before, load, options.rounds, options.loops)?;
+        println!("\ncgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
     }
     print(&rows, load == Switching::Pipe, bounds)
 }

@@ -1,0 +1,79 @@
+//! Compares two hooks that are attached at the same time. Both run at each switch, so that whatever disturbs the machine affects both:
+//! the ratio of their times differs by a hundredth from run to run where their times differ by a fifth.
+
+use std::{fmt, path::Path};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    Switching,
+    counting::{self, Counted},
+    subject::{Subject, spacers},
+    table::median,
+};
+
+/// The load runs this many times in a round, and the median counts.
+const RUNS: u64 = 5;
+/// Fewer switches in a run are too few to measure.
+const LEAST_SWITCHES: u64 = 1_000;
+
+/// How many times as long as another hook one takes at a switch: the median of some rounds, and the extremes.
+pub struct Ratio {
+    pub median: f64,
+    least: f64,
+    most: f64,
+    rounds: usize,
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most, rounds } = self;
+        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds} rounds)")
+    }
+}
+
+/// Measures `cgscope hist 1` beside `other`. `earlier` is the binary for [`Subject::Before`].
+pub fn measure(
+    other: Subject,
+    earlier: Option<&Path>,
+    load: Switching,
+    rounds: usize,
+    loops: u64,
+) -> Result<Ratio> {
+    let ratios = (1..=rounds).map(|round| in_round(other, earlier, load, round, loops));
+    let ratios: Vec<f64> = ratios.collect::<Result<_>>()?;
+    let (least, most) =
+        ratios.iter().fold((f64::MAX, 0f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
+    Ok(Ratio { median: median(ratios.into_iter()), least, most, rounds })
+}
+
+fn in_round(
+    other: Subject,
+    earlier: Option<&Path>,
+    load: Switching,
+    round: usize,
+    loops: u64,
+) -> Result<f64> {
+    // The place of the machine code alone changes the time by up to 8 %, so each round has another one.
+    let _spacers = spacers(round)?;
+    // The hook that is attached first runs first, and loads what the second then finds in the cache.
+    let is_first = round.is_multiple_of(2);
+    let order = if is_first { [Subject::Cgscope, other] } else { [other, Subject::Cgscope] };
+    let running = order.iter().map(|subject| subject.start(earlier)).collect::<Result<Vec<_>>>()?;
+    let _counts = counting::start()?;
+    let read = || running.iter().map(|running| counting::read(&running.programs)).collect::<Result<Vec<_>>>();
+    let mut ratios = Vec::new();
+    for _ in 0..RUNS {
+        let before = read()?;
+        load.run(loops / RUNS)?;
+        let after = read()?;
+        let counted = before.iter().zip(&after).map(|(before, after)| Counted::between(before, after));
+        let counted: Vec<_> = counted.collect();
+        if let Some(at) = counted.iter().position(|counted| counted.switches < LEAST_SWITCHES) {
+            bail!("{} ran at only {} switches", order[at].name(), counted[at].switches);
+        }
+        let ratio = counted[0].switch_ns / counted[1].switch_ns;
+        ratios.push(if is_first { ratio } else { 1.0 / ratio });
+    }
+    Ok(median(ratios.into_iter()))
+}
