@@ -57,10 +57,20 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Counts the time blocked of `next`, which switches in: its time off the CPU, less its wait. Call it before the wait is
-/// recorded.
+/// Counts the time blocked of `next`, which switches in, also for its stack. Call it before the wait is recorded.
 #[inline(always)]
 pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+    let has_slept = storage.blocked.since_ns != 0;
+    woke_unseen(next, storage, clock_ns);
+    if has_slept && stack_every_ns() != 0 && storage.blocked.uncounted_ns >= stack_every_ns() {
+        count_stack(next, storage);
+    }
+}
+
+/// Counts the time blocked of `next`: its time off the CPU, less its wait. If the hook did not see it switch in, its stack is no longer
+/// that of its sleep: the time stays uncounted until it wakes up again.
+#[inline(always)]
+pub fn woke_unseen(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let blocked = &mut storage.blocked;
     if blocked.since_ns == 0 {
         return;
@@ -75,12 +85,8 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
         *sum += ns;
     }
-    if stack_every_ns() == 0 {
-        return;
-    }
-    blocked.uncounted_ns += ns;
-    if blocked.uncounted_ns >= stack_every_ns() {
-        count_stack(next, storage);
+    if stack_every_ns() != 0 {
+        blocked.uncounted_ns += ns;
     }
 }
 

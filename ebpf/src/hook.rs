@@ -130,7 +130,7 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     };
     let arrived_ns = prev.last_arrival_ns();
     if keeps_accounts() {
-        accounts::woke(prev, storage, arrived_ns);
+        accounts::woke_unseen(prev, storage, arrived_ns);
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
     ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
