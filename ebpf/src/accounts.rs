@@ -7,7 +7,7 @@
 use cgscope_layout::{
     BlockedState, Loss, Stack,
     task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
-    verifier::opaque,
+    verifier::{opaque, set},
     wire::{AccountsRecord, Blocked, ExitedThreads, StackCount, TaskStorage},
 };
 
@@ -57,23 +57,28 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// Counts the time blocked of `next`, which switches in, also for its stack. Call it before the wait is recorded.
+/// Counts the time blocked of `next`, which switches in. Call it before the wait is recorded.
 #[inline(always)]
 pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
-    let has_slept = storage.blocked.since_ns != 0;
-    woke_unseen(next, storage, clock_ns);
-    if has_slept && stack_every_ns() != 0 && storage.blocked.uncounted_ns >= stack_every_ns() {
-        count_stack(next, storage);
+    if end_sleep(next, storage, clock_ns) {
+        count_stack(next, storage, 1);
     }
 }
 
-/// Counts the time blocked of `next`: its time off the CPU, less its wait. If the hook did not see it switch in, its stack is no longer
-/// that of its sleep: the time stays uncounted until it wakes up again.
+/// Does the same for a `task` that has switched in unseen. Its stack is no longer that of its sleep, so the time counts for none.
 #[inline(always)]
-pub fn woke_unseen(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
+    if end_sleep(task, storage, clock_ns) {
+        count_stack(task, storage, 0);
+    }
+}
+
+/// Counts the time blocked of `next`: its time off the CPU, less its wait. Returns whether it is time to count it by stack.
+#[inline(always)]
+fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     let blocked = &mut storage.blocked;
     if blocked.since_ns == 0 {
-        return;
+        return false;
     }
     let queued_ns = next.last_queued_ns();
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
@@ -85,20 +90,27 @@ pub fn woke_unseen(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
         *sum += ns;
     }
-    if stack_every_ns() != 0 {
-        blocked.uncounted_ns += ns;
+    if stack_every_ns() == 0 {
+        return false;
     }
+    blocked.uncounted_ns += ns;
+    blocked.uncounted_ns >= stack_every_ns()
 }
 
-/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for that stack.
+/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for that stack. If `is_off_cpu` is 0, the stack is
+/// unknown.
 #[inline(never)]
-fn count_stack(task: Task, storage: &mut TaskStorage) {
+fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {
     let Some(key) = stack_key() else { return };
     let ns = storage.blocked.uncounted_ns;
     storage.blocked.uncounted_ns = 0;
     key.tid = task.tid();
     key.state = storage.blocked.state as u32;
-    take_stack(task, &mut key.stack);
+    if is_off_cpu != 0 {
+        take_stack(task, &mut key.stack);
+    } else {
+        key.stack.iter_mut().for_each(|frame| set(frame, 0));
+    }
     match stack_count(key) {
         Some(count) => {
             count.ns += ns;
