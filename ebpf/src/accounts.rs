@@ -161,10 +161,12 @@ pub fn emit(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     record.uncounted_ns += ns;
     if queued_ns == 0 {
         record.state = state + 1;
-        // At the next switch in, the hook will count the time for this stack. Less time than `every_ns` may still count for
-        // another stack.
-        let every_ns = stack_every_ns();
-        record.is_due = u64::from(every_ns != 0 && record.uncounted_ns >= every_ns);
+    }
+    // At the next switch in, the hook will count the time for this stack, also if the task is awake and waits for a CPU. Less time than
+    // `every_ns` may still count for another stack.
+    let every_ns = stack_every_ns();
+    if every_ns != 0 && record.uncounted_ns >= every_ns {
+        record.is_due = state + 1;
     }
 }
 

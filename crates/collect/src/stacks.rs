@@ -32,11 +32,11 @@ pub(crate) struct UnderWay {
 
 pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option<UnderWay> {
     let record = reported.record;
-    let accounts = reported.accounts.filter(|accounts| accounts.is_due != 0)?;
+    let accounts = reported.accounts?;
     let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();
     let stack = StackReading {
         serial: record.serial,
-        state: *BlockedState::ALL.get((accounts.state as usize).checked_sub(1)?)?,
+        state: *BlockedState::ALL.get((accounts.is_due as usize).checked_sub(1)?)?,
         stack: kept.stack.clone()?,
         tid: record.tid,
         tgid: record.tgid,

@@ -10,7 +10,7 @@ use crate::{
 
 /// Lets the cgroup's real-time tasks run this long in each second, if the kernel limits that per cgroup (CONFIG_RT_GROUP_SCHED).
 /// The kernel's default is 0.
-fn allow_realtime(cgroup: &Cgroup, us: u64) {
+pub(crate) fn allow_realtime(cgroup: &Cgroup, us: u64) {
     let file = cgroup.path.join("cpu.rt_runtime_us");
     if file.exists() {
         fs::write(file, us.to_string()).expect("a runtime within that of the root cgroup");

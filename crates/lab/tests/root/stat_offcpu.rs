@@ -8,7 +8,8 @@ use crate::{
     bad_input::assert_one_sentence,
     bench::{json_lines, run, stderr},
     files::Dir,
-    load::Load,
+    load::{Cgroup, Load},
+    realtime::allow_realtime,
     stat_command::ns,
 };
 
@@ -94,6 +95,28 @@ fn the_stacks_of_a_command_sum_to_the_blocked_time_in_its_summary() {
     let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("no stack of a sleep: {lines:?}"));
     assert!(stack.contains("nanosleep"), "{stack}");
     assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
+}
+
+/// A reading that finds a task awake but queued still has to know where the task slept: otherwise its sleep counts once more when it runs.
+#[test]
+#[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
+fn a_sleep_counts_once_for_its_stack_if_the_task_then_waits_for_a_cpu() {
+    let culprit = Cgroup::new("offcpu-fifo");
+    // The kernel may not have freed the runtime of an earlier cgroup yet: both must fit.
+    allow_realtime(&culprit, 450_000);
+    let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
+    let _runs = Load::start("taskset", &fifo, Some(&culprit));
+    let dir = Dir::new("offcpu-queued");
+    let summary = dir.file("summary");
+    let command = ["taskset", "-c", "1", "sh", "-c", "for n in 1 2 3; do sleep 0.3; done; exit 3"];
+    let output = run(&[&["stat", "--json", "-o", &summary, "--"][..], &command].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let text = fs::read_to_string(&summary).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("an object");
+    let times = &summary["threads_time"];
+    let queued_ns = all(&summary["wait"]["by_cause"]);
+    assert!(queued_ns > 200_000_000, "it had to wait: {queued_ns} ns");
+    assert_near(all(&times["blocked_on"]), all(&times["blocked"]));
 }
 
 #[test]

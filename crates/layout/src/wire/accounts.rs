@@ -78,8 +78,8 @@ pub struct AccountsRecord {
     pub exited_threads: ExitedThreads,
     /// Index of a [`crate::BlockedState`] plus one if the task is blocked now, else 0.
     pub state: u64,
-    /// 1: `uncounted_ns` will count for the stack at which the task is blocked now. If no stack follows, it is the one reported
-    /// before.
+    /// Not 0: `uncounted_ns` will count for the stack at which the task is blocked, or was until it was woken, and for this state: the
+    /// index of a [`crate::BlockedState`] plus one. If no stack follows, it is the one reported before.
     pub is_due: u64,
     /// Time blocked that no stack has been counted for yet, including unfinished time, ns.
     pub uncounted_ns: u64,
