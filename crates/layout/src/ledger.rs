@@ -85,7 +85,8 @@ pub fn arrived_unseen<H: Host>(task: H::Task, storage: &mut TaskStorage, cpu: u3
             Wait { queued_ns, clock_ns: arrived_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
-            enter_composed::<H>(task, storage, work);
+            let victim = task.cgroup_id();
+            enter_composed::<H>(task, victim, storage, work);
         }
     }
     storage.start.is_seen = 0;
@@ -126,7 +127,8 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
         // here by itself.
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
-            enter_composed::<H>(next, storage, work);
+            let victim = if who == KERNEL { next.cgroup_id() } else { who };
+            enter_composed::<H>(next, victim, storage, work);
         }
         return;
     }
@@ -149,9 +151,9 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
 }
 
 #[inline(never)]
-fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+fn enter_composed<H: Host>(next: H::Task, victim: u64, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(&mut work.wait);
-    work.begin(next.cgroup_id(), wait.cpu, wait.clock_ns);
+    work.begin(victim, wait.cpu, wait.clock_ns);
     set(&mut work.task, next.handle());
     if wait.queued_ns != 0 {
         work.span(wait.cpu, wait.queued_ns, wait.clock_ns);

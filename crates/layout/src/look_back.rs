@@ -72,14 +72,18 @@ pub fn look_back<H: Host>(which: u32) {
     };
     set(&mut work.walk.steps_left, steps);
     // Most waits are behind a few slices, which these steps cover without a helper.
+    let mut is_done = false;
     for _ in 0..STEPS {
         if work.walk.step(seen, &mut work.charges.by::<H>()) {
+            is_done = true;
             break;
         }
     }
-    H::repeat((LOOK_BACK - STEPS) as u32, Step::Slices, which);
-    if work.walk.is_at_blocks() {
-        H::repeat(STEPS_OF_BLOCKS as u32, Step::Blocks, which);
+    if !is_done {
+        H::repeat((LOOK_BACK - STEPS) as u32, Step::Slices, which);
+        if work.walk.is_at_blocks() {
+            H::repeat(STEPS_OF_BLOCKS as u32, Step::Blocks, which);
+        }
     }
     let is_cut = work.walk.end();
     if which == Work::HOOK {
