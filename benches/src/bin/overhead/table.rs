@@ -98,14 +98,16 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
         move_ns / moves.max(f64::MIN_POSITIVE),
     );
     if let Ok(before) = row(Subject::Before) {
-        let ratio = |of: fn(&Counted) -> f64| {
-            median(cgscope.counted.iter().zip(&before.counted).map(|(now, before)| of(now) / of(before)))
-        };
         let all = |counted: &Counted| counted.total_ns as f64 / counted.switches.max(1) as f64;
+        let rounds = || cgscope.counted.iter().zip(&before.counted);
+        let of_switch: Vec<f64> = rounds().map(|(now, before)| now.switch_ns / before.switch_ns).collect();
+        let (least, most) = of_switch
+            .iter()
+            .fold((f64::MAX, 0f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
         println!(
-            "cgscope against before, round by round: {:.3} x at a switch, {:.3} x all programs",
-            ratio(|counted| counted.switch_ns),
-            ratio(all)
+            "cgscope against before, round by round: {:.3} x at a switch ({least:.3} to {most:.3}), {:.3} x all programs",
+            median(of_switch.into_iter()),
+            median(rounds().map(|(now, before)| all(now) / all(before)))
         );
     }
     for (ours, peer) in PEERS {

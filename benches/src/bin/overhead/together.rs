@@ -6,14 +6,12 @@ use std::{fmt, path::Path};
 use anyhow::{Result, bail};
 
 use crate::{
-    Switching,
+    RUNS, Switching,
     counting::{self, Counted},
     subject::{Subject, spacers},
     table::median,
 };
 
-/// The load runs this many times in a round, and the median counts.
-const RUNS: u64 = 5;
 /// Fewer switches in a run are too few to measure.
 const LEAST_SWITCHES: u64 = 1_000;
 
@@ -40,15 +38,25 @@ pub fn measure(
     rounds: usize,
     loops: u64,
 ) -> Result<Ratio> {
-    let ratios = (1..=rounds).map(|round| in_round(other, earlier, load, round, loops));
+    let ratios = (1..=rounds).map(|round| {
+        let first = in_order([other, Subject::Cgscope], earlier, load, round, loops)?;
+        if other != Subject::Before {
+            return Ok(first.recip());
+        }
+        // The hook that is attached first runs first, and loads what the second then finds in the cache. The geometric mean over both orders
+        // is free of that. The yardstick is always first.
+        let second = in_order([Subject::Cgscope, other], earlier, load, round, loops)?;
+        Ok((second / first).sqrt())
+    });
     let ratios: Vec<f64> = ratios.collect::<Result<_>>()?;
     let (least, most) =
         ratios.iter().fold((f64::MAX, 0f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
     Ok(Ratio { median: median(ratios.into_iter()), least, most, rounds })
 }
 
-fn in_round(
-    other: Subject,
+/// How many times as long as the second of `order` the first takes.
+fn in_order(
+    order: [Subject; 2],
     earlier: Option<&Path>,
     load: Switching,
     round: usize,
@@ -56,10 +64,6 @@ fn in_round(
 ) -> Result<f64> {
     // The place of the machine code alone changes the time by up to 8 %, so each round has another one.
     let _spacers = spacers(round)?;
-    // The hook that is attached first runs first, and loads what the second then finds in the cache. So builds of cgscope take turns, but
-    // the yardstick is always first: a median over both orders would depend on a single round.
-    let is_first = other == Subject::Before && round.is_multiple_of(2);
-    let order = if is_first { [Subject::Cgscope, other] } else { [other, Subject::Cgscope] };
     let running = order.iter().map(|subject| subject.start(earlier)).collect::<Result<Vec<_>>>()?;
     let _counts = counting::start()?;
     let read = || running.iter().map(|running| counting::read(&running.programs)).collect::<Result<Vec<_>>>();
@@ -73,8 +77,7 @@ fn in_round(
         if let Some(at) = counted.iter().position(|counted| counted.switches < LEAST_SWITCHES) {
             bail!("{} ran at only {} switches", order[at].name(), counted[at].switches);
         }
-        let ratio = counted[0].switch_ns / counted[1].switch_ns;
-        ratios.push(if is_first { ratio } else { 1.0 / ratio });
+        ratios.push(counted[0].switch_ns / counted[1].switch_ns);
     }
     Ok(median(ratios.into_iter()))
 }
