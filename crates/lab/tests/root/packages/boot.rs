@@ -33,13 +33,21 @@ exports() {
     exec 3<> /dev/tcp/127.0.0.1/9753 && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 &&
     grep '^cgscope_runqueue_wait_seconds_count' <&3
 }
-reloads() { systemctl reload cgscope.service && journalctl -u cgscope.service | grep 'was read again'; }
+# The daemon reads its configuration after `systemctl reload` has ended.
+says() {
+    for _ in $(seq 50); do
+        journalctl -u cgscope.service | grep "$1" && return
+        sleep 0.2
+    done
+    false
+}
+reloads() { systemctl reload cgscope.service && says 'was read again'; }
 # `htpasswd -nbB -C 5 prometheus secret`
 warns_of_what_viewers_can_read() {
     echo 'prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O' > /etc/cgscope/users
     chgrp cgscope /etc/cgscope/users && chmod 640 /etc/cgscope/users
     sed -i 's|^#users = |users = |' /etc/cgscope/cgscope.toml && systemctl reload cgscope.service
-    journalctl -u cgscope.service | grep 'viewers (group cgscope) can read /etc/cgscope/users' || return
+    says 'viewers (group cgscope) can read /etc/cgscope/users' || return
     chgrp cgscope-daemon /etc/cgscope/users && systemctl restart cgscope.service &&
     ! su alice -c 'cat /etc/cgscope/users' &&
     journalctl -u cgscope.service -n 5 | grep 'serving viewers' && ! journalctl -u cgscope.service -n 5 | grep 'viewers (group'
