@@ -65,27 +65,6 @@ fn a_long_wait_after_a_wakeup_is_charged_to_the_tasks_that_ran() {
     }
 }
 
-/// The history keeps eight cgroups of each 64 older slices, and more take turns here. If a wait began with a move, the sums of its
-/// CPU explain the rest: how long the victim's cgroup, kernel threads and nobody had it.
-#[test]
-#[ignore = "all CPUs: its tasks move between the CPUs"]
-fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
-    let mut host = Host::watched();
-    let victim = Cgroup::new("crowd-victim");
-    // Its loops wait some seconds for a turn. With the lowest weight they would not run at all while the test measures.
-    victim.weigh_percent(5);
-    let loads = [(); 3].map(|()| Load::busy_loop(Some(&victim)));
-    let pids = loads.each_ref().map(Load::pid);
-    let _moves = Moves::start(Duration::from_millis(2_500), pids.to_vec());
-    // On the two CPUs between which the loops move. An emulated machine has two others; without them, starting the crowd takes minutes.
-    let size = if is_emulated() { 20 } else { 40 };
-    let crowd: Vec<Cgroup> = (0..size).map(|number| Cgroup::new(&format!("crowd-{number}"))).collect();
-    let _crowd: Vec<Load> =
-        (0..).zip(&crowd).map(|(number, cgroup)| Load::pinned_loop(number % 2, Some(cgroup))).collect();
-    let interval = host.measured(12);
-    assert_explained(&interval, &pids, if is_emulated() { 2 } else { 5 });
-}
-
 /// Short runs of a kernel thread interrupt the turns ten thousand times a second. Each run is a part of the slice that it
 /// interrupts. The block must count that slice once, not again for each interruption.
 #[test]
@@ -124,4 +103,29 @@ fn turns_that_kernel_threads_interrupt_count_once_in_a_long_wait() {
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
     assert!(off < tolerance(10.0), "the two cgroups take equal turns: behind {behind_a} and {behind_b} ns");
+}
+
+mod long {
+    use super::*;
+
+    /// The history keeps eight cgroups of each 64 older slices, and more take turns here. If a wait began with a move, the sums of its
+    /// CPU explain the rest: how long the victim's cgroup, kernel threads and nobody had it.
+    #[test]
+    #[ignore = "all CPUs: its tasks move between the CPUs"]
+    fn a_long_wait_after_a_move_has_causes_although_many_cgroups_took_turns() {
+        let mut host = Host::watched();
+        let victim = Cgroup::new("crowd-victim");
+        // Its loops wait some seconds for a turn. With the lowest weight they would not run at all while the test measures.
+        victim.weigh_percent(5);
+        let loads = [(); 3].map(|()| Load::busy_loop(Some(&victim)));
+        let pids = loads.each_ref().map(Load::pid);
+        let _moves = Moves::start(Duration::from_millis(2_500), pids.to_vec());
+        // On the two CPUs between which the loops move. An emulated machine has two others; without them, starting the crowd takes minutes.
+        let size = if is_emulated() { 20 } else { 40 };
+        let crowd: Vec<Cgroup> = (0..size).map(|number| Cgroup::new(&format!("crowd-{number}"))).collect();
+        let _crowd: Vec<Load> =
+            (0..).zip(&crowd).map(|(number, cgroup)| Load::pinned_loop(number % 2, Some(cgroup))).collect();
+        let interval = host.measured(12);
+        assert_explained(&interval, &pids, if is_emulated() { 2 } else { 5 });
+    }
 }

@@ -210,48 +210,6 @@ fn assert_missed(prometheus: &Prometheus, mut daemon: Daemon) {
     }
 }
 
-#[test]
-#[ignore = "all CPUs: two measurements of the same waits may differ by 1 %"]
-fn quantiles_from_classic_buckets_differ_from_hist_at_most_by_a_factor_of_two() {
-    let daemon = Daemon::exporting("");
-    let prometheus = Prometheus::scraping(daemon.metrics(), "", &[]);
-    let crowd = Crowd::start();
-    let seen = Seen::of(&crowd, &daemon);
-    assert_up(&prometheus, &seen);
-
-    let buckets = "sum by (le) (cgscope_runqueue_wait_seconds_bucket{$cgroup})";
-    let counts = seen.rise(&prometheus, buckets, "le");
-    assert!(counts.len() > 20, "{counts:?}");
-    for (edge, count) in &counts {
-        let edge_s = edge.replace("+Inf", "inf").parse().expect("an edge");
-        assert_eq!(*count, count_below(&seen.through_daemon, edge_s), "up to {edge} s: {counts:?}");
-    }
-    let sums = "sum by (cause) (cgscope_runqueue_wait_seconds_sum{$cgroup})";
-    assert_causes(&seen, &seen.rise(&prometheus, sums, "cause"));
-    for (name, quantile) in QUANTILES {
-        let buckets = "sum by (le) (increase(cgscope_runqueue_wait_seconds_bucket{$cgroup}[$window]))";
-        let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {buckets})"));
-        let ours_s = seen.quantile_s(name);
-        eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-        assert!((0.5..=2.0).contains(&(theirs_s / ours_s)), "{name}: {ours_s} {theirs_s}");
-    }
-    let throttled = seen.rise(&prometheus, "cgscope_cgroup_throttled_periods_total{$cgroup}", "cgroup");
-    let own = seen.through_daemon["cgroups"].as_array().expect("cgroups").iter();
-    let own = own
-        .filter(|cgroup| cgroup["path"] == seen.path.as_str())
-        .map(|cgroup| cgroup["nr_throttled"].as_f64());
-    assert_eq!(own.collect::<Vec<_>>(), [throttled.get(&seen.path).copied()]);
-    assert_alone_is_near(&seen);
-    assert_rules(&prometheus, &seen);
-
-    crowd.signal(libc::SIGCONT);
-    let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
-    let page = get(address, "/metrics", "text/plain;version=0.0.4");
-    assert!(page.contains(&seen.path), "{page}");
-    assert_eq!(findings(page.as_bytes()), "");
-    assert_missed(&prometheus, daemon);
-}
-
 /// Writes a certificate and a user. Returns the lines of `[http]` and those of the scrape job.
 fn secured(dir: &Dir) -> (String, String) {
     let pair = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
@@ -295,6 +253,48 @@ fn promtool_finds_no_problem_in_the_rules() {
 
 mod long {
     use super::*;
+
+    #[test]
+    #[ignore = "all CPUs: two measurements of the same waits may differ by 1 %"]
+    fn quantiles_from_classic_buckets_differ_from_hist_at_most_by_a_factor_of_two() {
+        let daemon = Daemon::exporting("");
+        let prometheus = Prometheus::scraping(daemon.metrics(), "", &[]);
+        let crowd = Crowd::start();
+        let seen = Seen::of(&crowd, &daemon);
+        assert_up(&prometheus, &seen);
+
+        let buckets = "sum by (le) (cgscope_runqueue_wait_seconds_bucket{$cgroup})";
+        let counts = seen.rise(&prometheus, buckets, "le");
+        assert!(counts.len() > 20, "{counts:?}");
+        for (edge, count) in &counts {
+            let edge_s = edge.replace("+Inf", "inf").parse().expect("an edge");
+            assert_eq!(*count, count_below(&seen.through_daemon, edge_s), "up to {edge} s: {counts:?}");
+        }
+        let sums = "sum by (cause) (cgscope_runqueue_wait_seconds_sum{$cgroup})";
+        assert_causes(&seen, &seen.rise(&prometheus, sums, "cause"));
+        for (name, quantile) in QUANTILES {
+            let buckets = "sum by (le) (increase(cgscope_runqueue_wait_seconds_bucket{$cgroup}[$window]))";
+            let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {buckets})"));
+            let ours_s = seen.quantile_s(name);
+            eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
+            assert!((0.5..=2.0).contains(&(theirs_s / ours_s)), "{name}: {ours_s} {theirs_s}");
+        }
+        let throttled = seen.rise(&prometheus, "cgscope_cgroup_throttled_periods_total{$cgroup}", "cgroup");
+        let own = seen.through_daemon["cgroups"].as_array().expect("cgroups").iter();
+        let own = own
+            .filter(|cgroup| cgroup["path"] == seen.path.as_str())
+            .map(|cgroup| cgroup["nr_throttled"].as_f64());
+        assert_eq!(own.collect::<Vec<_>>(), [throttled.get(&seen.path).copied()]);
+        assert_alone_is_near(&seen);
+        assert_rules(&prometheus, &seen);
+
+        crowd.signal(libc::SIGCONT);
+        let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
+        let page = get(address, "/metrics", "text/plain;version=0.0.4");
+        assert!(page.contains(&seen.path), "{page}");
+        assert_eq!(findings(page.as_bytes()), "");
+        assert_missed(&prometheus, daemon);
+    }
 
     #[test]
     #[ignore = "all CPUs: two measurements of the same waits may differ by 1 %"]
