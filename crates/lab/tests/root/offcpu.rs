@@ -186,29 +186,33 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
     figures.sum()
 }
 
-#[test]
-#[ignore = "all CPUs: asserts the share of time off the CPU"]
-fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-    // offcputime starts and ends within our measurement. With a shorter time, this alone makes a difference of 2 %.
-    const SECONDS: u64 = 10;
-    let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
-    let worker = load.pids()[1];
-    thread::sleep(Duration::from_millis(500));
-    let mut lasted = Duration::ZERO;
-    let mut theirs_us = 0;
-    let interval = during(&[worker], || {
-        let began = Instant::now();
-        theirs_us = offcputime(worker, SECONDS);
-        lasted = began.elapsed();
-    });
-    let task = &interval.tasks[0];
-    let blocked =
-        task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("blocked time from the hook");
-    // offcputime counts all off-CPU time, for any reason.
-    let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
-    // Shares are compared, because our interval includes the time that offcputime takes to start and end.
-    let ours = ours_ns as f64 / interval.duration_ns as f64;
-    let theirs = theirs_us as f64 / (SECONDS as f64 * 1e6);
-    println!("offcputime {theirs:.4} of the time, cgscope {ours:.4}, over {lasted:?}");
-    assert!((ours / theirs - 1.0).abs() <= 0.02, "offcputime says {theirs} of the time, cgscope {ours}");
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "all CPUs: asserts the share of time off the CPU"]
+    fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
+        // offcputime starts and ends within our measurement. With a shorter time, this alone makes a difference of 2 %.
+        const SECONDS: u64 = 10;
+        let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
+        let worker = load.pids()[1];
+        thread::sleep(Duration::from_millis(500));
+        let mut lasted = Duration::ZERO;
+        let mut theirs_us = 0;
+        let interval = during(&[worker], || {
+            let began = Instant::now();
+            theirs_us = offcputime(worker, SECONDS);
+            lasted = began.elapsed();
+        });
+        let task = &interval.tasks[0];
+        let blocked =
+            task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("blocked time from the hook");
+        // offcputime counts all off-CPU time, for any reason.
+        let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
+        // Shares are compared, because our interval includes the time that offcputime takes to start and end.
+        let ours = ours_ns as f64 / interval.duration_ns as f64;
+        let theirs = theirs_us as f64 / (SECONDS as f64 * 1e6);
+        println!("offcputime {theirs:.4} of the time, cgscope {ours:.4}, over {lasted:?}");
+        assert!((ours / theirs - 1.0).abs() <= 0.02, "offcputime says {theirs} of the time, cgscope {ours}");
+    }
 }

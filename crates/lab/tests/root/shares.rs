@@ -62,7 +62,7 @@ fn a_task_is_reported_while_it_waits_for_seconds() {
 #[test]
 #[ignore = "all CPUs: one CPU must be idle"]
 fn waits_for_a_cpu_beside_an_idle_one_name_the_mask_and_the_cpuset() {
-    const INTERVALS: &str = "12";
+    const INTERVALS: &str = "7";
     let (pinned, limited) = (Cgroup::new("pinned"), Cgroup::of_cpus("kept", "0"));
     let _loads = [
         Load::pinned_loop(0, Some(&pinned)),
