@@ -206,10 +206,10 @@ fn summary(tries: &[Try]) -> String {
         let those = tries.iter().filter(move |once| once.test.lease == lease);
         (those.clone().count(), those.map(|once| once.seconds).sum::<f64>() + 0.0)
     };
-    let [shared, turn, one, all] = [Lease::Shared, Lease::Turn, Lease::One, Lease::All].map(of);
+    let [shared, one, all] = [Lease::Shared, Lease::One, Lease::All].map(of);
     let mut text = format!(
-        "test: {} tests in parallel (sum: {:.0} s), {} in turn beside them ({:.0} s), {} on one CPU ({:.0} s), {} alone ({:.0} s); the slowest:\n",
-        shared.0, shared.1, turn.0, turn.1, one.0, one.1, all.0, all.1
+        "test: {} tests in parallel (sum: {:.0} s), {} on one CPU ({:.0} s), {} alone ({:.0} s); the slowest:\n",
+        shared.0, shared.1, one.0, one.1, all.0, all.1
     );
     let mut slowest: Vec<_> = tries.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

@@ -15,8 +15,6 @@ const SHARED: usize = 4;
 pub(crate) enum Lease {
     /// All CPUs, shared with other tests.
     Shared,
-    /// The same, but of these tests only one runs at a time.
-    Turn,
     /// A CPU of its own. Tests with other CPUs run beside it.
     One,
     /// All CPUs. Nothing runs beside it.
@@ -28,7 +26,6 @@ impl Lease {
     pub(crate) fn of(mark: Option<&str>) -> Self {
         match mark.map(|mark| mark.split(':').next().unwrap_or_default()) {
             None => Self::Shared,
-            Some("in turn") => Self::Turn,
             Some("one CPU") => Self::One,
             Some(_) => Self::All,
         }
@@ -37,24 +34,12 @@ impl Lease {
     /// The value of the variable CGSCOPE_TEST_CPU, which the tests read.
     pub(crate) fn variable(self, cpu: Option<u32>) -> String {
         match self {
-            Self::Shared | Self::Turn => "shared".to_owned(),
+            Self::Shared => "shared".to_owned(),
             Self::One => cpu.map(|cpu| cpu.to_string()).unwrap_or_default(),
             Self::All => "all".to_owned(),
         }
     }
-
-    /// The CPU of each test that runs at a time, if it has only one.
-    fn places(self) -> Vec<Option<u32>> {
-        match self {
-            Self::Shared => vec![None; SHARED],
-            Self::Turn | Self::All => vec![None],
-            Self::One => cpus().into_iter().map(Some).collect(),
-        }
-    }
 }
-
-/// Tests with the leases of one phase run side by side.
-const PHASES: [&[Lease]; 3] = [&[Lease::Shared, Lease::Turn], &[Lease::One], &[Lease::All]];
 
 /// A test to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,13 +54,15 @@ pub(crate) fn run<T: Send>(
     one: impl Fn(&Test, Option<u32>) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
     let results = Mutex::new(Vec::new());
-    for phase in PHASES {
-        let lanes = phase.iter().map(|lease| {
-            let lane: Vec<&Test> = tests.iter().filter(|test| test.lease == *lease).collect();
-            (lane, AtomicUsize::new(0), lease.places())
-        });
-        let lanes: Vec<_> = lanes.collect();
-        let work = |lane: &[&Test], next: &AtomicUsize, cpu| -> Result<(), Failure> {
+    for lease in [Lease::Shared, Lease::One, Lease::All] {
+        let lane: Vec<&Test> = tests.iter().filter(|test| test.lease == lease).collect();
+        let places = match lease {
+            Lease::Shared => vec![None; SHARED],
+            Lease::One => cpus().into_iter().map(Some).collect(),
+            Lease::All => vec![None],
+        };
+        let next = AtomicUsize::new(0);
+        let work = |cpu| -> Result<(), Failure> {
             while let Some(test) = lane.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let result = one(test, cpu)?;
                 if let Ok(mut results) = results.lock() {
@@ -86,11 +73,7 @@ pub(crate) fn run<T: Send>(
         };
         let work = &work;
         thread::scope(|scope| {
-            let places = lanes
-                .iter()
-                .flat_map(|(lane, next, places)| places.iter().map(move |cpu| (lane, next, *cpu)));
-            let workers: Vec<_> =
-                places.map(|(lane, next, cpu)| scope.spawn(move || work(lane, next, cpu))).collect();
+            let workers: Vec<_> = places.into_iter().map(|cpu| scope.spawn(move || work(cpu))).collect();
             let mut ended = workers.into_iter().map(|worker| worker.join());
             ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
         })?;
@@ -127,7 +110,6 @@ mod tests {
     fn the_mark_of_a_test_is_its_lease() {
         assert_eq!(Lease::of(None), Lease::Shared);
         assert_eq!(Lease::of(Some("one CPU: asserts shares")), Lease::One);
-        assert_eq!(Lease::of(Some("in turn: removes shared cgroups")), Lease::Turn);
         for mark in ["all CPUs: asserts times", "alone: five loops", "ten minutes"] {
             assert_eq!(Lease::of(Some(mark)), Lease::All, "{mark}");
         }
@@ -135,9 +117,7 @@ mod tests {
 
     #[test]
     fn as_many_tests_run_side_by_side_as_their_leases_allow() {
-        for (lease, most) in
-            [(Lease::Shared, 4), (Lease::Turn, 1), (Lease::One, cpus().len()), (Lease::All, 1)]
-        {
+        for (lease, most) in [(Lease::Shared, 4), (Lease::One, cpus().len()), (Lease::All, 1)] {
             let tests: Vec<_> = (0..8).map(|number| Test { name: number.to_string(), lease }).collect();
             let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let results = run(&tests, |test, cpu| {

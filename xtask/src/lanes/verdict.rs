@@ -151,7 +151,7 @@ mod tests {
     use super::{Disturbance, End, Failure, Machine, Test, Try, decide, name_neighbours, verdict};
     use crate::lanes::schedule::Lease;
 
-    const LEASES: [Lease; 4] = [Lease::Shared, Lease::Turn, Lease::One, Lease::All];
+    const LEASES: [Lease; 3] = [Lease::Shared, Lease::One, Lease::All];
     const QUIET: Disturbance = Disturbance { cpus: 2, others: 0.1, beside: 0.0, steal: 0.0, queue: 0 };
     const BUSY: Disturbance = Disturbance { others: 1.5, ..QUIET };
 

@@ -119,7 +119,6 @@ fn is_screen(words: &[String]) -> bool {
 }
 
 #[test]
-#[ignore = "in turn: takes all places of the cgscope that run beside it"]
 fn commands_in_readme_and_docs_that_measure_succeed() {
     let place = Place::new();
     let socket = place.dir.file("served.sock");

@@ -172,14 +172,14 @@ pub(crate) fn assert_a_container_of_docker_is_measured(docker: &Docker) {
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_of_a_pod_has_the_id_uid_limit_and_names_of_its_runtime() {
     let page = assert_a_pod_is_measured(&Containerd::start());
     assert_eq!(metrics_page::findings(page.as_bytes()), "");
 }
 
 #[test]
-#[ignore = "all CPUs: asserts what the first screen says first"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn the_first_screen_names_the_pod_with_its_container_its_limit_and_what_to_do() {
     let containerd = Containerd::start();
     let _pod = containerd.run_pod(&busy_pod("shop", "web-0"));
@@ -191,13 +191,13 @@ fn the_first_screen_names_the_pod_with_its_container_its_limit_and_what_to_do() 
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_of_docker_has_the_id_and_limit_of_its_runtime() {
     assert_a_container_of_docker_is_measured(&Docker::start());
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_of_podman_has_the_id_and_limit_of_its_runtime_also_in_a_pod() {
     let podman = Podman::start();
     let (id, path) = podman.run(&["--name", "web", "--cpus", "0.2"], BUSY);
@@ -215,7 +215,7 @@ fn a_container_of_podman_has_the_id_and_limit_of_its_runtime_also_in_a_pod() {
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_pod_that_is_created_again_has_new_rows_under_its_name() {
     let containerd = Containerd::start();
     let measured = || {
@@ -232,7 +232,7 @@ fn a_pod_that_is_created_again_has_new_rows_under_its_name() {
 
 /// On a host with cgroup v1, Podman without root cannot create cgroups. So its containers have neither an id nor a limit.
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_of_podman_without_root_is_counted_in_the_cgroup_of_its_user() {
     let cgroup = Cgroup::new("rootless");
     cgroup.limit(QUOTA_US.into(), 100_000);

@@ -37,7 +37,7 @@ fn below<'i>(interval: &'i Value, path: &str) -> Vec<&'i Value> {
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn a_container_that_imitates_a_pod_is_not_counted_as_that_pod() {
     let (containerd, docker) = (Containerd::start(), Docker::start());
     let victim = containerd.run_pod(&busy_pod("shop", "web-0"));

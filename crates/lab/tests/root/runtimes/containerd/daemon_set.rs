@@ -102,7 +102,7 @@ impl Containerd {
 }
 
 #[test]
-#[ignore = "in turn: removes cgroups that all containers share"]
+#[ignore = "all CPUs: removes cgroups that all containers share"]
 fn the_daemon_set_measures_a_pod_of_its_node() {
     let Some(objects) = objects() else { return };
     let containerd = Containerd::start();
