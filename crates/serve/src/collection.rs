@@ -40,6 +40,8 @@ pub struct Taken {
     pub is_on_grid: bool,
     /// Number of the sample, from 1.
     pub number: u64,
+    /// When the collector began to take the sample. It may lack a process that has started since.
+    pub began: Instant,
     /// When the sample was complete.
     pub at: Instant,
     /// Total time that all samples so far took.
@@ -142,6 +144,7 @@ fn run(
             at_ns,
             is_on_grid,
             number,
+            began,
             at: Instant::now(),
             took,
             changes,

@@ -35,9 +35,8 @@ pub(super) struct Connection {
     seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request, and the number that a sample must exceed before the request can be answered: until then its processes are not
-    /// known.
-    asked: Option<(Request, Option<u64>)>,
+    /// A request, and when it came: its processes are only known from a sample that was begun after that.
+    asked: Option<(Request, Instant)>,
     cursor: Option<Cursor>,
     /// The requested interval, ns. The interval that is sent may differ.
     asked_ns: u64,
@@ -210,21 +209,18 @@ impl Connection {
             shared.want_one();
             return Ok(());
         }
-        // A process may be so new that the latest sample lacks it.
-        let after = (!request.pids.is_empty()).then(|| shared.number());
-        if after.is_some() {
-            shared.want_one();
-        }
         drop(shared);
-        self.asked = Some((request, after));
+        self.asked = Some((request, Instant::now()));
         self.answer()
     }
 
     /// Answers a waiting request as soon as that is possible.
     fn answer(&mut self) -> Result<(), Word> {
-        let Some((_, after)) = &self.asked else { return Ok(()) };
+        let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
-        if after.is_some_and(|after| shared.number() <= after) {
+        // A process may be so new that the latest sample lacks it, and also one that is being taken.
+        if !request.pids.is_empty() && !shared.has_begun_after(*at) {
+            shared.want_one();
             return Ok(());
         }
         let Some((request, _)) = self.asked.take() else { return Ok(()) };

@@ -350,6 +350,11 @@ impl Shared {
         Ok((View { follower: Some(follower), ..view }, changes))
     }
 
+    /// Returns whether the latest sample was begun after this time.
+    fn has_begun_after(&self, at: Instant) -> bool {
+        self.latest.as_ref().is_some_and(|latest| latest.began > at)
+    }
+
     /// Returns the number of the latest sample, or 0 if there is none.
     fn number(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.number)

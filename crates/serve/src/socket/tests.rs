@@ -81,6 +81,7 @@ async fn exited_tasks_of_a_removed_cgroup_still_belong_to_its_owner() {
             at_ns,
             is_on_grid: true,
             number,
+            began: at,
             at,
             took: Duration::ZERO,
             changes: 0,
@@ -93,7 +94,7 @@ async fn exited_tasks_of_a_removed_cgroup_still_belong_to_its_owner() {
 }
 
 /// A reading in which all tasks are Alice's and are followed for every follower.
-fn taken(tasks: u32, number: u64) -> Taken {
+pub(super) fn taken(tasks: u32, number: u64) -> Taken {
     let sample = cgscope_made_up::host(tasks, 5, number);
     let access = |serial| Access { serial, owner: Some(ALICE), followers: u64::MAX };
     let access = sample.tasks.iter().map(|task| access(task.serial)).collect();
@@ -105,6 +106,7 @@ fn taken(tasks: u32, number: u64) -> Taken {
         at_ns,
         is_on_grid: true,
         number,
+        began: at,
         at,
         took: Duration::ZERO,
         changes: 0,

@@ -19,6 +19,7 @@ fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
         at_ns,
         is_on_grid,
         number,
+        began: Instant::now(),
         at: Instant::now(),
         took: Duration::ZERO,
         changes: 0,

@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
     collection::Taken,
-    socket::{Server, ViewerLimits, tests::server},
+    socket::{
+        Server, ViewerLimits,
+        tests::{server, taken},
+    },
 };
 
 const ALICE: u32 = 61_001;
@@ -22,9 +25,32 @@ fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let peer = Peer { uid: ALICE, gids: vec![ADMINS] };
     let seat = server.shared.borrow_mut().seat(&peer);
     let mut viewer = Connection::new(ours, peer, seat, server.shared.clone());
-    viewer.asked = Some((Request::every(interval_ns), None));
+    viewer.asked = Some((Request::every(interval_ns), Instant::now()));
     viewer.answer().unwrap();
     (viewer, theirs)
+}
+
+#[tokio::test]
+async fn a_process_that_started_while_a_sample_was_taken_is_found_in_the_next_one() {
+    let (server, _folder) = server(limits(&[ADMINS], 100));
+    let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
+    let before = Instant::now();
+    let sample = |tasks, number, began| Taken { began, ..taken(tasks, number) };
+    let pids = taken(1, 2).reading.sample.tasks.iter().map(|task| task.tgid).collect();
+    viewer.asked = Some((Request { pids, ..Request::every(1_000 * MS) }, Instant::now()));
+    let show = |taken| {
+        let mut shared = server.shared.borrow_mut();
+        shared.wants_one = false;
+        shared.show(taken);
+    };
+    show(sample(0, 1, before));
+    assert_eq!(viewer.answer(), Ok(()), "not refused");
+    assert!(viewer.asked.is_some() && server.shared.borrow().wants_one);
+    show(sample(1, 2, Instant::now()));
+    assert_eq!(viewer.answer(), Ok(()));
+    assert!(
+        viewer.asked.is_none() && viewer.cursor.is_some_and(|cursor| cursor.kind.view.follower.is_some())
+    );
 }
 
 #[tokio::test]
@@ -38,8 +64,17 @@ async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue(
     sample.tasks.reverse();
     let reading = Arc::new(crate::shown::Reading { sample, access: Vec::new() });
     let (at, took) = (Instant::now(), Duration::ZERO);
-    let taken =
-        Taken { reading, ended: Arc::default(), at_ns: 0, is_on_grid: true, number: 1, at, took, changes: 0 };
+    let taken = Taken {
+        reading,
+        ended: Arc::default(),
+        at_ns: 0,
+        is_on_grid: true,
+        number: 1,
+        began: at,
+        at,
+        took,
+        changes: 0,
+    };
     server.shared.borrow_mut().show(taken);
     alice.out.clear();
     assert!(!admin.out.is_empty(), "it has not read what was sent before");
