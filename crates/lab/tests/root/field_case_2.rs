@@ -253,13 +253,14 @@ fn recorded(enter: &str, path: &str) -> (u64, u64) {
     (counter("nr_periods"), counter("nr_throttled"))
 }
 
-/// Checks the recorded periods. The kernel counts at most two more after the last task has stopped.
+/// Checks the recorded periods. The kernel counts at most two more after the last task has stopped, and of these at most one as
+/// throttled: it decides that at the end of a period, so the last task may have stopped before (once in three runs: 30 recorded, 31 in all).
 fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
     assert!(throttled > 20, "{throttled} of {periods} periods throttled");
-    assert_eq!(recorded.1, throttled, "recorded {recorded:?}, but the kernel has {periods} and {throttled}");
+    let has = |recorded: u64, more, kernels| (recorded..=recorded + more).contains(&kernels);
     assert!(
-        (recorded.0..=recorded.0 + 2).contains(&periods),
-        "recorded {recorded:?}, but the kernel has {periods}"
+        has(recorded.1, 1, throttled) && has(recorded.0, 2, periods),
+        "recorded {recorded:?}, but the kernel has {periods} and {throttled}"
     );
 }
 

@@ -205,8 +205,11 @@ mod long {
             lasted = began.elapsed();
         });
         let task = &interval.tasks[0];
-        let blocked =
-            task.accounts.as_deref().and_then(|accounts| accounts.blocked).expect("blocked time from the hook");
+        let blocked = task
+            .accounts
+            .as_deref()
+            .and_then(|accounts| accounts.blocked)
+            .expect("blocked time from the hook");
         // offcputime counts all off-CPU time, for any reason.
         let ours_ns = blocked.total() + task.wait.total_ns + task.totals.unstamped_ns;
         // Shares are compared, because our interval includes the time that offcputime takes to start and end.
