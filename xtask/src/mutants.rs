@@ -201,11 +201,20 @@ fn tool(kept: &Path) -> Result<PathBuf, Failure> {
     let root = kept.join("tool");
     installed(&root, &format!("{TOOL} {VERSION}"), || {
         let mut cargo = Command::new(steps::cargo_path());
-        without_cargo(&mut cargo).current_dir(std::env::temp_dir()).args(["install", "--quiet", "--locked"]);
+        // A dependency brings a file that asks rustup for another toolchain.
+        same_toolchain(without_cargo(&mut cargo));
+        cargo.current_dir(std::env::temp_dir()).args(["install", "--quiet", "--locked"]);
         cargo.args([TOOL, "--version", VERSION, "--root"]).arg(&root).stdout(Stdio::from(std::io::stderr()));
         succeeded(&mut cargo, "cargo-mutants cannot be installed")
     })?;
     Ok(root.join("bin").join(TOOL))
+}
+
+/// Lets rustup use the toolchain that compiled this program.
+fn same_toolchain(command: &mut Command) {
+    if let Some(toolchain) = std::env::var_os("RUSTUP_TOOLCHAIN") {
+        command.env("RUSTUP_TOOLCHAIN", toolchain);
+    }
 }
 
 fn succeeded(command: &mut Command, otherwise: &str) -> Result<(), Failure> {
@@ -276,9 +285,7 @@ fn mutants(tool: &Path, tree: &Path, part: &Part, path: &str) -> Command {
     without_cargo(&mut command)
         .env("CARGO", steps::cargo_path())
         .env("CARGO_TARGET_DIR", tree.join("target"));
-    if let Some(toolchain) = std::env::var_os("RUSTUP_TOOLCHAIN") {
-        command.env("RUSTUP_TOOLCHAIN", toolchain);
-    }
+    same_toolchain(&mut command);
     command.args(["mutants", "--no-config", "--colors", "never", "--package", part.package, "--file", path]);
     command.arg("--dir").arg(tree);
     command
