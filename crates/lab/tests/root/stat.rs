@@ -211,41 +211,6 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
     assert!((together(ours) - together(theirs)).abs() <= 1.0, "{ours:?}, pidstat has {theirs:?}");
 }
 
-/// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
-#[test]
-#[ignore = "all CPUs: two programs must read at nearly the same moment"]
-fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
-    let half = half_a_cpu("stat-half");
-    // The more CPU a loop gets, the more its real use and the kernel's figure differ.
-    let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
-    one.weigh(4);
-    other.weigh(4);
-    let limited = Load::busy_loop(Some(&half));
-    let free = Load::busy_loop(Some(&one));
-    let in_kernel = Load::start("dd", &["if=/dev/zero", "of=/dev/null", "bs=64k"], Some(&other));
-    let (come_and_go, _out) = Load::workload(&["threads", "10000000"], Some(&crowd));
-    let (threads, _out) = Load::workload(&["burn", "4", "60"], Some(&crowd));
-    thread::sleep(Duration::from_millis(500));
-    let (exact, coarse, by_thread) = thread::scope(|scope| {
-        let exact = scope.spawn(|| both(&[&free, &limited, &in_kernel, &come_and_go], &[], &[]));
-        let coarse = scope.spawn(|| both(&[&limited], &["--mode", "coarse"], &[]));
-        let by_thread = both(&[&threads], &["-t"], &["-t"]);
-        (exact.join().expect("both read"), coarse.join().expect("both read"), by_thread)
-    });
-
-    let line = assert_same(&free, &exact);
-    assert_eq!(line["%throt"], "0.00", "{line:?}");
-    assert_throttled(&assert_same(&limited, &exact));
-    let line = assert_same(&in_kernel, &exact);
-    assert!(cell(&line, "%system") > cell(&line, "%usr"), "{line:?}");
-    assert_same_together(&come_and_go, &exact);
-    assert_same_threads(&threads, &by_thread);
-
-    let line = assert_same(&limited, &coarse);
-    assert_throttled(&line);
-    assert_eq!((line["%wake"].as_str(), line["p99"].as_str()), ("-", "-"), "{line:?}");
-}
-
 #[test]
 fn a_cgroup_has_its_quota_and_the_causes_of_its_waits() {
     let outer = half_a_cpu("stat-outer");
@@ -352,5 +317,44 @@ fn invalid_arguments_are_refused_in_one_sentence() {
         let output = run(&[&["stat"], args].concat());
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{args:?}");
         assert!(stderr(&output).contains(words), "{args:?}: {}", stderr(&output));
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// All loads share one window. It must be long, because figures that are based on ticks are too coarse in a short one.
+    #[test]
+    #[ignore = "all CPUs: two programs must read at nearly the same moment"]
+    fn side_by_side_with_pidstat_all_shared_columns_are_equal() {
+        let half = half_a_cpu("stat-half");
+        // The more CPU a loop gets, the more its real use and the kernel's figure differ.
+        let [one, other, crowd] = ["stat-one", "stat-other", "stat-crowd"].map(Cgroup::new);
+        one.weigh(4);
+        other.weigh(4);
+        let limited = Load::busy_loop(Some(&half));
+        let free = Load::busy_loop(Some(&one));
+        let in_kernel = Load::start("dd", &["if=/dev/zero", "of=/dev/null", "bs=64k"], Some(&other));
+        let (come_and_go, _out) = Load::workload(&["threads", "10000000"], Some(&crowd));
+        let (threads, _out) = Load::workload(&["burn", "4", "60"], Some(&crowd));
+        thread::sleep(Duration::from_millis(500));
+        let (exact, coarse, by_thread) = thread::scope(|scope| {
+            let exact = scope.spawn(|| both(&[&free, &limited, &in_kernel, &come_and_go], &[], &[]));
+            let coarse = scope.spawn(|| both(&[&limited], &["--mode", "coarse"], &[]));
+            let by_thread = both(&[&threads], &["-t"], &["-t"]);
+            (exact.join().expect("both read"), coarse.join().expect("both read"), by_thread)
+        });
+
+        let line = assert_same(&free, &exact);
+        assert_eq!(line["%throt"], "0.00", "{line:?}");
+        assert_throttled(&assert_same(&limited, &exact));
+        let line = assert_same(&in_kernel, &exact);
+        assert!(cell(&line, "%system") > cell(&line, "%usr"), "{line:?}");
+        assert_same_together(&come_and_go, &exact);
+        assert_same_threads(&threads, &by_thread);
+
+        let line = assert_same(&limited, &coarse);
+        assert_throttled(&line);
+        assert_eq!((line["%wake"].as_str(), line["p99"].as_str()), ("-", "-"), "{line:?}");
     }
 }
