@@ -342,3 +342,6 @@ fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
     left_ns -= work.explain(Cause::OwnCgroup, own_ns, share, left_ns);
     work.walk.add(Cause::OtherCgroup, left_ns);
 }
+
+#[cfg(test)]
+mod tests;

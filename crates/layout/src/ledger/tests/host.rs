@@ -281,6 +281,11 @@ impl Facts {
         Self { cgroup, clock_ns, last_queued_ns, ..Self::default() }
     }
 
+    /// A task of `cgroup`, whose group has run this long on each CPU.
+    pub(crate) fn ran(cgroup: u64, group_ran_ns: u64) -> Self {
+        Self { cgroup, group_ran_ns: [group_ran_ns; CPUS], ..Self::default() }
+    }
+
     /// A task that waits on CPU 1 since 500 ns. Its queue had been throttled for 100 ns, and then from 450 ns on.
     pub(crate) fn throttled() -> Self {
         let mut task = Self { switches: 7, last_queued_ns: 500, cpu: 1, cgroup: 3, ..Self::default() };

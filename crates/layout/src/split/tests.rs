@@ -1,0 +1,79 @@
+//! What a segment older than the history is divided into.
+
+use super::{Cause, Start, Work, beyond_history};
+use crate::{
+    ByCause,
+    history::Taken,
+    host::Host,
+    ledger::tests::host::{Facts, Maps, Simulated},
+};
+
+/// The parts of a segment that was queued at 500 us, throttled for `throttled_ns`, then unknown for 300 us, and explained for the rest.
+/// Since it was queued, the CPU had these times in addition to what the history explains.
+fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
+    let _maps = Maps::new(true);
+    let ring = Simulated::ring(0).expect("a CPU");
+    ring.push(7, 900_000, |_| {});
+    (ring.kernel_ns, ring.idle_ns) = (10_000 + 50_000 + 40_000, 20_000 + 16_000);
+    ring.taken = Taken { irq_ns: 1_000 + 8_000, stolen_ns: 2_000 + 4_000 };
+    let work = Simulated::work(Work::HOOK).expect("working memory");
+    work.begin(3, Work::NOBODY, 1_200_000);
+    work.span(0, 500_000 + throttled_ns, 1_200_000);
+    let parts = &mut work.walk.parts;
+    parts[Cause::Throttled as usize] = throttled_ns;
+    parts[Cause::Unattributed as usize] = 300_000;
+    (parts[Cause::Kernel as usize], parts[Cause::OtherCgroup as usize]) = (50_000, 150_000);
+    let mut begun = Start {
+        group: 3,
+        group_ran_ns: 1,
+        // As after a move: the time at which the task was queued is to be added.
+        kernel_ns: 10_000u64.wrapping_sub(500_000),
+        idle_ns: 20_000,
+        taken: Taken { irq_ns: 1_000, stolen_ns: 2_000 },
+        ..Start::default()
+    };
+    start(&mut begun);
+    beyond_history::<Simulated>(Facts::ran(3, 80_001), &begun, work);
+    work.walk.parts
+}
+
+fn parts(of: &[(Cause, u64)]) -> ByCause {
+    let mut parts = ByCause::default();
+    of.iter().for_each(|(cause, ns)| parts[*cause as usize] = *ns);
+    parts
+}
+
+#[test]
+fn time_older_than_the_history_has_the_causes_of_what_the_cpu_did_since_the_task_was_queued() {
+    let expected = parts(&[
+        (Cause::Kernel, 50_000 + 40_000),
+        (Cause::Irq, 8_000),
+        (Cause::Stolen, 4_000),
+        (Cause::Wakeup, 16_000),
+        (Cause::OwnCgroup, 80_000),
+        (Cause::OtherCgroup, 150_000 + 300_000 - 148_000),
+    ]);
+    assert_eq!(divided(|_| {}, 0), expected);
+}
+
+#[test]
+fn what_the_cpu_did_is_divided_in_proportion_between_throttled_and_unknown_time() {
+    let expected = parts(&[
+        (Cause::Throttled, 100_000),
+        (Cause::Kernel, 50_000 + 30_000),
+        (Cause::Irq, 6_000),
+        (Cause::Stolen, 3_000),
+        (Cause::Wakeup, 12_000),
+        (Cause::OwnCgroup, 60_000),
+        (Cause::OtherCgroup, 150_000 + 300_000 - 111_000),
+    ]);
+    assert_eq!(divided(|_| {}, 100_000), expected);
+}
+
+#[test]
+fn without_the_run_time_of_its_own_group_older_time_has_no_cause() {
+    let unknown =
+        parts(&[(Cause::Unattributed, 300_000), (Cause::Kernel, 50_000), (Cause::OtherCgroup, 150_000)]);
+    assert_eq!(divided(|start| start.group_ran_ns = 0, 0), unknown);
+    assert_eq!(divided(|start| start.group = 4, 0), unknown, "it was moved to another cgroup");
+}
