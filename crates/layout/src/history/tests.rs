@@ -178,3 +178,26 @@ fn sums_of_stolen_time_that_begin_again_count_nothing() {
     ring.take(Taken { irq_ns: 80, stolen_ns: 25 });
     assert_eq!(ring.taken, Taken { irq_ns: 80, stolen_ns: 920 });
 }
+
+#[test]
+fn the_sums_of_a_cpu_include_the_unfinished_run_of_a_kernel_thread_and_of_nobody() {
+    let mut ring = empty();
+    ring.push(KERNEL, 1_000, |_| {});
+    assert_eq!(ring.sums_until(1_700), (700, 0));
+    ring.push(IDLE, 2_000, |_| {});
+    assert_eq!(ring.sums_until(2_300), (1_000, 300));
+    // Without a clock: the time at which a task was queued is to be added.
+    assert_eq!(ring.sums_until(0).1.wrapping_add(2_300), 300);
+    ring.push(7, 3_000, |_| {});
+    assert_eq!(ring.sums_until(9_000), (1_000, 1_000));
+}
+
+#[test]
+fn time_without_a_task_is_at_most_the_length_of_its_slice() {
+    let slice = Slice { kernel_ns: 60, taken: Taken { irq_ns: 70, stolen_ns: 80 }, ..Slice::default() };
+    for (length_ns, parts) in [(300, (60, 70, 80)), (200, (60, 70, 70)), (100, (60, 40, 0)), (50, (50, 0, 0))]
+    {
+        let (kernel_ns, taken) = slice.without_a_task(length_ns);
+        assert_eq!((kernel_ns, taken.irq_ns, taken.stolen_ns), parts);
+    }
+}

@@ -180,3 +180,28 @@ fn a_wait_that_begins_now_has_no_cause_yet() {
         assert_eq!(parts[Cause::OtherCgroup as usize], clock_ns - 500);
     }
 }
+
+/// No CPU takes a millisecond to wake up. Only of a deadline task that the hook saw leave its CPU is it known that it had runtime left.
+#[test]
+fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
+    let waited = |is_deadline, is_seen, ns| {
+        let _maps = Maps::new(true);
+        Simulated::ring(0).expect("a CPU").push(IDLE, 1_000, |_| {});
+        let task = Facts { is_real_time: true, is_deadline, ..Facts::waiting_in(3, 1_000, 1_000 + ns) };
+        let start = Start { is_seen, ..Start::default() };
+        let work = Simulated::work(Work::HOOK).expect("working memory");
+        work.begin(3, Work::NOBODY, 1_000 + ns);
+        work.span(0, 1_000, 1_000 + ns);
+        split::<Simulated>(task, &start, work, Work::HOOK);
+        let lost = Maps::losses().get(Loss::OutOfRuntime.name()).copied();
+        (work.walk.parts[Cause::Wakeup as usize], work.walk.parts[Cause::Unattributed as usize], lost)
+    };
+    for (is_deadline, is_seen, is_doubted) in
+        [(false, 1, true), (false, 0, true), (true, 0, true), (true, 1, false)]
+    {
+        let longest = LONGEST_WAKEUP_NS;
+        assert_eq!(waited(is_deadline, is_seen, longest), (longest, 0, None));
+        let expected = if is_doubted { (0, longest + 1, Some(1)) } else { (longest + 1, 0, None) };
+        assert_eq!(waited(is_deadline, is_seen, longest + 1), expected, "{is_deadline} {is_seen}");
+    }
+}

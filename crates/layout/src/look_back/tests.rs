@@ -241,3 +241,50 @@ fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     };
     assert_eq!(steps_since(31) - steps_since(32), 1 + PARTIES as u64 + 1);
 }
+
+/// A part of a block has the same share of each of its parties: the best guess, as nobody knows when in the block they ran.
+#[test]
+fn a_wait_that_begins_within_a_block_has_a_share_of_each_of_its_parties() {
+    const TURN_NS: u64 = 2_000;
+    let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, TURN_NS)).collect();
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &turns);
+    let block = begin_of(&turns, 31 * BLOCK - 1);
+    for eighth in 1..8 {
+        let from_ns = block + eighth * BLOCK as u64 / 8 * TURN_NS;
+        let (walk, charges, is_cut) = walked(&mut ring, 1, from_ns, end_ns, ALL_STEPS);
+        let (parts, ran) = split(&turns, 1, from_ns, end_ns);
+        assert!(!is_cut);
+        for (ours, theirs) in walk.parts.iter().zip(parts) {
+            assert!(ours.abs_diff(theirs) <= 2 * TURN_NS, "{eighth}: {:?} {parts:?}", walk.parts);
+        }
+        for who in 2..=6 {
+            assert!(charges.0[&who].abs_diff(ran[&who]) <= 2 * TURN_NS, "{eighth}: {:?} {ran:?}", charges.0);
+        }
+    }
+    assert_eq!(in_proportion(1_000, 500, 2_000), 250);
+    assert_eq!(in_proportion(1_000, 2_000, 2_000), 1_000);
+}
+
+#[test]
+fn a_walk_is_cut_by_too_few_steps_or_too_many_parties_and_not_by_the_beginning_of_the_history() {
+    let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 6, 2_000)).collect();
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &turns);
+    let from_ns = begin_of(&turns, 31 * BLOCK - 1);
+    let (walk, ..) = walked(&mut ring, 1, from_ns, end_ns, ALL_STEPS);
+    let needed = ALL_STEPS - walk.steps_left;
+    let mut is_cut = |steps| walked(&mut ring, 1, from_ns, end_ns, steps).2;
+    assert!(!is_cut(needed) && is_cut(needed - 1));
+
+    let crowd: Vec<Run> = (0..4_000).map(|turn| (1 + turn % (PARTIES as u64 + 1), 2_000)).collect();
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &crowd);
+    let (walk, _, is_cut) = walked(&mut ring, 1, from_ns, end_ns, ALL_STEPS);
+    assert!(is_cut && walk.parts[Cause::Unattributed as usize] != 0);
+
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &turns[..9]);
+    let (walk, _, is_cut) = walked(&mut ring, 1, BEGIN_NS - 500, end_ns, ALL_STEPS);
+    assert!(!is_cut && walk.parts[Cause::Unattributed as usize] == 500, "{:?}", walk.parts);
+}

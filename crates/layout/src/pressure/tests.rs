@@ -107,7 +107,37 @@ fn a_batch_takes_waits_of_one_cgroup_for_four_milliseconds_as_long_as_their_unio
         "a part of it is counted"
     );
     assert_eq!(after(7, late - 1, late), None, "too late");
+    assert_eq!(after(7, late - long, late), None, "too late and long");
     assert!(after(7, late - 2, late - 1).is_some());
+}
+
+#[test]
+fn a_wait_that_lasted_for_all_of_a_batch_leaves_no_gap_in_it() {
+    let begun =
+        Batch { who: 7, start_ns: 1_000, end_ns: 2_000, len_ns: 300, solid_ns: 1_900, filled_ns: 500 };
+    let covered = |who, queued_ns, clock_ns, limit_ns| {
+        let mut batch = begun;
+        let is_covered = batch.cover(&Ended { cpu: 0, who, queued_ns, clock_ns, limit_ns });
+        is_covered.then_some((batch.start_ns, batch.end_ns, batch.len_ns, batch.solid_ns, batch.filled_ns))
+    };
+    for queued_ns in [500, 999, 1_000] {
+        assert_eq!(covered(7, queued_ns, 2_500, 0), Some((1_000, 2_500, 1_500, 500, 500)), "{queued_ns}");
+    }
+    assert_eq!(covered(7, 1_000, 2_000, 0), Some((1_000, 2_000, 1_000, 500, 500)), "both end now");
+    assert_eq!(
+        covered(7, 499, 2_500, 0),
+        Some((499, 2_500, 2_001, 499, 499)),
+        "there was a gap before the batch"
+    );
+    for (who, queued_ns, clock_ns, limit_ns) in
+        [(8, 900, 2_500, 0), (7, 900, 2_500, 1), (7, 1_001, 2_500, 0), (7, 900, 1_999, 0)]
+    {
+        assert_eq!(covered(who, queued_ns, clock_ns, limit_ns), None);
+    }
+    // After a gap it is long from a millisecond on, otherwise from four.
+    let (long, longest) = (1 << LONG_SHIFT, 1 << BATCH_SHIFT);
+    assert!(covered(7, 499, 498 + long, 0).is_some() && covered(7, 499, 499 + long, 0).is_none());
+    assert!(covered(7, 900, 999 + longest, 0).is_some() && covered(7, 900, 1_000 + longest, 0).is_none());
 }
 
 /// A wait in cgroup `who` on CPU 0. It is long enough that it is counted at once.
