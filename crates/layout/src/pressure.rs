@@ -313,7 +313,7 @@ pub fn press<H: Host>(ended: Ended) {
     let batch = &mut ring.batch;
     let is_same = get(&mut batch.who) == ended.who;
     // Kernel threads may belong to several cgroups.
-    if !is_same || ended.who == KERNEL || get(&mut table.levels) == 0 {
+    if !is_same || ended.who == KERNEL {
         find_places::<H>(table, task, ended);
     }
     if get(&mut table.id) != 0 {

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, println, vec, vec::Vec};
 use super::{BATCH_SHIFT, Batch, ENTRIES, Ended, Entry, LEVELS, LONG_SHIFT, PROBES, Union, first_place};
 use crate::{
     Loss,
+    history::KERNEL,
     host::Host,
     ledger::tests::host::{Maps, NESTED, Simulated},
 };
@@ -182,6 +183,8 @@ fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
             );
             assert_eq!(new.contention.spans.iter().filter(|span| span.len_ns != 0).count(), 1);
             assert_eq!(entry(ids[0]).expect("it waited again").whole().total_ns, 2 * LONG_NS);
+            waits(ids[3], 52 * MS, 0);
+            assert_eq!(entry(ids[3]).expect("it is found again").whole().total_ns, 2 * LONG_NS);
             assert_eq!(Maps::losses().contains_key(Loss::PressureForgotten.name()), is_lost);
         }
     }
@@ -194,6 +197,48 @@ fn a_wait_with_time_at_a_limit_is_counted_at_once() {
         waits(2, 4_000_000, limit_ns);
         let entry = entry(2).expect("it waited");
         assert_eq!((entry.contention.total_ns, entry.whole().total_ns), (LONG_NS - limit_ns, LONG_NS));
+    }
+}
+
+/// Before Linux 6.18 nobody knows when in its wait a task was at the limit.
+#[test]
+fn time_at_a_limit_makes_contention_uncertain_where_whole_queues_are_throttled() {
+    for (throttles_tasks, uncertain_ns) in [(true, 0), (false, 1_000)] {
+        let _maps = Maps::new(throttles_tasks);
+        for time in 1..3 {
+            waits(2, time * 4_000_000, 1_000);
+            let contention = entry(2).expect("it waited").contention;
+            assert_eq!(
+                (contention.total_ns, contention.uncertain_ns),
+                (time * (LONG_NS - 1_000), time * uncertain_ns)
+            );
+        }
+    }
+}
+
+#[test]
+fn each_wait_of_a_kernel_thread_counts_for_the_cgroup_of_that_thread() {
+    let _maps = Maps::new(true);
+    for (cgroup, clock_ns) in [(2u64, 4_000_000), (3, 8_000_000), (2, 12_000_000)] {
+        let queued_ns = clock_ns - LONG_NS;
+        Simulated::press(cgroup << 1, Ended { cpu: 0, who: KERNEL, queued_ns, clock_ns, limit_ns: 0 });
+    }
+    let waited = [2, 3].map(|id| entry(id).expect("it waited").contention.total_ns);
+    assert_eq!(waited, [2 * LONG_NS, LONG_NS]);
+}
+
+#[test]
+fn a_wait_of_a_task_that_was_alone_leaves_nothing_that_a_later_one_can_overlap() {
+    for is_alone in [0, 1] {
+        let _maps = Maps::new(true);
+        for time in 1..4 {
+            let clock_ns = time * 4_000_000;
+            let queued_ns = clock_ns - LONG_NS;
+            Simulated::press(2 << 1 | is_alone, Ended { cpu: 0, who: 2, queued_ns, clock_ns, limit_ns: 0 });
+        }
+        let union = entry(2).expect("it waited").contention;
+        let spans = union.spans.iter().filter(|span| span.len_ns != 0).count();
+        assert_eq!((union.total_ns, spans), (3 * LONG_NS, if is_alone == 0 { 3 } else { 1 }));
     }
 }
 
