@@ -82,9 +82,11 @@ impl Events<'_> {
     }
 
     fn assert_is(&self, what: &str, wait: &Value) {
-        match wait["p99_ns"].as_f64() {
-            Some(ours) => self.assert_holds(what, ours),
-            None => assert_eq!(wait["count"], 0, "{what}: {wait}"),
+        match (wait["p99_ns"].as_f64(), self.p99()) {
+            (Some(ours), Some(_)) => self.assert_holds(what, ours),
+            // All waits were at an end of the interval: a thread that sleeps has one, when it is continued.
+            (Some(_), None) => assert!(wait["count"].as_u64() <= Some(AT_THE_END as u64), "{what}: {wait}"),
+            (None, _) => assert_eq!(wait["count"], 0, "{what}: {wait}"),
         }
     }
 }
