@@ -1,9 +1,9 @@
 //! Compares the cost of cgscope's hook with similar tools: `cargo xtask overhead`.
 //!
 //! The load is `perf bench sched pipe` on one CPU or on all, or `perf bench sched messaging` on all. In each round it runs under
-//! every subject in turn, so that changes of the machine's speed affect all subjects. The load runs twice under each subject. In one run the kernel counts the time of BPF
-//! programs (as with `kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup: that is several shorter runs. The other run gives the slowdown of
-//! the load.
+//! every subject in turn, so that changes of the machine's speed affect all subjects. Under each subject it runs once for the slowdown
+//! of the load. Then shorter runs follow, in which the kernel counts the time of BPF programs (as with `kernel.bpf_stats_enabled`), for
+//! the cost of a switch and of a wakeup.
 
 mod bounds;
 mod check;

@@ -1,5 +1,7 @@
 //! Prints the table of results and its ratios.
 
+use std::fmt;
+
 use anyhow::{Context, Result};
 
 use crate::{bounds::Bounds, counting::Counted, subject::Subject};
@@ -100,13 +102,9 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
     if let Ok(before) = row(Subject::Before) {
         let all = |counted: &Counted| counted.total_ns as f64 / counted.switches.max(1) as f64;
         let rounds = || cgscope.counted.iter().zip(&before.counted);
-        let of_switch: Vec<f64> = rounds().map(|(now, before)| now.switch_ns / before.switch_ns).collect();
-        let (least, most) = of_switch
-            .iter()
-            .fold((f64::MAX, 0f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
+        let of_switch = Ratio::of(rounds().map(|(now, before)| now.switch_ns / before.switch_ns).collect());
         println!(
-            "cgscope against before, round by round: {:.3} x at a switch ({least:.3} to {most:.3}), {:.3} x all programs",
-            median(of_switch.into_iter()),
+            "cgscope against before, round by round: {of_switch} at a switch, {:.3} x all programs",
             median(rounds().map(|(now, before)| all(now) / all(before)))
         );
     }
@@ -120,6 +118,29 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
     }
     println!();
     Ok(cgscope.net_ns(empty))
+}
+
+/// How many times as long as another hook one takes at a switch: the median of some rounds, and the extremes.
+pub struct Ratio {
+    pub median: f64,
+    least: f64,
+    most: f64,
+    rounds: usize,
+}
+
+impl Ratio {
+    pub fn of(ratios: Vec<f64>) -> Self {
+        let extremes = |(least, most): (f64, f64), ratio: &f64| (least.min(*ratio), most.max(*ratio));
+        let (least, most) = ratios.iter().fold((f64::MAX, 0.0), extremes);
+        Self { least, most, rounds: ratios.len(), median: median(ratios.into_iter()) }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most, rounds } = self;
+        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds} rounds)")
+    }
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {

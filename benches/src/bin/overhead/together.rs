@@ -1,7 +1,7 @@
 //! Compares two hooks that are attached at the same time. Both run at each switch, so that whatever disturbs the machine affects both:
 //! the ratio of their times differs by a hundredth from run to run where their times differ by a fifth.
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -9,26 +9,11 @@ use crate::{
     RUNS, Switching,
     counting::{self, Counted},
     subject::{Subject, spacers},
-    table::median,
+    table::{Ratio, median},
 };
 
 /// Fewer switches in a run are too few to measure.
 const LEAST_SWITCHES: u64 = 1_000;
-
-/// How many times as long as another hook one takes at a switch: the median of some rounds, and the extremes.
-pub struct Ratio {
-    pub median: f64,
-    least: f64,
-    most: f64,
-    rounds: usize,
-}
-
-impl fmt::Display for Ratio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { median, least, most, rounds } = self;
-        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds} rounds)")
-    }
-}
 
 /// Measures `cgscope hist 1` beside `other`. `earlier` is the binary for [`Subject::Before`].
 pub fn measure(
@@ -48,10 +33,7 @@ pub fn measure(
         let second = in_order([Subject::Cgscope, other], earlier, load, round, loops)?;
         Ok((second / first).sqrt())
     });
-    let ratios: Vec<f64> = ratios.collect::<Result<_>>()?;
-    let (least, most) =
-        ratios.iter().fold((f64::MAX, 0f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
-    Ok(Ratio { median: median(ratios.into_iter()), least, most, rounds })
+    Ok(Ratio::of(ratios.collect::<Result<_>>()?))
 }
 
 /// How many times as long as the second of `order` the first takes.
