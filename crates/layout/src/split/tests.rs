@@ -43,31 +43,23 @@ fn parts(of: &[(Cause, u64)]) -> ByCause {
     parts
 }
 
+/// If the task was also throttled, these times are divided in proportion between the throttled and the unknown time.
 #[test]
 fn time_older_than_the_history_has_the_causes_of_what_the_cpu_did_since_the_task_was_queued() {
-    let expected = parts(&[
-        (Cause::Kernel, 50_000 + 40_000),
-        (Cause::Irq, 8_000),
-        (Cause::Stolen, 4_000),
-        (Cause::Wakeup, 16_000),
-        (Cause::OwnCgroup, 80_000),
-        (Cause::OtherCgroup, 150_000 + 300_000 - 148_000),
-    ]);
-    assert_eq!(divided(|_| {}, 0), expected);
-}
-
-#[test]
-fn what_the_cpu_did_is_divided_in_proportion_between_throttled_and_unknown_time() {
-    let expected = parts(&[
-        (Cause::Throttled, 100_000),
-        (Cause::Kernel, 50_000 + 30_000),
-        (Cause::Irq, 6_000),
-        (Cause::Stolen, 3_000),
-        (Cause::Wakeup, 12_000),
-        (Cause::OwnCgroup, 60_000),
-        (Cause::OtherCgroup, 150_000 + 300_000 - 111_000),
-    ]);
-    assert_eq!(divided(|_| {}, 100_000), expected);
+    for (throttled_ns, [kernel, irq, stolen, idle, own]) in
+        [(0, [40_000, 8_000, 4_000, 16_000, 80_000]), (100_000, [30_000, 6_000, 3_000, 12_000, 60_000])]
+    {
+        let expected = parts(&[
+            (Cause::Throttled, throttled_ns),
+            (Cause::Kernel, 50_000 + kernel),
+            (Cause::Irq, irq),
+            (Cause::Stolen, stolen),
+            (Cause::Wakeup, idle),
+            (Cause::OwnCgroup, own),
+            (Cause::OtherCgroup, 150_000 + 300_000 - (kernel + irq + stolen + idle + own)),
+        ]);
+        assert_eq!(divided(|_| {}, throttled_ns), expected);
+    }
 }
 
 #[test]
