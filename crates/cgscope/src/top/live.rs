@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_model::Sample;
+use cgscope_model::{Losses, Sample};
 use cgscope_record::Reason;
 use cgscope_view::{
     app::{About, App, Begin},
     settings::Settings,
+    text,
 };
 
 use crate::{
@@ -45,6 +46,7 @@ pub async fn run(
         names: Names::start(),
         enough: Enough::start(),
         earlier: None,
+        lost: Losses::default(),
         worst: Exit::Done,
         end: None,
     };
@@ -72,6 +74,7 @@ struct Live {
     names: Names,
     enough: Enough,
     earlier: Option<Box<Sample>>,
+    lost: Losses,
     worst: Exit,
     end: Option<End>,
 }
@@ -87,16 +90,20 @@ impl Live {
         let kept = self.tee.exit();
         shown.map_err(|error| Error { exit: error.exit.max(kept), ..error })?;
         self.session.say_limits();
+        let lost = Exit::of_losses(&self.lost);
+        if lost == Exit::Incomplete {
+            say!("cgscope: some figures on the screen were incomplete: {}", text::loss_line(&self.lost));
+        }
         // `End::Finished` also terminates a command that still runs.
         let end = self.end.unwrap_or(End::Finished);
-        Ok(self.worst.max(kept).max(self.session.finish(&end)))
+        Ok(self.worst.max(lost).max(kept).max(self.session.finish(&end)))
     }
 
     fn take(&mut self, sample: Box<Sample>, app: &mut App) -> Result<()> {
         self.tee.sample(&sample);
         if let Some(earlier) = &self.earlier {
             let interval = self.session.between(earlier, &sample)?;
-            self.worst = self.worst.max(Exit::of_losses(&interval.losses));
+            self.lost.append(&interval.losses);
             let interval = Arc::new(interval);
             app.on_interval(interval.clone());
             self.enough.add(&sample, &interval, app.area.width.into());

@@ -48,7 +48,7 @@ fn written(variables: &[(&str, &str)]) -> Vec<u8> {
         pty.answer(key);
     }
     pty.press("q");
-    assert_eq!(pty.wait(patience(10_000)), Some(0), "{}", pty.text());
+    pty.assert_ends();
     std::mem::take(&mut pty.seen)
 }
 
@@ -103,7 +103,7 @@ fn control_sequences_in_names_do_not_reach_the_terminal() {
         pty.take(patience(400));
     }
     pty.press("q");
-    assert_eq!(pty.wait(patience(10_000)), Some(0), "{}", pty.text());
+    pty.assert_ends();
     for sequence in ["\x1b[31m", "\x1b[41m", "\x1b]0;", "\x07", "\u{9b}"] {
         assert!(
             !contains(&pty.seen, sequence.as_bytes()),

@@ -1,7 +1,7 @@
 //! The live screen on a pseudo-terminal. The test sees every byte in both directions, and when the byte arrives.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    bench::{SETTINGS, cgscope, median, patience, scaled},
+    bench::{OF_THE_HOST, SETTINGS, assert_ended, cgscope, median, patience, scaled},
     files::Dir,
     spread::Spread,
 };
@@ -169,6 +169,15 @@ impl Pty {
         }
     }
 
+    /// Asserts that the process ends well within 10 seconds. It may name losses that [any program](OF_THE_HOST) can cause.
+    pub(crate) fn assert_ends(&mut self) {
+        let code = self.wait(patience(10_000));
+        let text = self.text();
+        // The screen shows losses, too, in cells of any order.
+        let said = text.rfind("losses: ").map_or(&*text, |at| &text[at..]);
+        assert_ended(code, said, OF_THE_HOST);
+    }
+
     /// Asserts that each change to the terminal was undone once, and that the terminal modes are as before.
     fn assert_given_back(&self) {
         for (taken, back) in TAKEN {
@@ -243,7 +252,7 @@ fn every_exit_restores_each_change_of_the_terminal_once() {
             "SIGINT" => pty.signal(libc::SIGINT),
             _ => pty.press(way),
         }
-        assert_eq!(pty.wait(patience(10_000)), Some(0), "{way:?}: {}", pty.text());
+        pty.assert_ends();
         pty.assert_given_back();
     }
 }
@@ -252,18 +261,24 @@ fn every_exit_restores_each_change_of_the_terminal_once() {
 #[test]
 fn the_binary_has_no_switch_for_tests() {
     let path = cgscope().get_program().to_owned();
-    let binary = std::fs::read(&path).expect("the binary");
+    let binary = fs::read(&path).expect("the binary");
     assert!(contains(&binary, b"cgscope.interval/1"), "{path:?} is not cgscope");
     assert!(!contains(&binary, b"CGSCOPE_TEST"), "{path:?}");
 }
 
 #[test]
 fn a_closed_terminal_ends_the_screen_with_or_without_a_signal() {
+    let dir = Dir::new("closed");
     for controlling in [true, false] {
-        let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], controlling);
+        // A terminal that is closed shows no messages.
+        let said = dir.file("messages");
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" top -d 0.2 2> \"$1\""]).arg(cgscope().get_program()).arg(&said);
+        let mut pty = Pty::start_command(command, &[], [100, 30], controlling, &[]);
         pty.wait_for("average");
         pty.master = None;
-        assert_eq!(pty.wait(patience(10_000)), Some(0), "controlling: {controlling}");
+        let code = pty.wait(patience(10_000));
+        assert_ended(code, &fs::read_to_string(said).expect("messages"), OF_THE_HOST);
     }
 }
 
@@ -299,7 +314,7 @@ fn a_key_is_answered_among_hundreds_of_resizes_that_share_drawings() {
     assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
     assert!(answered < patience(200), "{answered:?}");
     pty.press("?q");
-    assert_eq!(pty.wait(patience(10_000)), Some(0), "{}", pty.text());
+    pty.assert_ends();
     pty.assert_given_back();
 }
 
@@ -312,7 +327,7 @@ fn a_terminal_with_one_cell_or_none_causes_no_error() {
             pty.take(Duration::from_millis(100));
         }
         pty.press("??q");
-        assert_eq!(pty.wait(patience(10_000)), Some(0), "{size:?}: {}", pty.text());
+        pty.assert_ends();
         pty.assert_given_back();
     }
 }
@@ -329,6 +344,6 @@ fn a_key_is_answered_within_50_ms_with_ten_thousand_threads_in_two_thousand_cgro
     let median = median(answers);
     assert!(median < patience(50), "{median:?}");
     pty.press("q");
-    assert_eq!(pty.wait(patience(10_000)), Some(0), "{}", pty.text());
+    pty.assert_ends();
     pty.assert_given_back();
 }

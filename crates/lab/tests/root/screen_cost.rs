@@ -18,7 +18,7 @@ use cgscope_view::{
 };
 
 use crate::{
-    bench::{median, patience, rss_bytes},
+    bench::{median, rss_bytes},
     hour::cpu_time,
     load::Load,
     pty::Pty,
@@ -93,7 +93,7 @@ mod long {
         assert!(percent <= CPU_PERCENT, "{percent:.2} % of a core");
         assert!(rss_bytes(pty.pid()) <= RSS_BYTES, "{} bytes", rss_bytes(pty.pid()));
         pty.press("q");
-        assert_eq!(pty.wait(patience(10_000)), Some(0), "{}", pty.text());
+        pty.assert_ends();
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cgscope_collect::facts::CgroupMounts;
+use cgscope_layout::Cause;
 use serde_json::Value;
 
 use crate::{
@@ -148,10 +149,11 @@ fn the_times_of_one_thread_sum_to_the_elapsed_time() {
     let (wall, whole) = (ns(&summary, "/wall_ns"), ns(&summary, "/threads_time/total_ns"));
     assert!(whole.abs_diff(wall) <= wall / 50 + 10 * MS, "{whole} of {wall} ns: {summary}");
     let blocked = summary["threads_time"]["blocked"].as_object().expect("known");
-    let parts = ["throttled", "own_cgroup", "other_cgroup", "kernel", "wakeup", "unattributed"]
-        .map(|cause| ns(&summary, &format!("/threads_time/waited/{cause}_ns")));
     let sum = ns(&summary, "/threads_time/on_cpu_ns")
-        + parts.iter().sum::<u64>()
+        + Cause::ALL
+            .iter()
+            .map(|cause| ns(&summary, &format!("/threads_time/waited/{}_ns", cause.name())))
+            .sum::<u64>()
         + blocked.values().filter_map(Value::as_u64).sum::<u64>();
     assert_eq!(sum, whole, "{summary}");
     assert!(blocked["sleeping"].as_u64() >= Some(290 * MS), "{summary}");
