@@ -47,25 +47,88 @@ pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option
     Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
 }
 
-/// Merges all stacks in ascending order, with each key once. Counts are read after the tasks, so they include
-/// tasks that have woken since.
-pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
-    let mut sums: HashMap<u64, u64> = HashMap::new();
-    for stack in &counted {
-        *sums.entry(stack.serial).or_default() += stack.ns;
+type Key = (u64, BlockedState, Arc<[u64]>);
+
+/// The stacks so far. Blocked time that was reported with a stack stays with it: at the wakeup the BPF side may count it for another one,
+/// or for none if a hardened kernel hides the switch from it.
+#[derive(Default)]
+pub(crate) struct Stacks {
+    /// The tasks that were blocked at the latest reading, by serial, and what was counted for the same stack then, ns.
+    reported: HashMap<u64, (UnderWay, u64)>,
+    /// How much more or less than the BPF side says counts for a stack, ns.
+    moved: HashMap<Key, (StackReading, i64)>,
+}
+
+impl Stacks {
+    /// Merges all stacks in ascending order, with each key once. Counts are read after the tasks, so they include
+    /// tasks that have woken since.
+    pub(crate) fn merged(
+        &mut self,
+        counted: Vec<StackReading>,
+        mut under_way: Vec<UnderWay>,
+    ) -> Vec<StackReading> {
+        let mut sums: HashMap<u64, u64> = HashMap::new();
+        for stack in &counted {
+            *sums.entry(stack.serial).or_default() += stack.ns;
+        }
+        let came_back = |now: &UnderWay| sums.get(&now.stack.serial).is_some_and(|sum| *sum > now.counted_ns);
+        for (before, counted_ns) in std::mem::take(&mut self.reported).into_values() {
+            if came_back(&before) {
+                self.settle(&before.stack, counted_ns, &counted);
+            }
+        }
+        self.moved.retain(|(serial, ..), _| sums.contains_key(serial));
+        under_way.retain(|now| !came_back(now));
+        for now in &under_way {
+            let counted_ns = of_key(&counted, &now.stack);
+            self.reported.insert(now.stack.serial, (now.clone(), counted_ns));
+        }
+        let mut all = counted;
+        all.extend(under_way.into_iter().map(|now| now.stack));
+        all.extend(self.moved.values().map(|(stack, _)| StackReading { ns: 0, count: 0, ..stack.clone() }));
+        all.sort_by_cached_key(StackReading::key);
+        let mut merged: Vec<StackReading> = Vec::with_capacity(all.len());
+        for stack in all {
+            match merged.last_mut().filter(|last| last.key() == stack.key()) {
+                Some(last) => last.append(stack),
+                None => merged.push(stack),
+            }
+        }
+        if !self.moved.is_empty() {
+            for stack in &mut merged {
+                let more_ns = self.moved.get(&stack.key()).map_or(0, |(_, ns)| *ns);
+                stack.ns = stack.ns.saturating_add_signed(more_ns);
+            }
+        }
+        merged
     }
-    let came_back = |now: &UnderWay| sums.get(&now.stack.serial).is_some_and(|sum| *sum > now.counted_ns);
-    let mut all = counted;
-    all.extend(under_way.into_iter().filter(|now| !came_back(now)).map(|now| now.stack));
-    all.sort_by_cached_key(StackReading::key);
-    let mut merged: Vec<StackReading> = Vec::with_capacity(all.len());
-    for stack in all {
-        match merged.last_mut().filter(|last| last.key() == stack.key()) {
-            Some(last) => last.append(stack),
-            None => merged.push(stack),
+
+    /// The task of a reported stack has woken. What was not counted for that stack was counted for another one of the task. `counted_ns`:
+    /// what was counted for it before.
+    fn settle(&mut self, reported: &StackReading, counted_ns: u64, counted: &[StackReading]) {
+        let came_ns = of_key(counted, reported).saturating_sub(counted_ns);
+        let missing_ns = reported.ns.saturating_sub(came_ns);
+        let left_ns = |stack: &StackReading| {
+            stack.ns.saturating_add_signed(self.moved.get(&stack.key()).map_or(0, |(_, ns)| *ns))
+        };
+        let others =
+            counted.iter().filter(|stack| (stack.serial, stack.state) == (reported.serial, reported.state));
+        let others = others.filter(|stack| stack.key() != reported.key());
+        let Some(other) = others.max_by_key(|stack| (stack.stack.is_empty(), left_ns(stack))) else { return };
+        let ns = missing_ns.min(left_ns(other)) as i64;
+        if ns != 0 {
+            self.moved.entry(other.key()).or_insert_with(|| (other.clone(), 0)).1 -= ns;
+            self.moved.entry(reported.key()).or_insert_with(|| (reported.clone(), 0)).1 += ns;
         }
     }
-    merged
+}
+
+fn of_key(counted: &[StackReading], of: &StackReading) -> u64 {
+    counted
+        .iter()
+        .filter(|stack| stack.serial == of.serial && stack.key() == of.key())
+        .map(|stack| stack.ns)
+        .sum()
 }
 
 /// Returns the frames of a stack, which ends at its first 0.
@@ -96,11 +159,37 @@ mod tests {
             |counted_ns| UnderWay { stack: StackReading { ns: 4, count: 1, ..before.clone() }, counted_ns };
         let other = StackReading { state: BlockedState::Sleeping, ns: 1, ..before.clone() };
         let reported = |counted_ns| -> Vec<_> {
-            let merged = merged(vec![before.clone(), other.clone()], vec![now(counted_ns)]);
+            let merged = Stacks::default().merged(vec![before.clone(), other.clone()], vec![now(counted_ns)]);
             merged.iter().map(|stack| (stack.state, stack.ns, stack.count)).collect()
         };
         assert_eq!(reported(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
         assert_eq!(reported(27)[1], (BlockedState::Iowait, 30, 2), "counted after the task was read");
         assert_eq!(counted(&StackKey { state: 99, ..key }, &count), None);
+    }
+
+    #[test]
+    fn reported_time_stays_with_its_stack_if_the_wakeup_was_not_seen() {
+        let stack = |frames: &[u64], ns| StackReading {
+            serial: 70,
+            state: BlockedState::Sleeping,
+            stack: frames.into(),
+            tid: 7,
+            tgid: 7,
+            comm: "t".into(),
+            ns,
+            count: 1,
+        };
+        let mut stacks = Stacks::default();
+        let mut read = |counted: &[StackReading], blocked: Option<(u64, u64)>| -> Vec<u64> {
+            let now = blocked.map(|(ns, counted_ns)| UnderWay { stack: stack(&[5], ns), counted_ns });
+            let merged = stacks.merged(counted.to_vec(), now.into_iter().collect());
+            merged.iter().map(|stack| stack.ns).collect()
+        };
+        assert_eq!(read(&[], Some((500, 0))), [500]);
+        // 20 ns later it woke up in a switch that the hook did not see.
+        assert_eq!(read(&[stack(&[], 520)], None), [20, 500]);
+        assert_eq!(read(&[stack(&[], 520)], Some((300, 520))), [20, 800]);
+        // This time it was seen, and counted for the stack.
+        assert_eq!(read(&[stack(&[], 520), stack(&[5], 310)], None), [20, 810]);
     }
 }

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{Switching, subject::Subject, together};
 
-/// A ratio may be this much above the one in the file: what is left of noise in the median of some rounds.
+/// A ratio may be this much above the one in the file: what is left of noise. Compared is the lowest decile of short runs. On a machine whose
+/// neighbours take its cache, it was 1.373 to 1.403 where the median was 1.47 to 1.57.
 const TOLERANCE: f64 = 1.05;
 
 /// The load: its figures differ less from run to run than those of loads on all CPUs.
@@ -18,7 +19,7 @@ pub fn run(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let limits = parse(&text).with_context(|| format!("{} has a wrong line", file.display()))?;
     let ratio = together::measure(Subject::Yardstick, None, Switching::Pipe, rounds, loops)?;
     println!("{PIPE}: the hook takes as long as the yardstick, times {ratio}");
-    let measured = [(PIPE, ratio.median)];
+    let measured = [(PIPE, ratio.decile)];
     let missed = missed(&limits, &measured)?;
     if missed.is_empty() {
         return Ok(());

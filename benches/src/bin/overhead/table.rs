@@ -120,9 +120,11 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, bounds: &mut Bounds) -> Res
     Ok(cgscope.net_ns(empty))
 }
 
-/// How many times as long as another hook one takes at a switch: the median of some rounds, and the extremes.
+/// How many times as long as another hook one takes at a switch: the median of some rounds or runs, and the extremes.
 pub struct Ratio {
     pub median: f64,
+    /// A tenth of them have less. What takes the cache raises the ratio, because the larger hook needs more of it.
+    pub decile: f64,
     least: f64,
     most: f64,
     rounds: usize,
@@ -132,14 +134,17 @@ impl Ratio {
     pub fn of(ratios: Vec<f64>) -> Self {
         let extremes = |(least, most): (f64, f64), ratio: &f64| (least.min(*ratio), most.max(*ratio));
         let (least, most) = ratios.iter().fold((f64::MAX, 0.0), extremes);
-        Self { least, most, rounds: ratios.len(), median: median(ratios.into_iter()) }
+        let mut sorted = ratios.clone();
+        sorted.sort_by(f64::total_cmp);
+        let decile = sorted.get(sorted.len() / 10).copied().unwrap_or(f64::NAN);
+        Self { least, most, decile, rounds: ratios.len(), median: median(ratios.into_iter()) }
     }
 }
 
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { median, least, most, rounds } = self;
-        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds} rounds)")
+        let Self { median, decile, least, most, rounds } = self;
+        write!(f, "{median:.3} x ({least:.3} to {most:.3} in {rounds}; lowest decile {decile:.3})")
     }
 }
 

@@ -12,6 +12,9 @@ use crate::{
     table::{Ratio, median},
 };
 
+/// Runs in a round beside the yardstick: short ones, so that some of them find the machine undisturbed.
+const SHORT_RUNS: u64 = 25;
+
 /// Fewer switches in a run are too few to measure.
 const LEAST_SWITCHES: u64 = 1_000;
 
@@ -23,36 +26,39 @@ pub fn measure(
     rounds: usize,
     loops: u64,
 ) -> Result<Ratio> {
-    let ratios = (1..=rounds).map(|round| {
+    let mut ratios = Vec::new();
+    for round in 1..=rounds {
         let first = in_order([other, Subject::Cgscope], earlier, load, round, loops)?;
         if other != Subject::Before {
-            return Ok(first.recip());
+            ratios.extend(first.into_iter().map(f64::recip));
+            continue;
         }
         // The hook that is attached first runs first, and loads what the second then finds in the cache. The geometric mean over both orders
         // is free of that. The yardstick is always first.
         let second = in_order([Subject::Cgscope, other], earlier, load, round, loops)?;
-        Ok((second / first).sqrt())
-    });
-    Ok(Ratio::of(ratios.collect::<Result<_>>()?))
+        ratios.push((median(second.into_iter()) / median(first.into_iter())).sqrt());
+    }
+    Ok(Ratio::of(ratios))
 }
 
-/// How many times as long as the second of `order` the first takes.
+/// How many times as long as the second of `order` the first takes, in each run.
 fn in_order(
     order: [Subject; 2],
     earlier: Option<&Path>,
     load: Switching,
     round: usize,
     loops: u64,
-) -> Result<f64> {
+) -> Result<Vec<f64>> {
     // The place of the machine code alone changes the time by up to 8 %, so each round has another one.
     let _spacers = spacers(round)?;
     let running = order.iter().map(|subject| subject.start(earlier)).collect::<Result<Vec<_>>>()?;
     let _counts = counting::start()?;
     let read = || running.iter().map(|running| counting::read(&running.programs)).collect::<Result<Vec<_>>>();
+    let runs = if order.contains(&Subject::Yardstick) { SHORT_RUNS } else { RUNS };
     let mut ratios = Vec::new();
-    for _ in 0..RUNS {
+    for _ in 0..runs {
         let before = read()?;
-        load.run(loops / RUNS)?;
+        load.run(loops / runs)?;
         let after = read()?;
         let counted = before.iter().zip(&after).map(|(before, after)| Counted::between(before, after));
         let counted: Vec<_> = counted.collect();
@@ -61,5 +67,5 @@ fn in_order(
         }
         ratios.push(counted[0].switch_ns / counted[1].switch_ns);
     }
-    Ok(median(ratios.into_iter()))
+    Ok(ratios)
 }

@@ -34,7 +34,7 @@ use crate::{
     pressure::CgroupPressures,
     readings::exited_reading,
     shared::Changes,
-    stacks::{self, UnderWay},
+    stacks::{self, Stacks, UnderWay},
     stream::{self, Buffer, Reported, StreamEnd, read_records},
 };
 
@@ -63,6 +63,7 @@ pub(crate) struct BpfSource {
     ledger: Ledger,
     pressure: CgroupPressures,
     demands: Demands,
+    stacks: Stacks,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
     remains: Remains,
@@ -125,7 +126,7 @@ impl Source for BpfSource {
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let demand = self.demands.read(&self.side, self.clock_ns, &mut self.own_losses)?;
         let cpus = self.read_cpus()?;
-        let stacks = stacks::merged(counted, under_way);
+        let stacks = self.stacks.merged(counted, under_way);
         Ok(Sample {
             tasks,
             exited,
@@ -289,6 +290,7 @@ impl BpfSource {
             ledger: Ledger::default(),
             pressure: CgroupPressures::default(),
             demands: Demands::new(demand_places),
+            stacks: Stacks::default(),
             clock_ns: 0,
             remains: Remains::default(),
             places: HashMap::new(),

@@ -47,14 +47,17 @@ fn delta_frames(recording: &[u8]) -> Vec<usize> {
     sizes
 }
 
+/// In times of what it takes without the threads: that is 140 ms on one machine and 230 ms on another.
 #[test]
 #[ignore = "all CPUs: asserts a time"]
-fn with_5000_threads_cgscope_is_attached_within_240_ms() {
+fn with_5000_threads_attaching_takes_at_most_1_3_times_as_long() {
+    let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"]))).as_secs_f64();
+    let nine = || median((0..9).map(|_| attached()));
+    let without = nine();
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
-    let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"])));
-    let median = median((0..9).map(|_| attached()));
-    println!("attached after {median:?}");
-    assert!(median < Duration::from_millis(240), "{median:?}");
+    let with = nine();
+    println!("attached after {:.0} ms, without the threads {:.0} ms", with * 1e3, without * 1e3);
+    assert!(with < 1.3 * without, "{with} s, without the threads {without} s");
 }
 
 mod long {

@@ -40,6 +40,8 @@ impl Recorded {
         let file = dir.file("a.rec");
         let (limited, neighbour) = (Cgroup::new("export limited"), Cgroup::new("export"));
         limited.limit(30_000, 100_000);
+        // Otherwise other programs may keep it below its quota.
+        limited.favour();
         let _loads = [
             Load::busy_loop(Some(&limited)),
             Load::busy_loop(Some(&limited)),

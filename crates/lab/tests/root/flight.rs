@@ -1,6 +1,8 @@
 //! The flight recorder: the ring, triggers, saved parts, and the files that remain after a kill.
 
 use std::{
+    collections::BTreeMap,
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     thread,
@@ -180,10 +182,20 @@ fn a_part_that_is_incomplete_at_the_end_is_saved_up_to_the_end() {
     assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
 }
 
-/// Total size of the files in a directory, bytes. Files may appear and vanish during the walk.
+/// Total size of the files in a directory at one moment, bytes: two walks one after the other agree.
 fn size(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
+    let walk = || -> BTreeMap<OsString, u64> {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?.len()))).collect()
+    };
+    let mut before = walk();
+    loop {
+        let now = walk();
+        if now == before {
+            return now.values().sum();
+        }
+        before = now;
+    }
 }
 
 #[test]

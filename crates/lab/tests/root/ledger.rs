@@ -46,10 +46,10 @@ fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
     wait
 }
 
-/// Share of a wait that has these causes, percent.
+/// Share of a wait that has these causes, percent, without the time that the hypervisor took.
 fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     let ns: u64 = causes.iter().map(|cause| by_cause.get(*cause)).sum();
-    100.0 * ns as f64 / by_cause.total() as f64
+    100.0 * ns as f64 / (by_cause.total() - by_cause.get(Cause::Stolen)) as f64
 }
 
 /// Tolerance, percent. Under emulation it is three times as large, because the measurement takes a third of the time. Also, four

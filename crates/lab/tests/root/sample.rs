@@ -393,7 +393,8 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     let mut command = cgscope();
     command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the command starts");
-    thread::sleep(patience(1_500));
+    // Beside other tests it took more than 1.5 s until the first sample.
+    thread::sleep(patience(5_000));
     load.kill();
     let output = child.wait_with_output().expect("a child of ours");
     assert_eq!(output.status.code(), Some(1));
