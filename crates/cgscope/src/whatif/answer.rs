@@ -94,6 +94,9 @@ pub struct Answer {
     /// Several tasks could run at once, and are no busy loops.
     pub do_tasks_sleep: bool,
     pub cautions: Vec<Caution>,
+    /// Its tasks sleep, and waited for CPUs for most of the time in which they could run and were not throttled: this share of it. When
+    /// their work arrived is not known: each may have slept until another was done.
+    pub are_arrivals_unknown: Option<f64>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
     /// Why there is no advice.
@@ -130,6 +133,8 @@ pub enum Refusal {
     Changed,
     /// The recorded run time of its tasks, and the one that the kernel counted, ns.
     Incomplete(u64, u64),
+    /// Waiting for CPUs hides when work arrives: see [`Answer::are_arrivals_unknown`].
+    Contended(f64),
     /// The simulation of the limit in force does not fit.
     Unfit,
 }
@@ -156,6 +161,7 @@ pub fn answer(history: &History, target: &Target, question: &Question) -> Option
         fewer: None,
         do_tasks_sleep: false,
         cautions: Vec::new(),
+        are_arrivals_unknown: None,
         is_least_demand: false,
         refusal: None,
         counted,
@@ -231,5 +237,8 @@ fn unsuitable(
         return Some(Refusal::Changed);
     }
     let is_complete = ran_ns.abs_diff(usage_ns) as f64 <= usage_ns as f64 * COMPLETE;
-    (!is_complete).then_some(Refusal::Incomplete(ran_ns, usage_ns))
+    if !is_complete {
+        return Some(Refusal::Incomplete(ran_ns, usage_ns));
+    }
+    answer.are_arrivals_unknown.map(Refusal::Contended)
 }

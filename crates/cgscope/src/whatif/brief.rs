@@ -72,13 +72,17 @@ fn line(answer: &Answer, whole: &Interval) -> String {
     format!("{name} has {limit}; {advice}")
 }
 
-fn because(refusal: &Refusal) -> &'static str {
-    match refusal {
+fn because(refusal: &Refusal) -> String {
+    let because = match refusal {
         Refusal::Short(_) => "it ran in too few periods",
         Refusal::Changed => "the limit was changed",
         Refusal::Incomplete(..) => "not all of its CPU time was recorded",
+        Refusal::Contended(waited) => {
+            return format!("its tasks waited for CPUs for {} of their time", words::percent(*waited));
+        }
         Refusal::Unfit => "the simulation does not fit what the kernel counted",
-    }
+    };
+    because.to_owned()
 }
 
 #[cfg(test)]

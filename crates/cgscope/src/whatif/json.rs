@@ -60,6 +60,7 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::Short(_) => "short",
         Refusal::Changed => "changed",
         Refusal::Incomplete(..) => "incomplete",
+        Refusal::Contended(_) => "contended",
         Refusal::Unfit => "unfit",
     }
 }

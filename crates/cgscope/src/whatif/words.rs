@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use cgscope_layout::Loss;
 use cgscope_model::{
     Interval,
     findings::{set_burst, set_quota},
@@ -23,6 +24,10 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
         let _ = writeln!(text, "{}", about(answer, &whole.names));
         if let Some(refusal) = &answer.refusal {
             let _ = writeln!(text, "  No advice: {}.", refused(refusal));
+            let lost = whole.losses.get(Loss::DemandForgotten);
+            if lost != 0 && matches!(refusal, Refusal::Incomplete(..)) {
+                let _ = writeln!(text, "  Lost: {} {lost}.", Loss::DemandForgotten.name());
+            }
         } else {
             text += &table(answer, room);
             text += &least(answer, &whole.names, question);
@@ -34,7 +39,11 @@ pub fn within(answers: &[Answer], whole: &Interval, question: &Question, left: u
             }
             text.extend(threads(answer, question));
         }
-        text.extend(answer.cautions.iter().map(|one| caution(*one)));
+        // A refusal that says the same comes first.
+        let is_new = |one: &&Caution| {
+            !matches!((one, &answer.refusal), (Caution::WaitedForCpus(_), Some(Refusal::Contended(_))))
+        };
+        text.extend(answer.cautions.iter().filter(is_new).map(|one| caution(*one)));
         text.push('\n');
     }
     if left != 0 {
@@ -90,6 +99,11 @@ fn refused(refusal: &Refusal) -> String {
              interval of at most 1 s, and look for losses in the recording",
             duration(*ran_ns),
             duration(*usage_ns)
+        ),
+        Refusal::Contended(waited) => format!(
+            "for {} of the time in which its tasks could run they waited for a CPU, so nobody knows when their work arrives; measure again \
+             when CPUs are free",
+            percent(*waited)
         ),
         Refusal::Unfit => {
             "the simulation of the limit in force differs from what the kernel counted by more than 10 % and 2 points, so it would \
@@ -260,7 +274,7 @@ fn caution(caution: Caution) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{}%", number((share * 1_000.0).round() / 10.0))
 }
 

@@ -12,6 +12,8 @@ use crate::whatif::{
 const BURSTS: u64 = 10;
 /// The least share that is worth a caution.
 const NOTABLE: f64 = 0.1;
+/// From this share of the time in which tasks could run, in which they waited for CPUs, nobody knows when their work arrives.
+const CONTENDED: f64 = 0.5;
 /// This part of the slots in which a task could run had no more tasks than are said to run at once.
 const USUAL: f64 = 0.95;
 
@@ -23,6 +25,9 @@ pub fn observe(answer: &mut Answer, history: &History, target: &Target) {
     answer.most_at_once = most_ns.div_ceil(runnable.slot_ns).min(u32::MAX.into()) as u32;
     answer.cautions = cautions(&runnable);
     let is_presumed = share(runnable.presumed_ns, runnable.ran_ns) >= NOTABLE;
+    let waited = waited(&runnable);
+    // A busy loop always has work.
+    answer.are_arrivals_unknown = (waited >= CONTENDED && !is_presumed).then_some(waited);
     answer.do_tasks_sleep = answer.at_once.is_some_and(|tasks| tasks > 1) && !is_presumed;
     if answer.may_sleep() && answer.do_tasks_sleep {
         answer.cautions.push(Caution::MayHaveSlept);
@@ -54,9 +59,14 @@ pub fn at_once(runnable: &Runnable) -> Option<u32> {
 pub fn cautions(runnable: &Runnable) -> Vec<Caution> {
     let all_ns: u64 = runnable.slots_ns.iter().sum();
     let slept = share(runnable.slept_ns, all_ns + runnable.slept_ns);
-    let waited = share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns);
+    let waited = waited(runnable);
     let slept = (slept >= NOTABLE).then_some(Caution::SleptWhileThrottled(slept));
     slept.into_iter().chain((waited >= NOTABLE).then_some(Caution::WaitedForCpus(waited))).collect()
+}
+
+/// The share of the time in which tasks could run and were not throttled, in which they waited for CPUs.
+fn waited(runnable: &Runnable) -> f64 {
+    share(runnable.waited_ns, runnable.waited_ns + runnable.ran_ns)
 }
 
 /// The least burst that meets the target with the quota in force.
