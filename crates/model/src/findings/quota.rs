@@ -3,13 +3,16 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
-use crate::{CgroupReading, tree::Sums, words::findings as words};
+use crate::{Cause, CgroupReading, tree::Sums, words::findings as words};
 
 /// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). A quota
 /// is also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
 const PERIODS_PERCENT: u64 = 5;
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
+/// The kernel counts up to two periods in which nothing runs when a load ends: the last one that it used only in part, and one more
+/// before the timer stops (`do_sched_cfs_period_timer`, Linux 4.18 to 7.2).
+const IDLE_PERIODS: u64 = 2;
 /// If a cgroup uses less than this share of its quota, percent, on average over the periods, only bursts exceed the quota.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
@@ -82,13 +85,19 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     }
     let cores = limits.quota_cores()?;
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
-    let granted_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(limits.nr_periods?);
+    let granted = |periods: u64| limits.quota_us.map(|us| us.saturating_mul(1_000).saturating_mul(periods));
+    let granted_ns = granted(limits.nr_periods?)?;
+    let usable_ns = granted(limits.nr_periods?.saturating_sub(IDLE_PERIODS))?;
     // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup ran: a measured run time of 0
     // cannot be its whole run time.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
     // The counters of a cgroup found during the interval start later than those of its tasks.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
-    if granted_ns == 0 || is_share(used_ns, granted_ns, BELOW_LIMIT_PERCENT) {
+    // What it did not use because others had the CPUs is no sign of bursts.
+    let causes = &sums.by_cause;
+    let behind_others = [Cause::OtherCgroup, Cause::Kernel, Cause::Irq, Cause::Stolen];
+    let wanted_ns = behind_others.iter().fold(used_ns, |sum, cause| sum.saturating_add(causes.get(*cause)));
+    if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }
     words::throttled_below_limit(throttled, cores * used_ns as f64 / granted_ns as f64)

@@ -19,8 +19,10 @@ pub(crate) struct Starved<'a> {
     /// The task that has waited longest.
     pub task: &'a TaskInterval,
     pub pending: &'a Pending,
-    /// The cause of most of its wait.
+    /// The cause of most of its wait, as far as known.
     pub cause: Cause,
+    /// Not all of the wait has a known cause: the part that has, ns. It is the latest part, because cgscope started later than the wait.
+    pub known_ns: Option<u64>,
     /// The task that ran most on its CPU, as far as known.
     pub runs: Option<&'a TaskInterval>,
     /// Number of starved tasks.
@@ -49,9 +51,14 @@ fn starved<'a>(context: &Context<'a>, node: usize) -> Option<Starved<'a>> {
     };
     let waits = || context.tree.tasks_of(node).iter().filter_map(waits);
     let (task, pending) = waits().max_by_key(|(_, pending)| pending.ns)?;
-    let (cause, _) = pending.by_cause.iter().max_by_key(|(_, ns)| *ns)?;
+    let of = |cause: &Cause| pending.by_cause.get(*cause);
+    let known = Cause::ALL.iter().filter(|cause| **cause != Cause::Unattributed && of(cause) != 0);
+    let known_ns = pending.ns.saturating_sub(of(&Cause::Unattributed));
+    let cause = known.copied().max_by_key(of).unwrap_or(Cause::Unattributed);
+    let is_partly_known = of(&Cause::Unattributed) > of(&cause) && cause != Cause::Unattributed;
+    let known_ns = is_partly_known.then_some(known_ns);
     let there = interval.tasks.iter().filter(|other| other.reading.cpu == task.reading.cpu);
     let runs = there.filter(|other| other.totals.on_cpu_ns != 0).max_by_key(|other| other.totals.on_cpu_ns);
     let ns = sum::total(waits().map(|(_, pending)| pending.ns.min(interval.duration_ns)));
-    Some(Starved { node, task, pending, cause, runs, tasks: waits().count() as u64, ns })
+    Some(Starved { node, task, pending, cause, known_ns, runs, tasks: waits().count() as u64, ns })
 }

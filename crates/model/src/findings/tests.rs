@@ -63,6 +63,7 @@ impl Scene {
             totals,
             wait,
             placement: Default::default(),
+            whole: None,
         });
         self
     }

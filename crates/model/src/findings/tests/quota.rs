@@ -214,9 +214,26 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
     let speaks = |ns, throttled| {
         !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
     };
-    assert!(speaks(8 * S - 1, 5));
-    assert!(!speaks(8 * S, 5));
+    // Of two periods nothing may be left to use.
+    assert!(speaks(7_840 * MS - 1, 5));
+    assert!(!speaks(7_840 * MS, 5));
     assert!(!speaks(4 * S, 4));
+}
+
+#[test]
+fn a_load_that_ended_has_no_bursts() {
+    // It used up two periods, and 30 ms of the third. In the fourth it did not run, and the kernel's timer stopped.
+    assert!(bursts(Some(230 * MS), periods(1.0, 2, 4)).at(Rule::ThrottledBelowLimit).is_empty());
+}
+
+#[test]
+fn a_steady_load_that_others_hold_back_has_no_bursts() {
+    let held_back = |cause| {
+        let scene = bursts(Some(400 * MS), periods(1.0, 3, 10)).task("/a", 400 * MS, &[(cause, 500 * MS)]);
+        scene.at(Rule::ThrottledBelowLimit)
+    };
+    assert!(held_back(Cause::OtherCgroup).is_empty() && held_back(Cause::Kernel).is_empty());
+    assert_eq!(held_back(Cause::OwnCgroup), ["/a"], "its own threads work in bursts");
 }
 
 #[test]

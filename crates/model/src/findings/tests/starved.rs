@@ -55,7 +55,6 @@ fn each_cause_has_its_advice() {
             "let the thread use other CPUs (taskset -cp LIST 1), or give it a higher priority",
         ),
         (Cause::Kernel, "check the kernel log for stalls of CPU 0"),
-        (Cause::Unattributed, "check the kernel log for stalls of CPU 0"),
     ] {
         let found = starved(4 * S, cause).only(Rule::Starved).advice;
         assert!(found.starts_with(advice), "{cause:?}: {found}");
@@ -87,4 +86,20 @@ fn a_finding_about_the_quota_explains_throttled_tasks() {
     assert_eq!(scene.at(Rule::Throttled), ["/a"]);
     let scene = starved(4 * S, Cause::OtherCgroup).limits("/a", periods(0.1, 5, 10));
     assert_eq!(scene.at(Rule::Starved), ["/a"]);
+}
+
+#[test]
+fn a_task_that_starved_before_cgscope_started_has_a_cause_since_then() {
+    let mut scene = starved(4 * S, Cause::Unattributed);
+    let mut by_cause = ByCause::only(Cause::Unattributed, 3 * S);
+    by_cause.add(&ByCause::only(Cause::OtherCgroup, S - S / 4));
+    by_cause.add(&ByCause::only(Cause::Kernel, S / 4));
+    scene.interval.tasks[0].reading.pending = Some(Arc::new(Pending { ns: 4 * S, booked_ns: 0, by_cause }));
+    let found = scene.only(Rule::Starved);
+    assert_eq!(
+        found.says,
+        "/a: its thread 1 (worker) has waited 4.00s for CPU 0 and still waits, 75.0% of the last 1.00s behind other cgroups \
+         (before that nobody watched it); worker (thread 2) of /b ran most there"
+    );
+    assert!(found.advice.starts_with("let the thread use other CPUs"), "{}", found.advice);
 }

@@ -33,11 +33,19 @@ pub(crate) fn starved(context: &Context, starved: &Starved) -> Finding {
         0 => String::new(),
         more => format!("; {} of the cgroup also waited that long", count(more, "other thread")),
     };
+    let cause_ns = pending.by_cause.get(*cause);
+    let why = match starved.known_ns {
+        None => format!("{} of this {why}", percent(cause_ns, pending.ns)),
+        Some(ns) => format!(
+            "{} of the last {} {why} (before that nobody watched it)",
+            percent(cause_ns, ns),
+            duration(ns)
+        ),
+    };
     let says = format!(
-        "its thread {tid} ({}) has waited {} for CPU {cpu} and still waits, {} of this {why}{runs}{more}",
+        "its thread {tid} ({}) has waited {} for CPU {cpu} and still waits, {why}{runs}{more}",
         task.reading.comm,
         duration(pending.ns),
-        percent(pending.by_cause.get(*cause), pending.ns),
     );
     let (action, advice) = actions(starved);
     let short = Short::new(
