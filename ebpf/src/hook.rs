@@ -45,6 +45,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
+        if prev.is_throttled() {
+            moves::settle(prev, storage);
+        }
         segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
         demand::left(prev, ring, queue.cpu(), clock_ns, false);
     }
@@ -64,7 +67,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 accounts::woke(next, storage, clock_ns);
             }
             demand::ends_wait(next, storage, queue.cpu(), clock_ns);
-            ledger::arrive::<Kernel>(next, who, storage, queue.cpu(), clock_ns, ring);
+            ledger::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
             demand::arrived(storage, queue.cpu(), clock_ns);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() {

@@ -110,6 +110,11 @@ impl Host for Kernel {
     }
 
     #[inline(always)]
+    fn cgroup_of_queue(task: u64) -> u64 {
+        kernel::cgroup_of_queue(task)
+    }
+
+    #[inline(always)]
     fn id_of(cgroup: u64) -> u64 {
         kernel::cgroup_id_at(cgroup)
     }
@@ -337,6 +342,11 @@ impl host::Task for Task {
     }
 
     #[inline(always)]
+    fn is_on_queue(self) -> bool {
+        self.on_rq()
+    }
+
+    #[inline(always)]
     fn queue(self) -> u64 {
         self.cfs_rq().address()
     }
@@ -347,8 +357,18 @@ impl host::Task for Task {
     }
 
     #[inline(always)]
+    fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64 {
+        kernel::left_throttled_ns(queue, group, clock_ns)
+    }
+
+    #[inline(always)]
     fn far_queue(self, cpu: u32) -> FarQueue {
         Self::far_queue(self, cpu)
+    }
+
+    #[inline(always)]
+    fn near_queue(self) -> FarQueue {
+        Self::near_queue(self)
     }
 
     #[inline(always)]

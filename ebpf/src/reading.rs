@@ -228,6 +228,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     put_pending(task, storage, record);
     what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
+    record.last_queued_ns = ledger::waits_since_ns(task, &waits);
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     seq.write(record);

@@ -142,11 +142,22 @@ impl Task {
         if address == 0 {
             return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
         }
-        let throttled_ns_at_0 = if keeps_throttle_clock() {
-            stood_ns(u64::from(cpu), address, 0)
-        } else {
-            kernels_throttled_ns_at_0(address)
-        };
-        FarQueue { address, is_throttled: levels_out_of_quota_at(address) != 0, throttled_ns_at_0 }
+        queue_at(address, cpu)
     }
+
+    /// The queue of its group on its CPU, described in the same way.
+    #[inline(always)]
+    pub fn near_queue(self) -> FarQueue {
+        queue_at(self.queue_address(), self.run_queue().cpu())
+    }
+}
+
+#[inline(always)]
+fn queue_at(address: u64, cpu: u32) -> FarQueue {
+    let throttled_ns_at_0 = if keeps_throttle_clock() {
+        stood_ns(u64::from(cpu), address, 0)
+    } else {
+        kernels_throttled_ns_at_0(address)
+    };
+    FarQueue { address, is_throttled: levels_out_of_quota_at(address) != 0, throttled_ns_at_0 }
 }

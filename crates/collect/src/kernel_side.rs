@@ -16,7 +16,7 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
-    Loss, Offsets,
+    ABSENT, Loss, Offsets,
     culprits::Pairs,
     demand::Slots,
     feature::KERNEL_CALLS,
@@ -115,7 +115,7 @@ impl KernelSide {
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
-        side.attach_helpful(config, &mut unloaded);
+        side.attach_helpful(plan, &mut unloaded);
         let freed: &[_] = if has_room { &[names::ON_TASK_FREED] } else { &[] };
         // Attach forks before switches: a task forked in between gets its storage at its first switch.
         let rename: &[_] = if plan.task_by_id.is_some() { &[names::ON_RENAME] } else { &[] };
@@ -131,12 +131,23 @@ impl KernelSide {
         Ok(side)
     }
 
-    fn attach_helpful(&mut self, config: &Config, unloaded: &mut Unloaded) {
+    fn attach_helpful(&mut self, plan: &Plan<'_>, unloaded: &mut Unloaded) {
+        let config = plan.config;
         if config.cgroup_hierarchy != u64::MAX
             && let Err(error) = self.attach(&CGROUP_PROGRAMS, unloaded)
         {
             self.refused.push(format!(
                 "created and removed cgroups are not reported ({}): a cgroup that exists only between two readings has no name",
+                reasons(&*error)
+            ));
+        }
+        // Where tasks are throttled one by one, the hook finds out about a move when the wait ends.
+        let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
+        if let Err(error) = groups
+            && plan.offsets.task_throttled == ABSENT
+        {
+            self.refused.push(format!(
+                "moves of waiting tasks to another cgroup are noticed late ({}): throttled time of such a wait counts under other causes",
                 reasons(&*error)
             ));
         }
@@ -170,6 +181,7 @@ impl KernelSide {
             match program_of(&mut self.bpf, name)? {
                 Program::BtfTracePoint(program) => _ = program.attach()?,
                 Program::FEntry(program) => _ = program.attach()?,
+                Program::FExit(program) => _ = program.attach()?,
                 _ => return Err(format!("{name} is attached nowhere").into()),
             }
         }
@@ -440,12 +452,14 @@ const CGROUP_PROGRAMS: [&str; 4] =
     [names::ON_CGROUP_MADE, names::ON_CGROUP_REMOVED, names::ON_CGROUP_RENAMED, names::ON_CGROUP_ATTACH];
 
 /// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
     (names::READ_TASKS, "task"),
     (names::READ_CHANGES, "bpf_map_elem"),
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
     (names::ON_MOVE, "sched_migrate_task"),
+    (names::ON_LEAVE_GROUP, "task_change_group_fair"),
+    (names::ON_ENTER_GROUP, "task_change_group_fair"),
     (names::ON_CGROUP_MADE, "cgroup_mkdir"),
     (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
     (names::ON_CGROUP_RENAMED, "cgroup_rename"),
@@ -496,6 +510,7 @@ fn load_one(program: &mut Program, of: &str, btf: &Btf) -> Result<(), ProgramErr
     match program {
         Program::BtfTracePoint(program) => program.load(of, btf),
         Program::FEntry(program) => program.load(of, btf),
+        Program::FExit(program) => program.load(of, btf),
         Program::Iter(program) => program.load(of, btf),
         _ => Err(ProgramError::UnexpectedProgramType),
     }

@@ -7,6 +7,7 @@
 use crate::{
     ByCause, Cause, Loss,
     host::{Host, Step, Task},
+    split::without_ended,
     verifier::{add_atomic, get, set},
     wire::Waits,
 };
@@ -121,10 +122,10 @@ struct Spread {
 /// Finds out when the wait of `next` began, which ends now. Call it before the ledger records the wait.
 #[inline(always)]
 pub fn ends_wait<H: Host>(next: H::Task, waits: &Waits, by_cause: &ByCause, cpu: u32, clock_ns: u64) {
-    let queued_ns = next.last_queued_ns();
+    let elsewhere_ns = next.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
+    let (queued_ns, elsewhere_ns) = without_ended(next.last_queued_ns(), elsewhere_ns);
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
-    // Where an arrival was missed, the kernel's sum is lower than expected.
-    let elsewhere_ns = next.run_delay_ns().saturating_sub(waits.expected_run_delay_ns);
+    let elsewhere_ns = if (elsewhere_ns as i64) < 0 { 0 } else { elsewhere_ns };
     let Some(ring) = H::ring(cpu) else { return };
     set(&mut ring.running.ready_ns, clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns));
     set(&mut ring.running.limited_ns, by_cause[Cause::Throttled as usize]);

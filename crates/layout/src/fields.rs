@@ -166,10 +166,8 @@ kernel_fields! {
     cfs_rq_rq: "cfs_rq", "rq", RunQueues;
     /// `struct task_group *`; needs CONFIG_FAIR_GROUP_SCHED.
     cfs_rq_group: "cfs_rq", "tg", Cgroups;
-    /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as the next four.
+    /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as the next three.
     cfs_rq_runtime_enabled: "cfs_rq", "runtime_enabled", Quotas;
-    /// `u64`, ns of `rq->clock`: since when this level has been out of quota with runnable tasks; 0: it is not.
-    cfs_rq_throttled_clock: "cfs_rq", "throttled_clock", Quotas;
     /// `u64`, ns of `rq->clock`: since when this queue has been in a hierarchy out of quota (Linux 6.6).
     cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", ThrottleClock;
     /// `u64`, ns: how long this queue was in a hierarchy out of quota before (Linux 6.6).

@@ -44,12 +44,18 @@ pub trait Task: Copy {
     fn is_throttled(self) -> bool;
     /// Whether it sleeps although it is still on its queue (Linux 6.12).
     fn sleeps_on_queue(self) -> bool;
+    /// Whether it is on its queue. A task that sleeps may have a stamp nevertheless, see [`ASLEEP`](crate::segment::ASLEEP).
+    fn is_on_queue(self) -> bool;
     /// Address of the queue of its group on its CPU.
     fn queue(self) -> u64;
     /// How long that queue was in a hierarchy out of quota until `clock_ns`. `address`: its own address, from memory.
     fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
+    /// The same of a queue that the task has left for another group, and that belongs to `group`; 0 if it does not any more.
+    fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
     /// The queue of its group on another CPU.
     fn far_queue(self, cpu: u32) -> FarQueue;
+    /// The queue of its group on its CPU, as [`Self::far_queue`] describes one.
+    fn near_queue(self) -> FarQueue;
     /// Finds the cgroup whose quota ran out. Leaves `limit` unchanged if there is none.
     fn find_limit(self, limit: &mut u64);
 }
@@ -107,6 +113,8 @@ pub trait Host {
     fn is_alone(task: u64) -> bool;
     /// The handle of the cgroup of the task with this handle.
     fn cgroup_of(task: u64) -> u64;
+    /// The handle of the cgroup that has the queue of the task with this handle. It differs from the task's while the task moves.
+    fn cgroup_of_queue(task: u64) -> u64;
     /// The id of the cgroup with this handle; that of the root for 0.
     fn id_of(cgroup: u64) -> u64;
     /// The handle of the cgroup above the one with this handle; 0: none.

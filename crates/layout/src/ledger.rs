@@ -9,26 +9,20 @@ use crate::{
     booking::{book, book_simple, count_by_cpu},
     bucket_of,
     culprits::{Place, kind},
-    history::{IDLE, KERNEL, Ring},
+    history::{IDLE, Ring},
     host::{Host, Task},
     look_back::cause_of,
     pressure::Ended,
     segment::{self, Start},
-    split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
+    split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split, without_ended},
     verifier::set,
     wire::{TaskStorage, Waits},
 };
 
-/// Records the wait of `next`, which ends as `next` switches in. `who`: what the history calls `next`.
+/// Records the wait of `next`, which ends as `next` switches in. All of it counts for the cgroup of `storage`, which is the task's
+/// unless a move was not seen yet.
 #[inline(always)]
-pub fn arrive<H: Host>(
-    next: H::Task,
-    who: u64,
-    storage: &mut TaskStorage,
-    cpu: u32,
-    clock_ns: u64,
-    ring: &mut Ring,
-) {
+pub fn arrive<H: Host>(next: H::Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, ring: &mut Ring) {
     let queued_ns = next.last_queued_ns();
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
@@ -58,7 +52,7 @@ pub fn arrive<H: Host>(
     let bucket = count::<H>(storage, cpu, wait_ns);
     if wait_ns != 0 {
         let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
-        enter::<H>(next, who, storage, wait, ring);
+        enter::<H>(next, storage, wait, ring);
     }
 }
 
@@ -85,8 +79,7 @@ pub fn arrived_unseen<H: Host>(task: H::Task, storage: &mut TaskStorage, cpu: u3
             Wait { queued_ns, clock_ns: arrived_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
-            let victim = task.cgroup_id();
-            enter_composed::<H>(task, victim, storage, work);
+            enter_composed::<H>(task, storage, work);
         }
     }
     storage.start.is_seen = 0;
@@ -115,7 +108,7 @@ fn count<H: Host>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
 
 /// Splits a wait and records it. Most waits begin and end within one slice.
 #[inline(always)]
-fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
+fn enter<H: Host>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
@@ -127,20 +120,19 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
         // here by itself.
         if let Some(work) = H::work(Work::HOOK) {
             wait.put(&mut work.wait);
-            let victim = if who == KERNEL { next.cgroup_id() } else { who };
-            enter_composed::<H>(next, victim, storage, work);
+            enter_composed::<H>(next, storage, work);
         }
         return;
     }
     let ran = latest.who;
     // Before causes are told apart: after that, the verifier would follow it for each of them.
     let Wait { queued_ns, clock_ns, cpu, .. } = wait;
-    if !ring.batch.add(who, queued_ns, clock_ns) {
-        H::press(next.handle(), Ended { cpu, who, queued_ns, clock_ns, limit_ns: 0 });
+    let victim = storage.cgroup_id;
+    if !ring.batch.add(victim, queued_ns, clock_ns) {
+        H::press(next.handle(), Ended { cpu, who: victim, queued_ns, clock_ns, limit_ns: 0 });
     }
     let mut cause = Cause::Wakeup as u64;
     if ran != IDLE {
-        let victim = if who == KERNEL { next.cgroup_id() } else { who };
         cause = cause_of(ran, victim) as u64;
         if is_charged::<H>(ran, victim) {
             let place = Place { cpu: wait.cpu, history: wait.cpu, number }.packed(kind::RAN);
@@ -151,9 +143,10 @@ fn enter<H: Host>(next: H::Task, who: u64, storage: &mut TaskStorage, wait: Wait
 }
 
 #[inline(never)]
-fn enter_composed<H: Host>(next: H::Task, victim: u64, storage: &mut TaskStorage, work: &mut Work) {
+fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+    work.wait.leave_out_ended();
     let wait = Wait::taken_from(&mut work.wait);
-    work.begin(victim, wait.cpu, wait.clock_ns);
+    work.begin(storage.cgroup_id, wait.cpu, wait.clock_ns);
     set(&mut work.task, next.handle());
     if wait.queued_ns != 0 {
         work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
@@ -203,6 +196,38 @@ pub fn change_cpu<H: Host>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     segment::begin::<H>(task, &mut storage.start, to);
 }
 
+/// Ends the wait of a `task` that moves to another group, whose run queue is locked: what follows is a wait of its own in the other
+/// cgroup. Call it before the kernel changes the task's queue. For the kernel the wait goes on, so it adds this part later: until
+/// then, `run_delay` is less than expected.
+#[inline(always)]
+pub fn leave_group<H: Host>(task: H::Task, storage: &mut TaskStorage) {
+    let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
+    if has_stamp_of_wait(task)
+        && let Some(ring) = H::ring(cpu)
+    {
+        arrive::<H>(task, storage, cpu, clock_ns, ring);
+    }
+}
+
+/// Begins the wait of a `task` that has moved to another group, if it waits. Call it after the kernel has changed the task's queue,
+/// before the lock of the run queue is released.
+#[inline(always)]
+pub fn enter_group<H: Host>(task: H::Task, start: &mut Start) {
+    let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
+    if has_stamp_of_wait(task) {
+        segment::begin_in_group::<H>(task, start, cpu);
+    } else if task.last_queued_ns() == 0 {
+        // It runs or sleeps: the next wait begins in the new group.
+        segment::run::<H>(task, start, cpu, clock_ns);
+    }
+}
+
+/// Returns whether `task` waits, or sleeps on its queue with a stamp.
+#[inline(always)]
+pub fn has_stamp_of_wait(task: impl Task) -> bool {
+    task.last_queued_ns() != 0 && task.is_on_queue()
+}
+
 /// Ends a wait that the kernel does not stamp: that of a task that was preempted on its way to sleep, with its state already set.
 /// After a switch in that the hook did not see, `unstamped_since_ns` belongs to an earlier wait and is dropped.
 #[inline(always)]
@@ -214,12 +239,26 @@ fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u6
     waits.unstamped_since_ns = 0;
 }
 
+/// The kernel's increase of `run_delay` since the latest wait that is counted. Negative (as `i64`) if the kernel has yet to add that
+/// wait: as the task switches in, and after [`leave_group`].
+#[inline(always)]
+fn unbooked_ns(task: impl Task, waits: &Waits) -> u64 {
+    task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns)
+}
+
+/// Since when the current wait of `task` goes on in its group and on its CPU, ns of the clock of its CPU; 0: it does not wait here.
+#[inline(always)]
+pub fn waits_since_ns(task: impl Task, waits: &Waits) -> u64 {
+    without_ended(task.last_queued_ns(), unbooked_ns(task, waits)).0
+}
+
 /// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
 #[inline(never)]
 pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
-    let (cpu, clock_ns, queued_ns) = (task.cpu(), task.clock_ns(), task.last_queued_ns());
+    let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
+    let (queued_ns, elsewhere_ns) = without_ended(task.last_queued_ns(), unbooked_ns(task, &storage.waits));
     let Some(work) = H::work(Work::READER) else { return Cause::Unattributed };
-    let victim = task.cgroup_id();
+    let victim = storage.cgroup_id;
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
     if queued_ns != 0 && queued_ns < clock_ns {
@@ -239,7 +278,6 @@ pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByC
         }
     }
     // The hook may end this wait or a segment at the same time. User space compares the sum with the length of the wait.
-    let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     if (elsewhere_ns as i64) > 0 {
         storage.moved.add_to(work, elsewhere_ns);
     }

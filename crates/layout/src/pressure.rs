@@ -8,7 +8,7 @@
 //! CPU those that began while others of the same cgroup waited all the time.
 
 use crate::{
-    history::{IDLE, KERNEL},
+    history::IDLE,
     host::{Host, Step},
     split::Work,
     verifier::{get, set},
@@ -33,7 +33,7 @@ const LONG_SHIFT: u32 = 20;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch {
-    /// As in [`Slice::who`](crate::history::Slice::who); [`IDLE`]: nothing can be added.
+    /// The cgroup; [`IDLE`]: nothing can be added.
     pub who: u64,
     /// Start of the batch, ns of `rq->clock`: the time before is counted.
     pub start_ns: u64,
@@ -265,7 +265,7 @@ const fn first_place(id: u64) -> u64 {
 pub struct Ended {
     /// The CPU.
     pub cpu: u32,
-    /// The cgroup of the task, or [`KERNEL`].
+    /// The cgroup of the task.
     pub who: u64,
     /// ns of `rq->clock`.
     pub queued_ns: u64,
@@ -312,8 +312,7 @@ pub fn press<H: Host>(ended: Ended) {
     set(&mut table.clock_ns, ended.clock_ns);
     let batch = &mut ring.batch;
     let is_same = get(&mut batch.who) == ended.who;
-    // Kernel threads may belong to several cgroups.
-    if !is_same || ended.who == KERNEL {
+    if !is_same {
         find_places::<H>(table, task, ended);
     }
     if get(&mut table.id) != 0 {
@@ -346,13 +345,17 @@ pub fn press<H: Host>(ended: Ended) {
 fn find_places<H: Host>(table: &mut Pressures, task: u64, ended: Ended) {
     set(&mut table.levels, 0);
     set(&mut table.is_missing, 0);
-    set(&mut table.id, if ended.who == KERNEL { H::id_of(H::cgroup_of(task)) } else { ended.who });
+    set(&mut table.id, ended.who);
     H::repeat(LEVELS as u32, Step::FindLevels, ended.cpu);
     if get(&mut table.is_missing) != 0 {
         set(&mut table.levels, 0);
-        let cgroup = H::cgroup_of(task);
+        let mut cgroup = H::cgroup_of(task);
+        if H::id_of(cgroup) != ended.who {
+            // The task is moving to that cgroup, and waited in the other.
+            cgroup = H::cgroup_of_queue(task);
+        }
         set(&mut table.handle, cgroup);
-        // Not `who`: if the task has just moved to another cgroup, the levels above belong to that one.
+        // Not `who`: its cgroup may lack the cpu controller, and then only the one above it has a queue.
         set(&mut table.id, H::id_of(cgroup));
         H::repeat(LEVELS as u32, Step::AddLevels, ended.cpu);
     }

@@ -3,7 +3,7 @@
 use crate::{
     ByCause, CAUSES, Cause, Loss,
     history::Taken,
-    host::{Host, Task},
+    host::{FarQueue, Host, Task},
     split::{Wait, Work, split},
     verifier::set,
     wire::TaskStorage,
@@ -36,6 +36,9 @@ pub struct Start {
     pub taken: Taken,
     /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
     pub group_ran_ns: u64,
+    /// When the task was found in another group while it waited, ns of the clock of its CPU, if no program saw the move itself. It belongs to
+    /// the current segment only if it lies in it.
+    pub left_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,
     /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
@@ -185,7 +188,7 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
     }
     let Some(work) = H::work(Work::HOOK) else { return };
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
-    work.begin(task.cgroup_id(), cpu, clock_ns);
+    work.begin(storage.cgroup_id, cpu, clock_ns);
     set(&mut work.task, task.handle());
     Wait { queued_ns: clock_ns - ns, clock_ns, cpu, ..Wait::default() }.put(&mut work.wait);
     if storage.start.cpu != cpu && storage.start.is_of(task) {
@@ -207,6 +210,29 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
 /// Begins the wait segment of a `task` that moves to `cpu`.
 #[inline(never)]
 pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+    begin_on::<H>(task, start, cpu);
+    if is_of_quota::<H>(task, start) {
+        let limit = if task.is_throttled() { start.limit } else { 0 };
+        hold::<H>(start, task.far_queue(cpu), limit);
+    }
+}
+
+/// Begins the wait segment of a `task` that has moved to another group, and stays on `cpu`.
+#[inline(never)]
+pub(crate) fn begin_in_group<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+    begin_on::<H>(task, start, cpu);
+    if is_of_quota::<H>(task, start) {
+        start.limit = 0;
+        if task.is_throttled() {
+            task.find_limit(&mut start.limit);
+        }
+        let limit = start.limit;
+        hold::<H>(start, task.near_queue(), limit);
+    }
+}
+
+#[inline(always)]
+fn begin_on<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
@@ -218,19 +244,28 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
         start.taken = ring.taken;
         start.group_ran_ns = task.far_group_ran_ns(cpu);
     }
+}
+
+/// Returns whether quotas apply to the segment that begins. Otherwise records what does.
+#[inline(always)]
+fn is_of_quota<H: Host>(task: H::Task, start: &mut Start) -> bool {
     if task.sleeps_on_queue() {
         start.limit = ASLEEP;
-        return;
+        return false;
     }
     if task.is_real_time() {
         // The runtime of a deadline task is its own. That of real-time tasks is limited for each CPU.
         start.limit = if task.is_deadline() && task.is_out_of_runtime() { RUNTIME } else { 0 };
-        return;
+        return false;
     }
-    let limit = if task.is_throttled() { start.limit } else { 0 };
+    true
+}
+
+/// Records how the segment that begins is throttled in `queue`. `limit`: the cgroup whose quota took the task off its CPU; 0: none did.
+#[inline(always)]
+fn hold<H: Host>(start: &mut Start, queue: FarQueue, limit: u64) {
     start.limit = 0;
     if limit != 0 || !H::throttles_tasks() {
-        let queue = task.far_queue(cpu);
         start.queue = queue.address;
         start.throttle_ns = queue.throttled_ns_at_0;
         // Where its group has quota, the task can run again (`enqueue_throttled_task`).

@@ -48,6 +48,14 @@ impl Wait {
         set(&mut wait.cpu, self.cpu);
     }
 
+    /// Leaves out the part that is counted already, see [`without_ended`].
+    #[inline(always)]
+    pub(crate) fn leave_out_ended(&mut self) {
+        let (queued_ns, elsewhere_ns) = without_ended(get(&mut self.queued_ns), get(&mut self.elsewhere_ns));
+        set(&mut self.queued_ns, queued_ns);
+        set(&mut self.elsewhere_ns, elsewhere_ns);
+    }
+
     #[inline(always)]
     pub(crate) fn taken_from(wait: &mut Self) -> Self {
         Self {
@@ -59,6 +67,17 @@ impl Wait {
             cpu: get(&mut wait.cpu),
             padding: 0,
         }
+    }
+}
+
+/// Returns when the current wait was queued on this CPU, and its part on other CPUs, without what is counted already: if that part is
+/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::ledger::leave_group).
+#[inline(always)]
+pub(crate) fn without_ended(queued_ns: u64, elsewhere_ns: u64) -> (u64, u64) {
+    if (elsewhere_ns as i64) < 0 && queued_ns != 0 {
+        (queued_ns.wrapping_sub(elsewhere_ns), 0)
+    } else {
+        (queued_ns, elsewhere_ns)
     }
 }
 
@@ -271,10 +290,16 @@ fn throttled_ns<H: Host>(task: H::Task, start: &Start, is_seen: bool, work: &mut
     if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
         return 0;
     }
+    let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
+    if start.queue != task.queue() && H::throttles_tasks() {
+        // The task has moved to another group, and no program saw it. It was throttled until then.
+        let is_late = start.left_ns > from_ns && start.left_ns < to_ns;
+        let until_ns = if is_late { start.left_ns } else { to_ns };
+        return start.throttled_ns(task.left_throttled_ns(start.queue, start.group, until_ns), from_ns);
+    }
     if start.queue != task.queue() || (!H::throttles_tasks() && task.is_real_time()) {
         return 0;
     }
-    let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     start.throttled_ns(task.throttled_ns(&start.queue, work.charges.cpu, to_ns), from_ns)
 }
 

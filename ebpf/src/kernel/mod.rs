@@ -73,7 +73,7 @@ mod queue;
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{
     CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, is_alone,
-    kernels_throttled_ns_at_0, levels_out_of_quota_at,
+    kernels_throttled_ns_at_0, left_throttled_ns, levels_out_of_quota_at,
 };
 
 /// Reads a setting of less than 2^31.
@@ -159,6 +159,12 @@ pub fn cgroup_of(task: u64) -> u64 {
     } else {
         peek(peek(task, offset!(task_sched_group)), offset!(task_group_cgroup))
     }
+}
+
+/// Address of the cgroup that has the queue of the task at this address.
+#[inline(always)]
+pub fn cgroup_of_queue(task: u64) -> u64 {
+    peek(peek(peek(task, offset!(task_cfs_rq)), offset!(cfs_rq_group)), offset!(task_group_cgroup))
 }
 
 /// A `struct task_struct *` that the verifier trusts.
@@ -431,6 +437,9 @@ impl Task {
     #[inline(always)]
     pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
         let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
+        // The kernel has yet to add a wait that is counted: see `ledger::leave_group`.
+        let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
+        let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
         set(&mut into.waits, waits.count);
         set(&mut into.wait_ns, waits.total_ns);
         set(&mut into.run_delay_ns, run_delay_ns);

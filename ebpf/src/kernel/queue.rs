@@ -22,6 +22,12 @@ impl Task {
         if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
     }
 
+    /// Address of the queue of its group on its CPU, as a number that may be passed on.
+    #[inline(always)]
+    pub fn queue_address(self) -> u64 {
+        peek(self.0 as u64, offset!(task_cfs_rq))
+    }
+
     /// How long its group and all groups below it have run on its CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
@@ -45,10 +51,12 @@ impl Task {
     pub fn find_limit(self, limit: &mut u64) {
         let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
         let mut parent = peek(self.0 as u64, offset!(task_parent));
+        let mut levels = levels_out_of_quota_at(level);
         for _ in 0..LEVELS {
-            let out_of_quota = peek(level, offset!(cfs_rq_throttled_clock)) != 0;
+            let above = if parent == 0 { 0 } else { peek(parent, offset!(entity_cfs_rq)) };
+            let levels_above = if above == 0 { 0 } else { levels_out_of_quota_at(above) };
             let has_quota = peek(level, offset!(cfs_rq_runtime_enabled)) as u32 != 0;
-            if if throttles_tasks() { out_of_quota } else { has_quota } {
+            if if throttles_tasks() { levels != levels_above } else { has_quota } {
                 let cgroup = peek(peek(level, offset!(cfs_rq_group)), offset!(task_group_cgroup));
                 *limit = peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id));
                 return;
@@ -56,7 +64,7 @@ impl Task {
             if parent == 0 {
                 return;
             }
-            level = peek(parent, offset!(entity_cfs_rq));
+            (level, levels) = (above, levels_above);
             parent = peek(parent, offset!(entity_parent));
         }
     }
@@ -138,6 +146,17 @@ pub fn levels_out_of_quota_at(queue: u64) -> u32 {
 pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
     let before = peek(queue, offset!(cfs_rq_throttled_ns));
     before.wrapping_sub(peek(queue, offset!(cfs_rq_throttled_since)))
+}
+
+/// Throttled time of the queue at this address until `clock_ns`, by the kernel's own clock; 0 if it does not belong to `group`: the
+/// memory of a removed group may be used again.
+#[inline(never)]
+pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
+    if peek(queue, offset!(cfs_rq_group)) != group {
+        return 0;
+    }
+    let at_0_ns = kernels_throttled_ns_at_0(queue);
+    if (at_0_ns as i64) < 0 { at_0_ns.wrapping_add(clock_ns) } else { at_0_ns }
 }
 
 /// A queue that enters or leaves a hierarchy out of quota, read from the arguments of the kernel functions that walk the

@@ -13,7 +13,7 @@ use self::{
     kernel::{Events, Flavour, Kernel},
 };
 use super::*;
-use crate::history::Taken;
+use crate::history::{KERNEL, Taken};
 
 /// Schedules in each run; `CGSCOPE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 10_000;
@@ -131,8 +131,9 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
     run(ring);
     // SAFETY: it holds only integers; the kernel's map starts with the same zeroes.
     let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    storage.cgroup_id = 3;
     let task = Facts::waiting_in(3, 1_000, 65_000);
-    arrive::<Simulated>(task, 3, &mut storage, 0, 65_000, ring);
+    arrive::<Simulated>(task, &mut storage, 0, 65_000, ring);
     storage.by_cause
 }
 
@@ -173,7 +174,8 @@ fn a_wait_that_begins_now_has_no_cause_yet() {
     let _maps = Maps::new(true);
     Simulated::ring(0).expect("a CPU").push(7, 400, |_| {});
     // SAFETY: as above.
-    let storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    storage.cgroup_id = 3;
     for (clock_ns, cause) in [(500, Cause::Unattributed), (501, Cause::OtherCgroup)] {
         let mut parts = ByCause::default();
         assert_eq!(pending::<Simulated>(Facts::waiting_in(3, 500, clock_ns), &storage, &mut parts), cause);
@@ -204,4 +206,29 @@ fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
         let expected = if is_doubted { (0, longest + 1, Some(1)) } else { (longest + 1, 0, None) };
         assert_eq!(waited(is_deadline, is_seen, longest + 1), expected, "{is_deadline} {is_seen}");
     }
+}
+
+/// Where no program sees the change of the group: a task that was throttled in cgroup 3 goes on in cgroup 4, which has no quota.
+#[test]
+fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
+    let waited = |group, left_ns| {
+        let maps = Maps::new(true);
+        let ring = Simulated::ring(0).expect("a CPU");
+        ring.push(IDLE, 900, |_| {});
+        // SAFETY: as above.
+        let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+        storage.cgroup_id = 3;
+        let before = Facts { is_throttled: true, ..Facts::waiting_in(3, 0, 1_000) };
+        segment::leave::<Simulated>(before, &mut storage.start, ring, 0, 1_000);
+        storage.start.left_ns = left_ns;
+        ring.push(7, 5_000, |_| {});
+        let now = Facts { left_queue: (group, 0, 1_000), ..Facts::waiting_in(4, 1_000, 9_000) };
+        arrive::<Simulated>(now, &mut storage, 0, 9_000, ring);
+        drop(maps);
+        let of = |cause: Cause| storage.by_cause[cause as usize];
+        (of(Cause::Throttled), of(Cause::OtherCgroup), of(Cause::Wakeup))
+    };
+    assert_eq!(waited(3, 0), (8_000, 0, 0), "it ran as soon as it moved");
+    assert_eq!(waited(3, 6_000), (5_000, 3_000, 0), "it waited there, too");
+    assert_eq!(waited(5, 0), (0, 4_000, 4_000), "the memory of the queue has another owner");
 }

@@ -7,9 +7,8 @@ use std::{collections::BTreeSet, println, vec, vec::Vec};
 use super::{BATCH_SHIFT, Batch, ENTRIES, Ended, Entry, LEVELS, LONG_SHIFT, PROBES, Union, first_place};
 use crate::{
     Loss,
-    history::KERNEL,
     host::Host,
-    ledger::tests::host::{Maps, NESTED, Simulated},
+    ledger::tests::host::{MOVING, Maps, NESTED, Simulated},
 };
 
 /// A number below `end` (splitmix64).
@@ -217,14 +216,14 @@ fn time_at_a_limit_makes_contention_uncertain_where_whole_queues_are_throttled()
 }
 
 #[test]
-fn each_wait_of_a_kernel_thread_counts_for_the_cgroup_of_that_thread() {
+fn the_wait_of_a_task_that_moves_counts_for_the_cgroup_that_it_leaves() {
     let _maps = Maps::new(true);
-    for (cgroup, clock_ns) in [(2u64, 4_000_000), (3, 8_000_000), (2, 12_000_000)] {
-        let queued_ns = clock_ns - LONG_NS;
-        Simulated::press(cgroup << 1, Ended { cpu: 0, who: KERNEL, queued_ns, clock_ns, limit_ns: 0 });
-    }
-    let waited = [2, 3].map(|id| entry(id).expect("it waited").contention.total_ns);
-    assert_eq!(waited, [2 * LONG_NS, LONG_NS]);
+    let leaves_3_for_2 = (3 * MOVING) | (2 << 1);
+    let clock_ns = 4 * LONG_NS;
+    let queued_ns = clock_ns - LONG_NS;
+    Simulated::press(leaves_3_for_2, Ended { cpu: 0, who: 3, queued_ns, clock_ns, limit_ns: 0 });
+    assert_eq!(entry(3).expect("it waited").contention.total_ns, LONG_NS);
+    assert!(entry(2).is_none());
 }
 
 #[test]

@@ -66,6 +66,10 @@ pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
 pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
 /// The program that runs when a task, or a whole process, has moved to another cgroup.
 pub const ON_CGROUP_ATTACH: &str = "on_cgroup_attach";
+/// The program that runs when a task leaves its scheduler group for another.
+pub const ON_LEAVE_GROUP: &str = "on_leave_group";
+/// The program that runs when a task has come into its new scheduler group.
+pub const ON_ENTER_GROUP: &str = "on_enter_group";
 /// The program that runs when a hierarchy runs out of quota, for each of its queues.
 pub const ON_THROTTLE: &str = "on_throttle";
 /// The program that runs when a hierarchy has quota again, for each of its queues.

@@ -22,6 +22,9 @@ pub(super) const CPUS: usize = 3;
 /// From this id on, each cgroup is below the one with the id before. Others are below the root.
 pub(crate) const NESTED: u64 = 1_000_001;
 
+/// The handle of a task that moves has the cgroup that it leaves in multiples of this.
+pub(crate) const MOVING: u64 = 1 << 32;
+
 /// Pointers to the maps of the schedule that runs on this thread. They come from boxes of [`Maps`], as the kernel's maps do: each
 /// call yields a reference, and the ledger never uses two references to one entry at a time.
 struct Pointers {
@@ -201,7 +204,11 @@ impl Host for Simulated {
     }
 
     fn cgroup_of(task: u64) -> u64 {
-        task >> 1
+        (task & (MOVING - 1)) >> 1
+    }
+
+    fn cgroup_of_queue(task: u64) -> u64 {
+        if task < MOVING { Self::cgroup_of(task) } else { task / MOVING }
     }
 
     fn id_of(cgroup: u64) -> u64 {
@@ -254,16 +261,22 @@ pub(crate) struct Facts {
     pub(super) cpu: u32,
     pub(super) clock_ns: u64,
     pub(super) cgroup: u64,
+    /// The cgroup to which it moves, if it still has the queue of `cgroup`; 0: it does not move.
+    pub(super) bound_for: u64,
     pub(super) is_real_time: bool,
     pub(super) is_deadline: bool,
     pub(super) is_of_bpf_scheduler: bool,
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
     pub(super) sleeps_on_queue: bool,
+    /// Whether it is on a queue: it runs, waits or [sleeps there](Self::sleeps_on_queue).
+    pub(super) is_on_queue: bool,
     /// Whether no other task waits on its run queue.
     pub(super) is_alone: bool,
     /// On each CPU the queue of its group: the sum of its throttled phases, and the start of the current one or 0.
     pub(super) queues: [(u64, u64); CPUS],
+    /// A queue that it has left, which is throttled: its group, the sum of its throttled phases, and the start of the current one.
+    pub(super) left_queue: (u64, u64, u64),
     /// Whether that queue is throttled although its clock stands still.
     pub(super) stopped: [bool; CPUS],
     /// How long its group has run on each CPU.
@@ -301,7 +314,8 @@ fn address(cgroup: u64, cpu: u32) -> u64 {
 
 impl Task for Facts {
     fn handle(self) -> u64 {
-        self.cgroup << 1 | u64::from(self.is_alone)
+        let from = if self.bound_for == 0 { 0 } else { self.cgroup };
+        (from * MOVING) | (self.group() << 1) | u64::from(self.is_alone)
     }
 
     fn switches(self) -> u64 {
@@ -325,11 +339,11 @@ impl Task for Facts {
     }
 
     fn cgroup_id(self) -> u64 {
-        self.cgroup
+        self.group()
     }
 
     fn group(self) -> u64 {
-        self.cgroup
+        if self.bound_for == 0 { self.cgroup } else { self.bound_for }
     }
 
     fn group_ran_ns(self) -> u64 {
@@ -364,6 +378,10 @@ impl Task for Facts {
         self.sleeps_on_queue
     }
 
+    fn is_on_queue(self) -> bool {
+        self.is_on_queue
+    }
+
     fn queue(self) -> u64 {
         address(self.cgroup, self.cpu)
     }
@@ -376,6 +394,13 @@ impl Task for Facts {
         }
     }
 
+    fn left_throttled_ns(self, _: u64, group: u64, clock_ns: u64) -> u64 {
+        match self.left_queue {
+            (of, sum_ns, since_ns) if of == group => sum_ns + clock_ns.saturating_sub(since_ns),
+            _ => 0,
+        }
+    }
+
     fn far_queue(self, cpu: u32) -> FarQueue {
         let (sum_ns, since_ns) = self.queues[cpu as usize];
         FarQueue {
@@ -383,6 +408,10 @@ impl Task for Facts {
             is_throttled: since_ns != 0 || self.stopped[cpu as usize],
             throttled_ns_at_0: sum_ns.wrapping_sub(since_ns),
         }
+    }
+
+    fn near_queue(self) -> FarQueue {
+        self.far_queue(self.cpu)
     }
 
     fn find_limit(self, limit: &mut u64) {

@@ -156,12 +156,15 @@ impl Kernel {
             cpu: task.cpu,
             clock_ns: self.clock_ns(task.cpu),
             cgroup: task.cgroup,
+            bound_for: 0,
+            left_queue: (0, 0, 0),
             is_real_time: task.is_real_time,
             is_deadline: task.is_deadline,
             is_of_bpf_scheduler: self.has_bpf_scheduler,
             is_out_of_runtime: task.is_out_of_runtime,
             is_throttled: task.is_throttled,
             sleeps_on_queue: task.state == State::SleepingOnQueue,
+            is_on_queue: matches!(task.state, State::Queued | State::SleepingOnQueue | State::Running),
             is_alone: self.is_alone(at),
             queues,
             stopped: self.stopped[place(task.cgroup)],
@@ -182,7 +185,8 @@ impl Kernel {
     /// Makes one task starve in a cgroup with sums of its run time, and with nothing that these sums cannot explain.
     pub(super) fn starve_plainly(&mut self, chances: u64) {
         (self.starves_one, self.is_plain) = (chances, true);
-        (self.tasks[STARVED].cgroup, self.tasks[STARVED].base) = (CGROUPS[1], CGROUPS[1]);
+        let task = &mut self.tasks[STARVED];
+        (task.cgroup, task.base, task.storage.cgroup_id) = (CGROUPS[1], CGROUPS[1], CGROUPS[1]);
     }
 
     fn who(&self, next: Option<usize>) -> u64 {

@@ -50,7 +50,8 @@ impl Kernel {
                 assert_eq!(ours, theirs, "{of}: unfinished");
             }
             let booked_ns: u64 = task.moved.iter().sum();
-            assert_eq!(storage.waits.total_ns + booked_ns, task.run_delay_ns, "{of}: the kernel's own sum");
+            let kernels_ns = task.run_delay_ns + task.ended_ns;
+            assert_eq!(storage.waits.total_ns + booked_ns, kernels_ns, "{of}: the kernel's own sum");
             let mut counts = [0; BUCKETS];
             task.waits.iter().for_each(|ns| counts[bucket_of(*ns)] += 1);
             assert_eq!(storage.histogram.counts, counts, "{of}");

@@ -26,6 +26,10 @@ pub(in crate::ledger::tests) struct Events {
     pub(in crate::ledger::tests) replaced: u64,
     /// Segments that began out of runtime.
     pub(in crate::ledger::tests) out_of_runtime: u64,
+    /// Waits that ended with a move to another cgroup.
+    pub(in crate::ledger::tests) moved_waits: u64,
+    /// Those of them in which the task was throttled.
+    pub(in crate::ledger::tests) moved_throttled: u64,
     /// Charges to a cgroup that had been removed when the wait ended.
     pub(in crate::ledger::tests) behind_removed: u64,
 }
@@ -38,6 +42,8 @@ impl Events {
         self.moved_first_waits += other.moved_first_waits;
         self.replaced += other.replaced;
         self.out_of_runtime += other.out_of_runtime;
+        self.moved_waits += other.moved_waits;
+        self.moved_throttled += other.moved_throttled;
         self.behind_removed += other.behind_removed;
     }
 
@@ -49,11 +55,23 @@ impl Events {
             moved_first_waits,
             replaced,
             out_of_runtime,
+            moved_waits,
+            // Not where whole queues are throttled.
+            moved_throttled: _,
             behind_removed,
         } = *self;
-        [exits, unseen_exits, first_waits, moved_first_waits, replaced, out_of_runtime, behind_removed]
-            .iter()
-            .all(|n| *n > 0)
+        [
+            exits,
+            unseen_exits,
+            first_waits,
+            moved_first_waits,
+            replaced,
+            out_of_runtime,
+            moved_waits,
+            behind_removed,
+        ]
+        .iter()
+        .all(|n| *n > 0)
     }
 }
 

@@ -89,7 +89,7 @@ impl Kernel {
             if task.last_queued_ns != 0 {
                 task.run_delay_ns += clock_ns - task.last_queued_ns;
             }
-            task.last_queued_ns = 0;
+            (task.last_queued_ns, task.ended_ns) = (0, 0);
             (task.state, task.ran) = (State::Running, (now_ns, cpu, task.cgroup));
         }
         self.log.ran(cpu, now_ns, who);
@@ -133,7 +133,7 @@ impl Kernel {
         if let Some(next) = next {
             let facts = self.facts(next);
             let storage = &mut self.tasks[next].storage;
-            ledger::arrive::<Simulated>(facts, who, storage, cpu, clock_ns, ring);
+            ledger::arrive::<Simulated>(facts, storage, cpu, clock_ns, ring);
             segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
         }
         if !ring.latest_is(who) && !ring.fold(who, clock_ns) {

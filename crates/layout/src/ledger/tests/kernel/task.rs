@@ -51,6 +51,8 @@ pub(super) struct Sim {
     pub(super) last_queued_ns: u64,
     pub(super) storage: Box<TaskStorage>,
     // What the reference keeps.
+    /// The part of the current wait that has ended with a move to another cgroup, and that the kernel has not added yet.
+    pub(super) ended_ns: u64,
     /// When the current segment began.
     pub(super) since_ns: Option<u64>,
     /// As in [`Segment`].
@@ -64,7 +66,7 @@ pub(super) struct Sim {
     pub(super) is_seen: bool,
     /// Its cgroup had run on the CPU by then, as far as the kernel has a sum.
     pub(super) has_sum: bool,
-    /// When, where and in which cgroup it last switched in.
+    /// When, where and in which cgroup it last switched in, or moved to the cgroup while it did not wait.
     pub(super) ran: (u64, u32, u64),
     pub(super) unstamped_since_ns: Option<u64>,
     pub(super) unstamped_ns: u64,
@@ -100,6 +102,7 @@ impl Kernel {
             run_delay_ns: 0,
             last_queued_ns: 0,
             storage: self.create_storage(cgroup),
+            ended_ns: 0,
             since_ns: None,
             throttled_since_ns: None,
             is_phantom: false,

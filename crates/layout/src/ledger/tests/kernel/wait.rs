@@ -1,6 +1,6 @@
 //! Waits: how their segments begin and end outside of switches.
 
-use super::{CGROUPS, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
+use super::{CGROUPS, Facts, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
 use crate::{ByCause, Cause, ledger};
 
 impl Kernel {
@@ -48,7 +48,7 @@ impl Kernel {
         if task.last_queued_ns != 0 {
             task.run_delay_ns += old_clock_ns - task.last_queued_ns;
         }
-        task.last_queued_ns = 0;
+        (task.last_queued_ns, task.ended_ns) = (0, 0);
         if is_missed {
             task.missed_ns += now_ns - task.since_ns.unwrap_or(now_ns);
             task.unstamped_since_ns = None;
@@ -68,15 +68,21 @@ impl Kernel {
 
     /// Begins the segment of a task that was moved to the CPU `to`.
     fn begin_segment(&mut self, at: usize, to: u32) {
-        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(to));
+        let clock_ns = self.clock_ns(to);
+        (self.tasks[at].cpu, self.tasks[at].last_queued_ns) = (to, clock_ns);
+        self.begin_in(at);
+    }
+
+    /// Begins the segment of a task that was moved to this CPU or cgroup.
+    fn begin_in(&mut self, at: usize) {
+        let (now_ns, cgroup, cpu) = (self.now_ns, self.tasks[at].cgroup, self.tasks[at].cpu);
         let throttles_tasks = self.flavour == Flavour::ThrottlesTasks;
-        let cgroup = self.tasks[at].cgroup;
-        let stays_throttled = self.is_queue_throttled(cgroup, to);
-        let clock_stands = self.stopped[place(cgroup)][to as usize];
-        let has_sum = self.log.ran_ns(cgroup, to, now_ns) != 0;
+        let stays_throttled = self.is_queue_throttled(cgroup, cpu);
+        let clock_stands = self.stopped[place(cgroup)][cpu as usize];
+        let has_sum = self.log.ran_ns(cgroup, cpu, now_ns) != 0;
         let task = &mut self.tasks[at];
         (task.is_throttled, task.has_sum) = (task.is_throttled && stays_throttled, has_sum);
-        (task.cpu, task.last_queued_ns, task.since_ns) = (to, clock_ns, Some(now_ns));
+        task.since_ns = Some(now_ns);
         (task.is_phantom, task.base) = (task.state == State::SleepingOnQueue, task.cgroup);
         task.throttled_since_ns = (!throttles_tasks || task.is_throttled).then_some(now_ns);
         task.has_no_clock = task.is_throttled && clock_stands;
@@ -137,13 +143,53 @@ impl Kernel {
         if self.is_plain && at == STARVED || self.tasks[at].state == State::Exited {
             return;
         }
+        let task = &self.tasks[at];
+        let (state, from) = (task.state, task.cgroup);
+        // Until the next switch of this CPU, its history lacks the task that runs.
+        let needs_history = state == State::Running || task.last_queued_ns != 0;
+        let is_unseen = needs_history && self.is_unseen[task.cpu as usize];
+        if task.is_kernel_thread || is_unseen || from == to {
+            return;
+        }
+        let waits = task.last_queued_ns != 0 && state != State::Sleeping;
+        if task.is_real_time {
+            // The kernel calls no function of the fair class: a wait would go on for the cgroup before.
+            if !waits {
+                (self.tasks[at].cgroup, self.tasks[at].storage.cgroup_id) = (to, to);
+            }
+            return;
+        }
+        if waits {
+            self.events.moved_waits += 1;
+            self.events.moved_throttled += u64::from(task.is_throttled);
+            let facts = Facts { bound_for: to, ..self.facts(at) };
+            ledger::leave_group::<Simulated>(facts, &mut self.tasks[at].storage);
+            // Its sum belongs to another group now.
+            self.tasks[at].has_sum = false;
+            self.end_segment(at, true);
+        }
+        let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(self.tasks[at].cpu));
         let task = &mut self.tasks[at];
-        // Whole queues: a running task cannot be in a throttled queue.
-        let fits = task.state != State::Running || !self.queues[place(to)].iter().any(|queue| queue.1 != 0);
-        // The history has one cgroup for each run.
-        let is_unseen = task.state == State::Running && self.is_unseen[task.cpu as usize];
-        if !task.is_kernel_thread && !task.is_throttled && fits && !is_unseen {
-            task.cgroup = to;
+        (task.cgroup, task.storage.cgroup_id) = (to, to);
+        let facts = self.facts(at);
+        ledger::enter_group::<Simulated>(facts, &mut self.tasks[at].storage.start);
+        if waits {
+            self.tasks[at].ended_ns = clock_ns - self.tasks[at].last_queued_ns;
+            self.tasks[at].is_seen = true;
+            self.begin_in(at);
+        } else if self.tasks[at].last_queued_ns == 0 {
+            let task = &mut self.tasks[at];
+            task.ran = (now_ns, task.cpu, to);
+        }
+        if state == State::Running {
+            let cpu = self.tasks[at].cpu;
+            let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+            ring.push(to, clock_ns, |_| {});
+            self.log.ran(cpu, now_ns, to);
+        }
+        // Whole queues: the task cannot go on in a queue that is throttled.
+        if state == State::Running && self.flavour == Flavour::ThrottlesQueues {
+            self.hold(self.tasks[at].cpu);
         }
     }
 }
