@@ -9,7 +9,7 @@ use cgscope_layout::{
     Cause,
     wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
 };
-use cgscope_model::{Placement, TaskReading, Totals, access::Access, comm};
+use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, access::Access, comm};
 
 use crate::{
     by_cpu::NodePlaces,
@@ -353,6 +353,7 @@ impl KnownTask {
         let reading = TaskReading {
             scheduling: before.scheduling,
             moved_ns: self.base.as_ref().map(|base| base.found_ns),
+            before_move: self.base.as_ref().map(|base| base.before_move.clone()),
             accounts: own,
             serial: record.serial,
             tid: record.tid,
@@ -380,6 +381,7 @@ impl KnownTask {
 /// The figures of a task when it moved to its cgroup. Earlier figures belong to the cgroup before.
 struct Base {
     found_ns: u64,
+    before_move: Arc<BeforeMove>,
     reported: wire::Reported,
     placement: wire::Placement,
     exited_threads: wire::ExitedThreads,
@@ -390,7 +392,15 @@ impl Base {
         let placement = reported.placement.copied().unwrap_or_default();
         // Exited threads are not counted by cgroup.
         let exited_threads = reported.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
-        Self { found_ns, reported: base, placement, exited_threads }
+        let hist = Hist::default().advanced_to(&base.histogram.counts, &base.histogram.shares);
+        let mut totals = Totals::from(base.totals);
+        make_whole(&mut totals, &hist);
+        let accounts = reported.accounts.map(|now| {
+            let before = AccountsRecord { own: base.accounts, exited_threads, ..*now };
+            Arc::new(accounts(&before, base.totals.on_cpu_ns, None))
+        });
+        let before_move = Arc::new(BeforeMove { totals, accounts, hist: Arc::new(hist) });
+        Self { found_ns, before_move, reported: base, placement, exited_threads }
     }
 
     fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {

@@ -26,10 +26,10 @@ pub struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// Observes one task.
+    /// Observes one task, in whatever cgroups it was.
     pub fn task(task: &'a TaskInterval, mode: Mode) -> Self {
-        let (totals, wait) = (Some(&task.totals), Some(&task.wait));
-        Self { mode, totals, wait, accounts: task.accounts.as_deref(), task: Some(task), limits: None }
+        let (totals, wait) = (Some(task.all_totals()), Some(task.all_waits()));
+        Self { mode, totals, wait, accounts: task.all_accounts(), task: Some(task), limits: None }
     }
 
     /// Observes several tasks together.

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    Accounts, ByCause, CgroupReading, ContainerReading, ExitedReading, Hist, Losses, Mode, Names,
+    Accounts, BeforeMove, ByCause, CgroupReading, ContainerReading, ExitedReading, Hist, Losses, Mode, Names,
     NodeReading, PairReading, ProcessMemory, Sample, SchedExt, Scheduling, StackReading, TaskReading, Totals,
     accounts, coarse, culprits,
     findings::BUSY_THREAD_PERCENT,
@@ -76,7 +76,8 @@ pub struct Interval {
     pub cost: CostInterval,
 }
 
-/// One task over an interval.
+/// One task over an interval. If it moved to another cgroup, the figures are those since its latest move: they count for the cgroup where it
+/// was last. Its own row shows all of it: [`Self::all_totals`] and so on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskInterval {
     /// The reading at the end.
@@ -89,6 +90,28 @@ pub struct TaskInterval {
     pub wait: Wait,
     /// Where the task ran in the interval.
     pub placement: TaskPlacement,
+    /// All that it did in the interval, if it moved to another cgroup. What it did before that is in [`Interval::exited`], too. `None`: it did
+    /// not move, or an older recording does not say what it did before.
+    pub whole: Option<Box<Figures>>,
+}
+
+/// What a task did in an interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// As in [`TaskInterval::totals`].
+    pub totals: Totals,
+    /// As in [`TaskInterval::accounts`].
+    pub accounts: Option<Arc<Accounts>>,
+    /// As in [`TaskInterval::wait`].
+    pub wait: Wait,
+}
+
+impl Figures {
+    fn add(&mut self, more: &Self) {
+        self.totals.add(&more.totals);
+        append_accounts(&mut self.accounts, more.accounts.clone());
+        self.wait.add(&more.wait);
+    }
 }
 
 impl TaskInterval {
@@ -97,14 +120,16 @@ impl TaskInterval {
     pub fn is_busy(&self, duration_ns: u64) -> bool {
         // A wait that is not over may have begun long before the interval.
         let pending_ns = self.reading.pending_ns().unwrap_or(0).min(duration_ns);
-        let active_ns = self.totals.on_cpu_ns.saturating_add(self.wait.total_ns).saturating_add(pending_ns);
+        let (totals, wait) = (self.all_totals(), self.all_waits());
+        let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns).saturating_add(pending_ns);
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }
 
     /// True if the task ran, waited or switched in the interval, or ran or waited at its end.
     pub fn did_something(&self) -> bool {
         let (reading, nothing) = (&self.reading, (Totals::default(), Wait::default()));
-        reading.pending.is_some() || reading.on_cpu || self.totals != nothing.0 || self.wait != nothing.1
+        let is_active = reading.pending.is_some() || reading.on_cpu;
+        is_active || *self.all_totals() != nothing.0 || *self.all_waits() != nothing.1
     }
 
     /// The name of the policy, if it is a real-time one.
@@ -117,12 +142,75 @@ impl TaskInterval {
         self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
     }
 
+    /// [`Self::totals`] in whatever cgroups.
+    pub fn all_totals(&self) -> &Totals {
+        self.whole.as_ref().map_or(&self.totals, |whole| &whole.totals)
+    }
+
+    /// [`Self::accounts`] in whatever cgroups.
+    pub fn all_accounts(&self) -> Option<&Accounts> {
+        self.whole.as_ref().map_or(self.accounts.as_deref(), |whole| whole.accounts.as_deref())
+    }
+
+    /// [`Self::wait`] in whatever cgroups.
+    pub fn all_waits(&self) -> &Wait {
+        self.whole.as_ref().map_or(&self.wait, |whole| &whole.wait)
+    }
+
+    fn figures(&self) -> Figures {
+        Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
+    }
+
+    /// Adds what the task did before, in another cgroup.
+    fn add_before(&mut self, figures: &Figures) {
+        let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
+        whole.add(figures);
+        self.whole = Some(whole);
+    }
+
     pub(crate) fn append(&mut self, next: Self) {
+        if let Some(whole) = &mut self.whole {
+            whole.add(&next.figures());
+        }
         self.reading = next.reading;
         self.placement.append(next.placement);
         self.totals.add(&next.totals);
         append_accounts(&mut self.accounts, next.accounts);
         self.wait.add(&next.wait);
+    }
+
+    /// Finds out what the task did before it moved. `earlier`: its reading at the start, in another cgroup; `None`: it started in the
+    /// interval.
+    fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
+        let Some(moved) = self.reading.before_move.clone() else { return };
+        let mut before = BeforeMove::default();
+        if let Some(earlier) = earlier {
+            before.add(earlier.before_move.as_deref());
+            before.add(Some(&BeforeMove::of(earlier)));
+        }
+        let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
+        let Some((totals, hist)) = since() else { return };
+        // The longest wait is known only for the cgroup.
+        let wait = Wait::new(&totals, hist, 0, u64::MAX);
+        let accounts = moved.accounts.as_ref().map(|moved| match &before.accounts {
+            Some(before) => Arc::new(moved.since(before)),
+            None => moved.clone(),
+        });
+        self.add_before(&Figures { totals, accounts, wait });
+    }
+}
+
+impl BeforeMove {
+    /// What the task did since its latest move.
+    fn of(reading: &TaskReading) -> Self {
+        Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
+    }
+
+    fn add(&mut self, more: Option<&Self>) {
+        let Some(more) = more else { return };
+        self.totals.add(&more.totals);
+        append_accounts(&mut self.accounts, more.accounts.clone());
+        Arc::make_mut(&mut self.hist).add(&more.hist);
     }
 }
 
@@ -307,7 +395,7 @@ fn task_between(
             Some(before) => Arc::new(now.since(before)),
             None => now.clone(),
         });
-    Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement })
+    Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
 }
 
 /// The increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.

@@ -165,8 +165,8 @@ impl Serialize for TaskObjects<'_> {
         let idle = self.all.then(|| self.interval.idle_figures());
         let mut idle = idle.into_iter().flatten().peekable();
         let mut write = |task: &TaskInterval, class| {
-            let waited =
-                (task.wait != Wait::default()).then(|| WaitObject::new(&task.wait, self.interval.mode));
+            let waited = (*task.all_waits() != Wait::default())
+                .then(|| WaitObject::new(task.all_waits(), self.interval.mode));
             let wait = waited.map_or(TaskWait::None(&none), |wait| TaskWait::Some(Box::new(wait)));
             objects.serialize_element(&TaskObject::new(task, wait, class, self.interval))
         };
@@ -303,13 +303,12 @@ impl<'a> TaskObject<'a> {
         class: Option<&'a ClassObject>,
         interval: &'a Interval,
     ) -> Self {
-        let Totals { unstamped, unstamped_ns, .. } = task.totals;
+        let Totals { unstamped, unstamped_ns, .. } = *task.all_totals();
         let observed = Observed::task(task, interval.mode);
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
         let exited_threads = task
-            .accounts
-            .as_ref()
+            .all_accounts()
             .map(|accounts| accounts.exited_threads)
             .filter(|exited_threads| *exited_threads != ExitedThreads::default());
         Self {
@@ -323,7 +322,7 @@ impl<'a> TaskObject<'a> {
             wait,
             pending_ns: reading.pending_ns(),
             time: CountersObject::new(counters::OF_TASK_TIME, &observed),
-            blocked: task.accounts.as_ref().and_then(|accounts| accounts.blocked),
+            blocked: task.all_accounts().and_then(|accounts| accounts.blocked),
             exited_threads,
             counters: CountersObject::new(counters::OF_TASK, &observed),
             ran_by_node: task.placement.ran_ns.as_deref(),
@@ -431,7 +430,7 @@ impl<'a> IntervalObject<'a> {
             nodes: NodeObject::all(interval),
             memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings_in(interval, &tree, host),
-            losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
+            losses: interval.losses.shown().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: interval.cost,
             class: None,
         }

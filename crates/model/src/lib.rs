@@ -54,13 +54,13 @@ pub use culprits::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_o
 pub use demand::{DemandReading, DemandSlot};
 pub use findings::Finding;
 pub use hist::Hist;
-pub use interval::{Group, GroupSum, Interval, TaskInterval, Wait};
+pub use interval::{Figures, Group, GroupSum, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
 pub use names::{ContainerReading, Names};
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use quota_use::QuotaUse;
 pub use sample::{
-    Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, comm, printable,
+    BeforeMove, Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, comm, printable,
     printable_lines, steers,
 };
 pub use sched_ext::SchedExt;

@@ -136,6 +136,8 @@ pub struct TaskReading {
     ///
     /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
     pub moved_ns: Option<u64>,
+    /// What the task did before that move, since it is followed; `None`: it did not move, or a recording by an older version.
+    pub before_move: Option<Arc<BeforeMove>>,
     /// The NUMA node of that CPU, if the host reports it.
     pub node: Option<u32>,
     /// Where the task ran and may run; `None` if this was not read.
@@ -147,6 +149,17 @@ pub struct TaskReading {
     /// Cumulative readings.
     pub totals: Totals,
     /// Completed waits so far. Shared with the previous Sample if no wait was added.
+    pub hist: Arc<Hist>,
+}
+
+/// What a task did before its latest move to another cgroup. It counts for the cgroups before, and for the task's own row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BeforeMove {
+    /// Sums.
+    pub totals: Totals,
+    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
+    /// Completed waits.
     pub hist: Arc<Hist>,
 }
 
@@ -264,6 +277,12 @@ impl Losses {
         Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
     }
 
+    /// The kinds with a count that belong beside measured figures. Demand is in none of them: only `whatif` uses it, and says what it
+    /// lacks.
+    pub fn shown(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
+        self.nonzero().filter(|(loss, _)| *loss != Loss::DemandForgotten)
+    }
+
     /// Adds later losses.
     pub fn append(&mut self, later: &Self) {
         for (loss, count) in later.nonzero() {
@@ -282,10 +301,10 @@ impl Losses {
 }
 
 impl fmt::Display for Losses {
-    /// Each kind by name with its count, or `none`.
+    /// Each [shown](Self::shown) kind by name with its count, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (loss, count) in self.nonzero() {
+        for (loss, count) in self.shown() {
             write!(f, "{separator}{} {count}", loss.name())?;
             separator = ", ";
         }

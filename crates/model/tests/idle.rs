@@ -71,7 +71,7 @@ struct Task {
 #[derive(Default)]
 struct Schedule {
     now_ns: u64,
-    serial: u64,
+    started: u32,
     tasks: Vec<Task>,
     samples: Vec<Sample>,
     reference: Vec<BTreeMap<u64, Task>>,
@@ -89,10 +89,13 @@ impl Schedule {
         self.now_ns += 1_000;
         match event {
             Event::Start { cgroup } => {
-                let tid = self.serial as u32 + 1;
+                self.started += 1;
+                let tid = self.started;
                 let reading =
                     TaskReading { tid, tgid: tid / 3, start_ns: self.now_ns, ..TaskReading::default() };
-                self.add(TaskReading { cgroup_id: *cgroup, comm: format!("t{tid}").into(), ..reading });
+                let serial = u64::from(tid) << 20;
+                let comm = format!("t{tid}").into();
+                self.add(TaskReading { serial, cgroup_id: *cgroup, comm, ..reading });
             }
             Event::Read => self.read(),
             Event::Move { task, cgroup } => {
@@ -101,7 +104,8 @@ impl Schedule {
                     let moved_ns = Some(self.now_ns);
                     let (totals, hist) = Default::default();
                     let reading = (*reading).clone();
-                    self.add(TaskReading { moved_ns, cgroup_id: *cgroup, totals, hist, ..reading });
+                    let serial = reading.serial + 1;
+                    self.add(TaskReading { serial, moved_ns, cgroup_id: *cgroup, totals, hist, ..reading });
                 }
             }
             Event::Exit { task } => drop(self.pick(*task).map(|at| self.tasks.remove(at))),
@@ -118,9 +122,8 @@ impl Schedule {
     }
 
     fn add(&mut self, reading: TaskReading) {
-        self.serial += 1;
-        let reading = Arc::new(TaskReading { serial: self.serial, ..reading });
-        self.tasks.push(Task { reading, waits: Vec::new(), ran_ns: 0 });
+        let at = self.tasks.partition_point(|task| task.reading.serial < reading.serial);
+        self.tasks.insert(at, Task { reading: Arc::new(reading), waits: Vec::new(), ran_ns: 0 });
     }
 
     fn pick(&self, task: usize) -> Option<usize> {

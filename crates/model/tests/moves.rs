@@ -1,8 +1,9 @@
-//! When a task moves between cgroups, each cgroup gets the work that was done in it. A plain sum is the reference.
+//! When a task moves between cgroups, each cgroup gets the work that was done in it, and the task's own row all of it. Plain sums are
+//! the reference.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{ExitedReading, Interval, Sample, TaskReading, Totals};
+use cgscope_model::{BeforeMove, ExitedReading, Interval, Sample, TaskReading, Totals};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,9 @@ impl Kernel {
             tgid: 7,
             start_ns: 1,
             moved_ns: self.moved_ns,
+            before_move: self
+                .moved_ns
+                .map(|_| Arc::new(BeforeMove { totals: totals(self.base_ns), ..BeforeMove::default() })),
             cgroup_id: self.cgroup,
             totals: totals(self.ran_ns - self.base_ns),
             ..TaskReading::default()
@@ -86,11 +90,18 @@ fn by_cgroup(interval: &Interval) -> BTreeMap<u64, u64> {
     sums
 }
 
+/// The run time in the task's rows, of which there is at most one, ns.
+fn own_row(interval: &Interval) -> u64 {
+    assert!(interval.tasks.len() + interval.idle.len() <= 1, "{interval:?}");
+    interval.tasks.iter().map(|task| task.all_totals().on_cpu_ns).sum()
+}
+
 proptest! {
     #[test]
     fn each_cgroup_gets_the_work_that_was_done_in_it(steps in steps()) {
         let mut kernel = Kernel { cgroup: 1, serial: 100, ..Kernel::default() };
         let mut last = kernel.read();
+        let first = last.clone();
         let (mut whole, mut interval, mut plain) = (Interval::default(), BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
         for step in steps.into_iter().chain([Step::Read]) {
             match step {
@@ -103,12 +114,19 @@ proptest! {
                 Step::Read => {
                     let now = kernel.read();
                     let between = Interval::between(&last, &now);
+                    prop_assert_eq!(own_row(&between), interval.values().sum::<u64>());
+                    prop_assert_eq!(between.total().totals.on_cpu_ns, interval.values().sum::<u64>());
                     prop_assert_eq!(by_cgroup(&between), std::mem::take(&mut interval));
                     whole.append(between);
                     last = now;
                 }
             }
         }
-        prop_assert_eq!(by_cgroup(&whole), plain, "over all intervals");
+        prop_assert_eq!(by_cgroup(&whole), plain.clone(), "over all intervals");
+        let ran_ns = plain.values().sum::<u64>();
+        prop_assert_eq!(whole.tasks.iter().map(|task| task.all_totals().on_cpu_ns).sum::<u64>(), ran_ns);
+        prop_assert_eq!(whole.ended().totals.on_cpu_ns, 0, "it still exists");
+        // From the first and the last reading alone.
+        prop_assert_eq!(own_row(&Interval::between(&first, &last)), ran_ns);
     }
 }

@@ -5,8 +5,8 @@ use std::{borrow::Borrow, sync::Arc};
 
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
-    Accounts, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
-    DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
+    Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
+    Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
     ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
 };
 
@@ -63,9 +63,10 @@ macro_rules! members {
 
 members! {
     TaskReading {
-        serial, tid, tgid, comm, start_ns, moved_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
+        serial, tid, tgid, comm, start_ns, moved_ns, before_move, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
         totals, accounts, hist,
     }
+    BeforeMove { totals, accounts, hist }
     Pending { ns, booked_ns, by_cause }
     Scheduling { policy, is_bound }
     Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset }
@@ -161,6 +162,10 @@ keyed! {
         }
         fn hist(&self) -> Option<&Arc<Hist>> {
             Some(&self.hist)
+        }
+        fn hists(&self) -> impl Iterator<Item = &Hist> {
+            let before = self.before_move.iter().map(|before| &*before.hist);
+            std::iter::once(&*self.hist).chain(before)
         }
     }
     ExitedReading in exited by u64 { exited => exited.cgroup_id }
@@ -258,6 +263,7 @@ macro_rules! optional {
 }
 
 optional!(
+    Arc<BeforeMove> | BeforeMove,
     Arc<Pending> | Pending,
     Arc<Placement> | Placement,
     Arc<Cpuset> | Cpuset,

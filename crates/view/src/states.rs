@@ -76,9 +76,9 @@ pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterva
                 *sum = (sum.0.saturating_add(ns), sum.1 + 1);
             }
         };
-        let on_cpu_ns = task.totals.on_cpu_ns;
+        let on_cpu_ns = task.all_totals().on_cpu_ns;
         add(State::OnCpu, on_cpu_ns);
-        let mut waited_ns = task.wait.by_cause.0;
+        let mut waited_ns = task.all_waits().by_cause.0;
         if let Some(pending) = &task.reading.pending {
             // Only the part of the wait that lies in the interval.
             for (sum, ns) in waited_ns.iter_mut().zip(pending.by_cause.0) {

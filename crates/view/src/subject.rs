@@ -76,7 +76,7 @@ impl<'a> Subject<'a> {
     pub fn wait(&self) -> &'a Wait {
         match (self, self.group()) {
             (_, Some(group)) => &group.wait,
-            (Self::Task(task), None) => &task.wait,
+            (Self::Task(task), None) => task.all_waits(),
             _ => unreachable!("a subject that is not a group is a task"),
         }
     }
@@ -85,7 +85,7 @@ impl<'a> Subject<'a> {
     pub fn totals(&self) -> &'a Totals {
         match (self, self.group()) {
             (_, Some(group)) => &group.totals,
-            (Self::Task(task), None) => &task.totals,
+            (Self::Task(task), None) => task.all_totals(),
             _ => unreachable!("a subject that is not a group is a task"),
         }
     }

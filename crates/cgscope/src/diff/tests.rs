@@ -47,6 +47,7 @@ impl Does {
             comm: self.comm.into(),
             start_ns: 5,
             moved_ns: None,
+            before_move: None,
             cgroup_id: self.cgroup,
             cpu: 0,
             node: None,

@@ -68,20 +68,15 @@ pub fn threads(whole: &Interval) -> Vec<Row> {
         id: Some(task.reading.tid),
         process: Some(task.reading.tgid),
         cgroup: whole.cgroup_path(task.reading.cgroup_id).map(|path| whole.names.of(path).into()),
-        wait: task.wait.clone(),
-        totals: task.totals,
+        wait: task.all_waits().clone(),
+        totals: *task.all_totals(),
         ..Row::default()
     });
     sorted(rows.chain([ended(whole)]))
 }
 
 fn ended(whole: &Interval) -> Row {
-    let mut row = Row { name: ENDED.into(), ..Row::default() };
-    for exited in &whole.exited {
-        row.wait.add(&exited.wait);
-        row.totals.add(&exited.totals);
-    }
-    row
+    Row::of_group(ENDED.into(), whole.ended())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

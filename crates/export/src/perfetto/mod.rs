@@ -49,7 +49,7 @@ impl Perfetto {
 
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
-        let losses = sum::total(interval.losses.nonzero().map(|(_, count)| count));
+        let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
         self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, losses)?;
         for cpu in &interval.cpus {
             if let Some(busy_ns) = cpu.busy_ns {

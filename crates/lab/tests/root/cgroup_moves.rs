@@ -1,6 +1,7 @@
 //! Tasks that move between cgroups: figures stay with the cgroup that the task was in at that time.
 
 use std::{
+    collections::BTreeMap,
     fs,
     ops::RangeInclusive,
     path::{Path, PathBuf},
@@ -8,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Cause, Interval, Tree};
+use cgscope_model::{Blame, ByCause, Cause, Interval, PairReading, Tree};
 
 use crate::{
     bench::{follow, is_emulated},
@@ -124,10 +125,23 @@ impl Measured {
         assert_eq!(total.wait.by_cause.total(), total.wait.total_ns);
     }
 
-    fn throttled_ms(&self, cgroup: &Place) -> u64 {
+    fn waited(&self, cgroup: &Place) -> ByCause {
         let groups = self.interval.by_cgroup();
         let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("a row of this cgroup");
-        group.wait.by_cause.get(Cause::Throttled) / 1_000_000
+        group.wait.by_cause
+    }
+
+    fn throttled_ms(&self, cgroup: &Place) -> u64 {
+        self.waited(cgroup).get(Cause::Throttled) / 1_000_000
+    }
+
+    /// Throttled time of a cgroup whose quota is named, by the name of the cgroup that has it, ns.
+    fn throttled_by(&self, cgroup: &Place) -> BTreeMap<&str, u64> {
+        let path = |id| self.interval.cgroup_path(id).map_or("", |path| &**path);
+        let of_cgroup = |pair: &&PairReading| path(pair.victim) == cgroup.cgroup.name;
+        let limited =
+            self.interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited).filter(of_cgroup);
+        limited.map(|pair| (path(pair.culprit), pair.ns)).collect()
     }
 }
 
@@ -179,6 +193,52 @@ fn a_task_that_moves_every_20_ms_counts_in_each_cgroup_for_its_time_there() {
         }
     });
     measured.assert_as_the_kernel_says(&[&a, &b]);
+}
+
+/// As a manager does that moves running tasks. The kernel takes the task off its CPU where its new cgroup is out of quota, and lets it run
+/// where its new cgroup has none.
+#[test]
+#[ignore = "one CPU: asserts shares"]
+fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
+    let (limited, free) = (Place::new("moved-into"), Place::new("moved-out"));
+    limited.cgroup.limit(20_000, 100_000);
+    let load = Load::loop_on_a_cpu(None);
+    let move_to = |place: &Place| place.put("cgroup.procs", &load.pid().to_string());
+    move_to(&free);
+    for_ms(200);
+    let measured = measured(&[&limited, &free], || {
+        let end = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < end {
+            move_to(&limited);
+            for_ms(20);
+            move_to(&free);
+            for_ms(20);
+        }
+    });
+    let (inside, outside) = (measured.waited(&limited), measured.waited(&free));
+    println!("{inside:?} by {:?}; {outside:?}", measured.throttled_by(&limited));
+    assert!(
+        inside.get(Cause::Throttled) > 500_000_000,
+        "out of quota for most of the time in it: {inside:?}"
+    );
+    assert!(
+        inside.get(Cause::Wakeup) < inside.total() / 50,
+        "its CPU ran nothing because of the quota: {inside:?}"
+    );
+    assert!(outside.get(Cause::Throttled) < 1_000_000, "there is no quota: {outside:?}");
+    for place in [&limited, &free] {
+        let named: u64 = measured.throttled_by(place).values().sum();
+        assert_eq!(named, measured.waited(place).get(Cause::Throttled), "{}", place.cgroup.name);
+    }
+    // Its own row has all of it.
+    let task = measured.interval.tasks.iter().find(|task| task.reading.tid == load.pid()).expect("its row");
+    let waited_ns = inside.total() + outside.total();
+    assert_eq!(task.all_waits().by_cause.total(), waited_ns, "{task:?}");
+    assert_eq!(task.all_totals().wait_ns, waited_ns);
+    // The kernel's account of each cgroup is off by what ran since the latest tick before a move: it counts that for the new cgroup.
+    let ran_ms = task.all_totals().on_cpu_ns / 1_000_000;
+    let theirs: f64 = measured.ran_ms.iter().map(|ran| *ran.start()).sum();
+    assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
 /// Like a container runtime: a process moves itself into a cgroup, works there and exits before the next sample.

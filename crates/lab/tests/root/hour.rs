@@ -75,6 +75,7 @@ impl MadeUp {
             comm: format!("worker/{}", id % 50).into(),
             start_ns: self.seconds * SECOND + id,
             moved_ns: None,
+            before_move: None,
             cgroup_id: 1 + id % CGROUPS,
             cpu: 0,
             node: Some(0),

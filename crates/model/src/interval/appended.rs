@@ -1,11 +1,11 @@
 //! Builds longer intervals from shorter ones.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Accounts, CgroupReading, ExitedThreads, Interval, PairReading, SchedExt, StackReading, TaskInterval,
-    TaskReading,
-    interval::{ExitedInterval, idle},
+    TaskReading, Totals, Wait,
+    interval::{ExitedInterval, Figures, idle},
     nodes::CpuInterval,
     stacks, sum,
 };
@@ -54,7 +54,37 @@ impl Interval {
             Some(now)
         });
         (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
+        // The later row has the figures of the earlier one, because it counts from the first reading.
+        self.join_moved(false);
         self
+    }
+
+    /// Joins the rows of each task that moved to another cgroup. What it did before stays with the cgroup before. `adds`: the later row
+    /// does not have the figures of the earlier ones.
+    fn join_moved(&mut self, adds: bool) {
+        let moved = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.moved_ns.is_some());
+        let idle = moved().filter_map(|task| idle::before_it_moved(&self.idle, task)).map(|idle| idle.serial);
+        let idle: BTreeSet<u64> = idle.collect();
+        if !idle.is_empty() {
+            self.idle.retain(|task| !idle.contains(&task.serial));
+        }
+        // Each move adds one to the serial, so they are neighbours.
+        let is_moved = |pair: &[TaskInterval]| idle::has_moved(&pair[0].reading, &pair[1].reading);
+        if !self.tasks.windows(2).any(is_moved) {
+            return;
+        }
+        let mut joined: Vec<TaskInterval> = Vec::with_capacity(self.tasks.len());
+        for mut task in std::mem::take(&mut self.tasks) {
+            if let Some(before) = joined.pop_if(|before| idle::has_moved(&before.reading, &task.reading)) {
+                let figures = before.figures();
+                if adds {
+                    task.add_before(before.whole.as_deref().unwrap_or(&figures));
+                }
+                add_exited(&mut self.exited, before.reading.cgroup_id, figures);
+            }
+            joined.push(task);
+        }
+        self.tasks = joined;
     }
 
     /// Adds the interval that follows this one. Tasks that exited in between stay, with their last readings.
@@ -74,6 +104,7 @@ impl Interval {
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
         self.append_idle(next.idle);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
+        self.join_moved(true);
         merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
         merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
@@ -141,10 +172,17 @@ impl Appended {
 
 /// Merges a task into the exited tasks. Its exit, and the work of its exited threads, are already counted.
 fn merge_exited(exited: &mut Vec<ExitedInterval>, task: TaskInterval) {
+    add_exited(exited, task.reading.cgroup_id, task.figures());
+}
+
+fn add_exited(exited: &mut Vec<ExitedInterval>, cgroup_id: u64, figures: Figures) {
+    let Figures { totals, accounts, wait } = figures;
+    if totals == Totals::default() && accounts.is_none() && wait == Wait::default() {
+        return;
+    }
     let accounts =
-        task.accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
-    let cgroup_id = task.reading.cgroup_id;
-    let exit = ExitedInterval { cgroup_id, tasks: 0, totals: task.totals, accounts, wait: task.wait };
+        accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
+    let exit = ExitedInterval { cgroup_id, tasks: 0, totals, accounts, wait };
     match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
         Ok(at) => exited[at].append(exit),
         Err(at) => exited.insert(at, exit),

@@ -36,8 +36,8 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
             continue;
         };
         let mut exited_threads = accounts.exited_threads;
-        if let Some((serial, before)) = counted.get(&task.reading.tgid)
-            && *serial == task.reading.serial
+        if let Some((start_ns, before)) = counted.get(&task.reading.tgid)
+            && *start_ns == task.reading.start_ns
         {
             exited_threads = exited_threads.since(before);
         }
@@ -52,7 +52,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
 }
 
-/// The work up to `a` of threads that no longer exist in `b`, by process, with the serial of the process's main thread.
+/// The work up to `a` of threads that no longer exist in `b`, by process, with the start of the process's main thread, ns.
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     let mut counted: BTreeMap<u32, (u64, ExitedThreads)> = BTreeMap::new();
     let mut now = sum::earlier(&b.tasks, |task| task.serial);
@@ -67,8 +67,8 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, ExitedThreads)> {
     }
     if !counted.is_empty() {
         for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
-            if let Some((serial, _)) = counted.get_mut(&task.tgid) {
-                *serial = task.serial;
+            if let Some((start_ns, _)) = counted.get_mut(&task.tgid) {
+                *start_ns = task.start_ns;
             }
         }
     }

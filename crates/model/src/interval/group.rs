@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ExitedInterval, Interval, TaskInterval, Wait};
+use super::{ExitedInterval, Figures, Interval, TaskInterval, Wait};
 use crate::{Accounts, ByCause, Pending, Totals, accounts, hist::HistSum, sum, tree::Tree};
 use std::sync::Arc;
 
@@ -29,6 +29,22 @@ pub struct Group {
     pub exited: u64,
 }
 
+impl Group {
+    /// Subtracts what a task did before it moved to another cgroup. Impossible figures, as a file may hold, change nothing.
+    fn subtract(&mut self, whole: &Figures, task: &TaskInterval) {
+        let before = |whole: &Totals| self.totals.since(&whole.since(&task.totals)?);
+        let hist = |whole: &Wait| self.wait.hist.since(&whole.hist.since(&task.wait.hist)?);
+        let (Some(totals), Some(hist)) = (before(&whole.totals), hist(&whole.wait)) else { return };
+        if let (Some(sum), Some(whole), Some(here)) =
+            (&mut self.accounts, whole.accounts.as_deref(), task.accounts.as_deref())
+        {
+            *sum = sum.since(&whole.since(here));
+        }
+        self.wait = Wait::new(&totals, hist, 0, self.wait.max_ns);
+        self.totals = totals;
+    }
+}
+
 /// Accumulates a group; adding moves no memory.
 #[derive(Clone, Debug, Default)]
 pub struct GroupSum {
@@ -38,9 +54,19 @@ pub struct GroupSum {
 }
 
 impl GroupSum {
-    /// Adds a task.
+    /// Adds a task, without what it did before a move to another cgroup: that is among the exited tasks.
     pub fn add_task(&mut self, task: &TaskInterval) {
         self.add(&task.totals, task.accounts.as_deref(), &task.wait);
+        self.add_end(task);
+    }
+
+    /// Adds all that a task did, in whatever cgroups.
+    pub fn add_whole_task(&mut self, task: &TaskInterval) {
+        self.add(task.all_totals(), task.all_accounts(), task.all_waits());
+        self.add_end(task);
+    }
+
+    fn add_end(&mut self, task: &TaskInterval) {
         let group = &mut self.group;
         group.threads += 1;
         if let Some(Pending { ns, by_cause, .. }) = task.reading.pending.as_deref() {
@@ -98,11 +124,15 @@ impl Interval {
         total.take(processes((0..self.tasks.len() + self.idle.len()).map(|place| self.reading(place).tgid)))
     }
 
-    /// All exited tasks.
+    /// All exited tasks, without what tasks that are still there did before a move.
     pub fn ended(&self) -> Group {
         let mut ended = GroupSum::default();
         self.exited.iter().for_each(|exited| ended.add_exited(exited));
-        ended.take(0)
+        let mut ended = ended.take(0);
+        for (task, whole) in self.tasks.iter().filter_map(|task| Some((task, task.whole.as_deref()?))) {
+            ended.subtract(whole, task);
+        }
+        ended
     }
 
     /// Groups by cgroup path, each with all cgroups below it; `None` holds the tasks of cgroups without a known path.

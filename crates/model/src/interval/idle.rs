@@ -7,22 +7,46 @@ use crate::{TaskReading, sum};
 
 /// The changes of all tasks of the later Sample: tasks that did something, and the others. Both ascend by serial.
 pub(super) fn split<'a>(
-    before: &'a [Arc<TaskReading>],
+    all: &'a [Arc<TaskReading>],
     now: impl IntoIterator<Item = &'a Arc<TaskReading>>,
     since_ns: u64,
     one_node: Option<u32>,
 ) -> (Vec<TaskInterval>, Vec<Arc<TaskReading>>) {
     let now = now.into_iter();
     let (mut tasks, mut idle) = (Vec::new(), Vec::with_capacity(now.size_hint().0));
-    let mut earlier = sum::same_task(before);
+    let mut earlier = sum::same_task(all);
     for now in now {
         let before = earlier(now);
         match before {
             Some(before) if did_nothing(before, now) => idle.push(now.clone()),
-            _ => tasks.extend(task_between(before.map(AsRef::as_ref), now, since_ns, one_node)),
+            Some(before) => tasks.extend(task_between(Some(before), now, since_ns, one_node)),
+            None => {
+                let mut task = task_between(None, now, since_ns, one_node);
+                if let Some(task) = &mut task {
+                    let earlier = before_it_moved(all, now);
+                    if earlier.is_some() || now.start_ns >= since_ns {
+                        task.find_before_move(earlier);
+                    }
+                }
+                tasks.extend(task);
+            }
         }
     }
     (tasks, idle)
+}
+
+/// The reading of the same task in another cgroup: each move adds one to its serial.
+pub(super) fn before_it_moved<'a>(
+    before: &'a [Arc<TaskReading>],
+    now: &TaskReading,
+) -> Option<&'a TaskReading> {
+    let at = before.partition_point(|task| task.serial < now.serial);
+    before[..at].last().map(AsRef::as_ref).filter(|task| has_moved(task, now))
+}
+
+/// True if the later reading is of the same task after a move to another cgroup.
+pub(super) fn has_moved(earlier: &TaskReading, later: &TaskReading) -> bool {
+    later.moved_ns.is_some() && (earlier.tid, earlier.start_ns) == (later.tid, later.start_ns)
 }
 
 /// True if no figure of the task increased, and the task neither runs nor waits. A task with accounts always does something,

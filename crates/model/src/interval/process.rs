@@ -33,7 +33,7 @@ impl Interval {
         let process = |(pid, threads): (u32, Vec<usize>)| {
             for place in &threads {
                 match self.tasks.get(*place) {
-                    Some(task) => sum.add_task(task),
+                    Some(task) => sum.add_whole_task(task),
                     None => sum.add_idle(1),
                 }
             }

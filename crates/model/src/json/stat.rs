@@ -167,7 +167,7 @@ impl<'a> StatObject<'a> {
             outlived: &run.outlived,
             findings: findings(interval, &run.host),
             remarks: &run.remarks,
-            losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
+            losses: interval.losses.shown().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: interval.cost,
         }
     }

@@ -18,7 +18,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
     };
     let reading = TaskReading { serial: tid.into(), tid, tgid: tid, cgroup_id, ..TaskReading::default() };
     let totals = Totals { on_cpu_ns: 1_000, ..Totals::default() };
-    TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default() }
+    TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default(), whole: None }
 }
 
 /// The interval that covers second `n`.

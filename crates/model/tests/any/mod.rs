@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cgscope_layout::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
 use cgscope_model::{
-    Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist,
-    Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
+    BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
+    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
+    TaskReading, Totals,
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -52,12 +53,22 @@ fn task() -> impl Strategy<Value = TaskReading> {
     let pending = option::of((amount(), amount(), by_cause()));
     let placement = option::of((maybe(), option::of(btree_map(0..2u32, amount(), 0..3))));
     let ids = (0..3u32, 0..6u64, 0..3u32, option::of(0..2u32), any::<bool>());
-    (ids, "[a-c]{0,2}(-[0-9])?", (amount(), maybe()), amount(), pending, placement, totals(), hist())
+    let before_move = option::of((totals(), hist()));
+    (
+        ids,
+        "[a-c]{0,2}(-[0-9])?",
+        (amount(), maybe(), before_move),
+        amount(),
+        pending,
+        placement,
+        totals(),
+        hist(),
+    )
         .prop_map(
             |(
                 (tgid, cgroup_id, cpu, node, on_cpu),
                 comm,
-                (start_ns, moved_ns),
+                (start_ns, moved_ns, before_move),
                 max_ns,
                 pending,
                 placement,
@@ -72,6 +83,8 @@ fn task() -> impl Strategy<Value = TaskReading> {
                     comm: comm.into(),
                     start_ns,
                     moved_ns,
+                    before_move: before_move
+                        .map(|(totals, hist)| BeforeMove { totals, accounts: None, hist }.into()),
                     cgroup_id,
                     cpu,
                     node,

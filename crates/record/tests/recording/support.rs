@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset, DemandReading,
-    ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,
-    SchedExt, Scheduling, Selection, TaskReading, TaskState, Totals, doctor::CgroupLayout,
+    BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
+    DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
+    ProcessMemory, Sample, SchedExt, Scheduling, Selection, TaskReading, TaskState, Totals,
+    doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -36,6 +37,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         comm: "worker".into(),
         start_ns: 5,
         moved_ns: None,
+        before_move: None,
         cgroup_id: 42,
         cpu: 1,
         node: None,
@@ -223,6 +225,8 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                 comm: comm.into(),
                 start_ns,
                 moved_ns: (max_ns % 3 == 0).then_some(start_ns / 2),
+                before_move: (max_ns % 6 == 0)
+                    .then(|| BeforeMove { totals, accounts: None, hist: hist.clone() }.into()),
                 cgroup_id,
                 cpu,
                 node,

@@ -178,7 +178,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
         or_na(ns.and_then(|ns| percent(ns, interval.duration_ns)).map(|share| format!("{share:.2}%")))
     };
     let losses = |is_harmless: bool, before: &'static str, style: Style| {
-        let losses = interval.losses.nonzero();
+        let losses = interval.losses.shown();
         let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
         losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
     };
@@ -191,7 +191,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     }
     let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {} of a CPU, {memory}  ", share(cost.cpu_ns))));
-    if interval.losses.nonzero().next().is_none() {
+    if interval.losses.shown().next().is_none() {
         spans.push(Span::styled("no losses", theme.quiet()));
     }
     spans.extend(losses(true, "", theme.quiet()));

@@ -80,7 +80,7 @@ pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
 impl Figures {
     /// Figures of a thread.
     pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
-        let figures = Self::new(&task.wait, &Observed::task(task, mode));
+        let figures = Self::new(task.all_waits(), &Observed::task(task, mode));
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 

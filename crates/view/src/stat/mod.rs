@@ -89,7 +89,7 @@ pub fn average(data: &Data, asked: &Asked<'_>) -> String {
 /// The losses of an interval; `None` if there are none.
 pub fn losses(data: &Data) -> Option<String> {
     let losses = &data.interval.losses;
-    losses.nonzero().next().map(|_| format!("# {}\n", text::loss_line(losses)))
+    losses.shown().next().map(|_| format!("# {}\n", text::loss_line(losses)))
 }
 
 /// The remarks at the end of the output. `classes` explains what keeps each target from being faster.

@@ -57,7 +57,7 @@ impl Does {
             totals,
             ..TaskReading::default()
         };
-        TaskInterval { accounts: None, reading, totals, wait, placement: Default::default() }
+        TaskInterval { accounts: None, reading, totals, wait, placement: Default::default(), whole: None }
     }
 }
 

@@ -214,7 +214,7 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
     let speaks = |ns, throttled| {
         !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
     };
-    // Of two periods nothing may be left to use.
+    // The kernel may count two periods more in which nothing ran.
     assert!(speaks(7_840 * MS - 1, 5));
     assert!(!speaks(7_840 * MS, 5));
     assert!(!speaks(4 * S, 4));

@@ -91,7 +91,7 @@ impl TaskView<'_> {
     }
 
     fn member(&self, task: &TaskInterval, name: usize) -> Line<'static> {
-        let (reading, wait) = (&task.reading, &task.wait);
+        let (reading, wait) = (&task.reading, task.all_waits());
         let figures = [
             Some(wait.total_ns),
             wait.quantile_ns(0.99),
@@ -128,8 +128,9 @@ pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
 
 /// The tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
 pub(super) fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
-    let waited =
-        |task: &&TaskInterval| task.wait.total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0));
+    let waited = |task: &&TaskInterval| {
+        task.all_waits().total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0))
+    };
     let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
     // For equal times, the older task comes first.
     worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));

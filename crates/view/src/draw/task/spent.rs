@@ -22,11 +22,11 @@ impl Spent {
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
         let mut sum = Self::default();
         for task in tasks {
-            let on_cpu_ns = task.totals.on_cpu_ns.min(duration_ns);
+            let on_cpu_ns = task.all_totals().on_cpu_ns.min(duration_ns);
             let room = duration_ns - on_cpu_ns;
-            let mut waited = task.wait.by_cause;
+            let mut waited = task.all_waits().by_cause;
             // Waits without a stamp have no recorded cause.
-            waited.add(&ByCause::only(Cause::Unattributed, task.totals.unstamped_ns));
+            waited.add(&ByCause::only(Cause::Unattributed, task.all_totals().unstamped_ns));
             if let Some(pending) = &task.reading.pending {
                 waited.add(&pending.by_cause.at_most(duration_ns));
             }
