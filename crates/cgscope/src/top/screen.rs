@@ -148,9 +148,11 @@ pub fn theme(settings: &Settings) -> Theme {
     Theme::new(settings.colours.unwrap_or_else(|| Colours::of_environment(|name| std::env::var(name).ok())))
 }
 
-/// Whether the terminal has closed. That ends the screen just as SIGHUP does, whichever comes first.
+/// Whether the terminal has closed. That ends the screen just as SIGHUP does, whichever comes first. ENXIO: it closed before its size was
+/// read, for which `/dev/tty` is opened then.
 fn is_terminal_closed(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EIO) || error.kind() == io::ErrorKind::BrokenPipe
+    let is_gone = matches!(error.raw_os_error(), Some(libc::EIO | libc::ENXIO));
+    is_gone || error.kind() == io::ErrorKind::BrokenPipe
 }
 
 fn not_drawn(error: io::Error) -> Error {

@@ -59,6 +59,13 @@ fn all_received_events_are_handled_before_one_draw() {
 }
 
 #[test]
+fn a_terminal_that_closes_during_a_drawing_is_no_failure() {
+    let is_closed = |code| is_terminal_closed(&std::io::Error::from_raw_os_error(code));
+    assert!([libc::EIO, libc::ENXIO, libc::EPIPE].into_iter().all(is_closed));
+    assert!(!is_closed(libc::EACCES));
+}
+
+#[test]
 fn a_closed_terminal_quitting_and_stopping_are_distinguished() {
     let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
     assert!(matches!(on_events(&mut app(), &[]), Next::End));
