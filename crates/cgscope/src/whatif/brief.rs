@@ -55,7 +55,7 @@ fn split_off_costly(targets: &mut Vec<Target>, seconds: u64) -> Vec<Target> {
     costly
 }
 
-fn line(answer: &Answer, whole: &Interval) -> String {
+pub(super) fn line(answer: &Answer, whole: &Interval) -> String {
     let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
     let advice = match (&answer.refusal, &answer.least) {
         (Some(refusal), _) => format!("no advice, because {}", because(refusal)),

@@ -32,6 +32,8 @@ pub(crate) struct Load {
     ran: &'static [(u64, u64)],
     wanted: &'static [(u64, u64)],
     throttled: &'static [(u64, u64)],
+    /// When its tasks waited for a CPU.
+    waited: &'static [(u64, u64)],
     presumed: &'static [(u64, u64)],
     throttled_periods: u64,
 }
@@ -42,6 +44,7 @@ const NONE: Load = Load {
     ran: &[],
     wanted: &[],
     throttled: &[],
+    waited: &[],
     presumed: &[],
     throttled_periods: 0,
 };
@@ -88,7 +91,7 @@ impl Load {
     }
 
     fn amounts(&self, slot: u64) -> [u64; 5] {
-        [self.ran, self.wanted, self.throttled, &[], self.presumed]
+        [self.ran, self.wanted, self.throttled, self.waited, self.presumed]
             .map(|spans| parts(self.within(spans, slot << SHIFT, (slot + 1) << SHIFT), SHIFT))
     }
 }
@@ -250,6 +253,26 @@ fn waits_for_cpus_lead_to_a_caution() {
     assert_eq!(advice::cautions(&runnable(10)), [Caution::WaitedForCpus(0.1)]);
     assert_eq!(advice::cautions(&runnable(9)), []);
     assert_eq!((advice::at_once(&runnable(0)), advice::at_once(&Runnable::default())), (Some(2), None));
+}
+
+/// 20 ms of work wait for 30 ms in each period: each may have come only when another was done.
+#[test]
+fn waiting_for_cpus_that_hides_arrivals_is_refused_everywhere() {
+    let contended = Load { waited: &[(20, 50)], ..SMALL };
+    let (answer, whole) = answered(&samples(&contended), &QUESTION);
+    assert!(
+        matches!(answer.refusal, Some(Refusal::Contended(share)) if (0.55..0.65).contains(&share)),
+        "{answer:?}"
+    );
+    assert!(answer.least.is_none() && answer.rows.is_empty());
+    let text = words::text(std::slice::from_ref(&answer), &whole, &QUESTION, 0);
+    assert!(text.contains("No advice: for 60.3% of the time") && !text.contains("->"), "{text}");
+    assert_eq!(super::json::object(&answer, &whole, &QUESTION)["refused"], "contended");
+    let line = super::brief::line(&answer, &whole);
+    assert!(line.ends_with("no advice, because its tasks waited for CPUs for 60.3% of their time"), "{line}");
+    // A busy loop always has work.
+    let (answer, _) = answered(&samples(&Load { waited: &[(50, 100)], ..LOOP }), &QUESTION);
+    assert!(!matches!(answer.refusal, Some(Refusal::Contended(_))), "{answer:?}");
 }
 
 #[test]
