@@ -67,20 +67,22 @@ impl Stacks {
         counted: Vec<StackReading>,
         mut under_way: Vec<UnderWay>,
     ) -> Vec<StackReading> {
-        let mut sums: HashMap<u64, u64> = HashMap::new();
+        let mut by_task: HashMap<u64, Vec<&StackReading>> = HashMap::new();
         for stack in &counted {
-            *sums.entry(stack.serial).or_default() += stack.ns;
+            by_task.entry(stack.serial).or_default().push(stack);
         }
-        let came_back = |now: &UnderWay| sums.get(&now.stack.serial).is_some_and(|sum| *sum > now.counted_ns);
+        let of_task = |serial: u64| by_task.get(&serial).map_or(&[][..], Vec::as_slice);
+        let sum = |serial| of_task(serial).iter().map(|stack| stack.ns).sum::<u64>();
+        let came_back = |now: &UnderWay| sum(now.stack.serial) > now.counted_ns;
         for (before, counted_ns) in std::mem::take(&mut self.reported).into_values() {
             if came_back(&before) {
-                self.settle(&before.stack, counted_ns, &counted);
+                self.settle(&before.stack, counted_ns, of_task(before.stack.serial));
             }
         }
-        self.moved.retain(|(serial, ..), _| sums.contains_key(serial));
+        self.moved.retain(|(serial, ..), _| by_task.contains_key(serial));
         under_way.retain(|now| !came_back(now));
         for now in &under_way {
-            let counted_ns = of_key(&counted, &now.stack);
+            let counted_ns = of_key(of_task(now.stack.serial), &now.stack);
             self.reported.insert(now.stack.serial, (now.clone(), counted_ns));
         }
         let mut all = counted;
@@ -104,31 +106,27 @@ impl Stacks {
     }
 
     /// The task of a reported stack has woken. What was not counted for that stack was counted for another one of the task. `counted_ns`:
-    /// what was counted for it before.
-    fn settle(&mut self, reported: &StackReading, counted_ns: u64, counted: &[StackReading]) {
+    /// what was counted for it before; `counted`: the stacks of the task.
+    fn settle(&mut self, reported: &StackReading, counted_ns: u64, counted: &[&StackReading]) {
         let came_ns = of_key(counted, reported).saturating_sub(counted_ns);
         let missing_ns = reported.ns.saturating_sub(came_ns);
         let left_ns = |stack: &StackReading| {
             stack.ns.saturating_add_signed(self.moved.get(&stack.key()).map_or(0, |(_, ns)| *ns))
         };
-        let others =
-            counted.iter().filter(|stack| (stack.serial, stack.state) == (reported.serial, reported.state));
+        let others = counted.iter().filter(|stack| stack.state == reported.state);
         let others = others.filter(|stack| stack.key() != reported.key());
         let Some(other) = others.max_by_key(|stack| (stack.stack.is_empty(), left_ns(stack))) else { return };
         let ns = missing_ns.min(left_ns(other)) as i64;
         if ns != 0 {
-            self.moved.entry(other.key()).or_insert_with(|| (other.clone(), 0)).1 -= ns;
+            self.moved.entry(other.key()).or_insert_with(|| ((*other).clone(), 0)).1 -= ns;
             self.moved.entry(reported.key()).or_insert_with(|| (reported.clone(), 0)).1 += ns;
         }
     }
 }
 
-fn of_key(counted: &[StackReading], of: &StackReading) -> u64 {
-    counted
-        .iter()
-        .filter(|stack| stack.serial == of.serial && stack.key() == of.key())
-        .map(|stack| stack.ns)
-        .sum()
+/// What was counted for a stack. `counted`: the stacks of its task.
+fn of_key(counted: &[&StackReading], of: &StackReading) -> u64 {
+    counted.iter().filter(|stack| stack.key() == of.key()).map(|stack| stack.ns).sum()
 }
 
 /// Returns the frames of a stack, which ends at its first 0.
