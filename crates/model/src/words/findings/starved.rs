@@ -37,7 +37,7 @@ pub(crate) fn starved(context: &Context, starved: &Starved) -> Finding {
     let why = match starved.known_ns {
         None => format!("{} of this {why}", percent(cause_ns, pending.ns)),
         Some(ns) => format!(
-            "{} of the last {} {why} (before that nobody watched it)",
+            "{} of the last {} {why} (before that nobody watched it, or the cause is unknown)",
             percent(cause_ns, ns),
             duration(ns)
         ),
