@@ -176,8 +176,9 @@ impl KernelSide {
     }
 
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
+        // All or none: half of a pair would count wrongly.
+        programs.iter().try_for_each(|name| unloaded.check(name))?;
         for name in programs {
-            unloaded.check(name)?;
             match program_of(&mut self.bpf, name)? {
                 Program::BtfTracePoint(program) => _ = program.attach()?,
                 Program::FEntry(program) => _ = program.attach()?,
