@@ -13,7 +13,7 @@ use cgscope_layout::{
     pressure::{self, Ended, Pressures},
     split::Work,
     verifier::set,
-    wire::CpuCounters,
+    wire::{CpuCounters, Exited},
 };
 
 use crate::{
@@ -53,8 +53,14 @@ impl Host for Kernel {
     }
 
     #[inline(always)]
-    fn pairs_read_ns() -> u64 {
-        maps::pairs_read_ns()
+    fn kept_since_ns() -> u64 {
+        maps::kept_since_ns()
+    }
+
+    #[inline(always)]
+    fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
+        // SAFETY: a map value. Programs on several CPUs change it by atomic additions, or under its lock.
+        maps::exited(cgroup_id).map(|place| unsafe { &mut *place })
     }
 
     #[inline(always)]

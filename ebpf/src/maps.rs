@@ -198,9 +198,10 @@ static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new()
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
-/// The time (`rq->clock`, ns) up to which user space has read PAIRS; user space writes it.
+/// Entries of PAIRS and PRESSURES that were used since this time (`rq->clock`, ns) keep their place. User space has read older ones, and
+/// writes this.
 #[btf_map]
-static PAIRS_READ: Array<u64, 1> = Array::new();
+static KEPT_SINCE: Array<u64, 1> = Array::new();
 
 /// When user space had read all tasks that it can see for the first time (CLOCK_MONOTONIC, ns); 0: not yet.
 #[btf_map]
@@ -535,8 +536,8 @@ pub fn demand_place(cgroup_id: u64) -> u32 {
 }
 
 #[inline(always)]
-pub fn pairs_read_ns() -> u64 {
-    PAIRS_READ.get(0).copied().unwrap_or(0)
+pub fn kept_since_ns() -> u64 {
+    KEPT_SINCE.get(0).copied().unwrap_or(0)
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::Read,
+    io::{ErrorKind, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, PoisonError},
     thread,
@@ -333,9 +333,9 @@ impl KernelSide {
         step("read the counts by CPU", || self.each_entry(names::CPUS, each))
     }
 
-    /// Lets the BPF side reuse entries of culprits and of pressure that changed until `clock_ns`, because they have been read.
-    pub(crate) fn tables_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        step("mark the culprits and the pressure as read", || self.set_first(names::PAIRS_READ, clock_ns))
+    /// Lets the BPF side reuse entries of culprits and of pressure that were last used before `clock_ns`. They must have been read.
+    pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
+        step("free old entries of culprits and of pressure", || self.set_first(names::KEPT_SINCE, clock_ns))
     }
 
     /// From now on, a task that gets a CPU without storage is a loss if it started after `now_ns` (CLOCK_MONOTONIC).
@@ -438,9 +438,11 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
+/// `None` if the map has no such entry: aya names that differently for lookups and for removals.
 fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
 }

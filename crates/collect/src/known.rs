@@ -28,6 +28,8 @@ pub(crate) struct KnownTasks {
     pub(crate) turn: u64,
     /// The tasks that the latest reading reported in full.
     pub(crate) active: Vec<Active>,
+    /// By how much the throttled time of tasks has grown in the latest reading, ns by cgroup.
+    pub(crate) throttled_ns: HashMap<u64, u64>,
     /// Number of tasks by cgroup.
     cgroups: HashMap<u64, usize>,
     /// A task before its first reading. The parts that stay empty are shared by all tasks.
@@ -75,6 +77,7 @@ impl KnownTasks {
     pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
         self.turn += 1;
         self.active.clear();
+        self.throttled_ns.clear();
         Reading {
             known: self,
             around,
@@ -220,8 +223,13 @@ impl Reading<'_> {
                 &mut self.added[at]
             }
         };
+        let before_ns = task.reading.totals.by_cause.get(Cause::Throttled);
         let active = task.update(reported, self.known.turn, &self.around);
         self.known.active.push(active);
+        let more_ns = task.reading.totals.by_cause.get(Cause::Throttled).saturating_sub(before_ns);
+        if more_ns != 0 {
+            *self.known.throttled_ns.entry(record.cgroup_id).or_default() += more_ns;
+        }
         task
     }
 

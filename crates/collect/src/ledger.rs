@@ -1,23 +1,43 @@
-//! Reads the culprit tables, one per CPU, and adds them up.
+//! Reads the culprit tables, one per CPU, and the pairs that are kept with their victims, and adds them up.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
-use cgscope_layout::culprits::{Pair, Pairs, kind};
-use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
+use cgscope_layout::culprits::{Kept, Pair, kind};
+use cgscope_model::{Blame, PairKey, PairReading, REST, comm, rest_of};
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
 const DISTINCT: usize = 32;
 
+/// Where pairs are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// The table of a CPU.
+    Cpu(u32),
+    /// The entry of a victim in the table of exited tasks.
+    Victim(u64),
+}
+
 /// Sums over all readings. In the kernel another pair can take over a pair's slot; the pair's sum stays here.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The start and the sum of each key in the last reading of each CPU's table. Any increase is new.
-    seen: HashMap<u32, HashMap<PairKey, (u64, u64)>>,
+    /// The start and the sum of each key in the last reading of its origin. Any increase is new.
+    seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
+    /// Charges of quotas, by victim, that may belong to waits which the sample does not have yet.
+    early: HashMap<u64, VecDeque<Early>>,
+    /// Number of the reading.
+    turn: u64,
     merged: u64,
+}
+
+/// A charge of a quota, and the number of the reading that found it.
+struct Early {
+    key: PairKey,
+    ns: u64,
+    turn: u64,
 }
 
 struct Sum {
@@ -35,21 +55,66 @@ impl Sum {
 }
 
 impl Ledger {
-    pub(crate) fn take(&mut self, cpu: u32, table: &Pairs) {
-        let seen = self.seen.entry(cpu).or_default();
+    pub(crate) fn take(&mut self, origin: Origin, pairs: &[Pair]) {
+        let seen = self.seen.entry(origin).or_default();
         let before = std::mem::take(seen);
-        for pair in &table.pairs {
+        for pair in pairs {
             let Some(key) = key(pair) else { continue };
             seen.insert(key, (pair.born_ns, pair.ns));
             // A pair with another start lost its slot and got a new one.
             let known =
                 before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
             let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
-            if new != 0 {
+            if new != 0 && key.2 == Blame::Limited {
+                let charge = Early { key, ns: new, turn: self.turn };
+                self.early.entry(key.0).or_default().push_back(charge);
+            } else if new != 0 {
                 let none = || Sum { comm: comm(&pair.comm), ns: 0, lately_ns: 0 };
                 self.sums.entry(key).or_insert_with(none).add(new);
             }
         }
+    }
+
+    /// Adds as much of the charges of quotas as the throttled time of their victims has grown, ns: tasks are read first, so the waits of
+    /// the other charges are in the next sample. A charge whose wait was lost does not wait for it.
+    pub(crate) fn book(&mut self, throttled_ns: &HashMap<u64, u64>) {
+        let (turn, sums) = (self.turn, &mut self.sums);
+        self.early.retain(|victim, charges| {
+            let mut left_ns = throttled_ns.get(victim).copied().unwrap_or(0);
+            while let Some(charge) = charges.front_mut() {
+                let ns = if charge.turn + 1 < turn { charge.ns } else { charge.ns.min(left_ns) };
+                left_ns = left_ns.saturating_sub(ns);
+                charge.ns -= ns;
+                if ns != 0 {
+                    let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
+                    sums.entry(charge.key).or_insert_with(none).add(ns);
+                }
+                if charge.ns != 0 {
+                    break;
+                }
+                charges.pop_front();
+            }
+            !charges.is_empty()
+        });
+        self.turn += 1;
+    }
+
+    /// Takes what is kept with a victim.
+    pub(crate) fn take_kept(&mut self, victim: u64, kept: &Kept) {
+        let unnamed = [kind::RAN, kind::LIMITED].map(|kind| {
+            let ns = kept.unnamed_ns[kind as usize - 1];
+            Pair { victim, culprit: REST, kind, ns, ..Pair::default() }
+        });
+        // Most victims have none.
+        let pairs: Vec<Pair> = kept.pairs.into_iter().chain(unnamed).filter(|pair| pair.ns != 0).collect();
+        if !pairs.is_empty() {
+            self.take(Origin::Victim(victim), &pairs);
+        }
+    }
+
+    /// The kernel has freed what is kept with a victim, or will count from 0.
+    pub(crate) fn forget_kept(&mut self, victim: u64) {
+        self.seen.remove(&Origin::Victim(victim));
     }
 
     /// Returns all pairs so far, ascending by key. A victim's pairs add up to everything that it was ever charged.
@@ -79,6 +144,7 @@ impl Ledger {
     /// are read again.
     pub(crate) fn drop_entries(&mut self, is_removed: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_removed(*victim));
+        self.early.retain(|victim, _| !is_removed(*victim));
         let removed: Vec<PairKey> =
             self.sums.keys().filter(|(_, culprit, ..)| is_removed(*culprit)).copied().collect();
         removed.into_iter().for_each(|key| self.merge(key));
@@ -128,9 +194,9 @@ mod tests {
     use cgscope_model::{Interval, REST, Sample};
     use proptest::{collection::vec, prelude::*};
 
-    fn table(pairs: &[Pair]) -> Pairs {
-        let mut table = Pairs { pairs: [Pair::default(); PAIRS] };
-        table.pairs[7..7 + pairs.len()].copy_from_slice(pairs);
+    fn table(pairs: &[Pair]) -> [Pair; PAIRS] {
+        let mut table = [Pair::default(); PAIRS];
+        table[7..7 + pairs.len()].copy_from_slice(pairs);
         table
     }
 
@@ -138,29 +204,57 @@ mod tests {
     fn pairs_add_up_over_cpus_and_outlive_their_slot() {
         let pair = |ns| Pair { victim: 5, culprit: 6, kind: kind::RAN, ns, ..Pair::default() };
         let mut ledger = Ledger::default();
-        ledger.take(0, &table(&[pair(100)]));
-        ledger.take(1, &table(&[pair(40)]));
+        ledger.take(Origin::Cpu(0), &table(&[pair(100)]));
+        ledger.take(Origin::Cpu(1), &table(&[pair(40)]));
         let ns = |ledger: &mut Ledger| ledger.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
         assert_eq!(ns(&mut ledger), [140]);
-        ledger.take(0, &table(&[pair(130)]));
+        ledger.take(Origin::Cpu(0), &table(&[pair(130)]));
         assert_eq!(ns(&mut ledger), [170]);
         // The pair lost its slot and got a new one, first with a smaller sum and then with a larger one.
-        ledger.take(0, &table(&[Pair { born_ns: 1, ..pair(30) }]));
+        ledger.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]));
         assert_eq!(ns(&mut ledger), [200]);
-        ledger.take(0, &table(&[Pair { born_ns: 2, ..pair(45) }]));
+        ledger.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
         assert_eq!(ns(&mut ledger), [245]);
         // The pair was missing in one reading, so its whole sum is new.
-        ledger.take(0, &table(&[]));
-        ledger.take(0, &table(&[pair(50)]));
+        ledger.take(Origin::Cpu(0), &table(&[]));
+        ledger.take(Origin::Cpu(0), &table(&[pair(50)]));
         assert_eq!(ns(&mut ledger), [295]);
         ledger.drop_entries(|id| id == 6);
         assert_eq!(ns(&mut ledger), [295], "the removed culprit has no name");
         ledger.drop_entries(|id| id == 5);
         assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
-        ledger.take(0, &table(&[pair(50)]));
+        ledger.take(Origin::Cpu(0), &table(&[pair(50)]));
         assert!(ns(&mut ledger).is_empty(), "nothing new");
-        ledger.take(0, &table(&[pair(57)]));
+        ledger.take(Origin::Cpu(0), &table(&[pair(57)]));
         assert_eq!(ns(&mut ledger), [7]);
+    }
+
+    #[test]
+    fn charges_of_quotas_wait_for_the_throttled_time_of_their_victim() {
+        let limited = |culprit, ns| Pair { victim: 5, culprit, kind: kind::LIMITED, ns, ..Pair::default() };
+        let mut ledger = Ledger::default();
+        let mut read = |pairs: &[Pair], throttled_ns: u64| {
+            ledger.take(Origin::Cpu(0), &table(pairs));
+            ledger.book(&HashMap::from([(5, throttled_ns)]));
+            ledger.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(read(&[limited(5, 100)], 100), [(5, 100)]);
+        assert_eq!(read(&[limited(5, 180), limited(6, 50)], 20), [(5, 120)], "the others are of later waits");
+        assert_eq!(read(&[limited(5, 180), limited(6, 50)], 110), [(5, 180), (6, 50)]);
+        // The figures of their task were lost.
+        assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
+        assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 180), (6, 50)]);
+        assert_eq!(read(&[limited(5, 190), limited(6, 50)], 0), [(5, 190), (6, 50)]);
+        // What is kept with the victim counts, too, once.
+        let mut kept = Kept::NONE;
+        (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
+        ledger.take_kept(5, &kept);
+        kept.unnamed_ns = [5, 4];
+        ledger.take_kept(5, &kept);
+        ledger.book(&HashMap::from([(5, 11)]));
+        let all: Vec<_> = ledger.readings().iter().map(|pair| (pair.culprit, pair.blame, pair.ns)).collect();
+        assert_eq!(all.iter().map(|(.., ns)| ns).sum::<u64>(), 190 + 50 + 7 + 4 + 5, "{all:?}");
+        assert!(all.contains(&(REST, Blame::Ran, 5)) && all.contains(&(REST, Blame::Limited, 4)), "{all:?}");
     }
 
     /// Charges as (victim, culprit, ns). The table is large enough for all.
@@ -191,7 +285,7 @@ mod tests {
                 born_ns,
                 ..Pair::default()
             };
-            ledger.take(0, &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
+            ledger.take(Origin::Cpu(0), &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
             let sample = Sample { pairs: ledger.readings(), ..Sample::default() };
             if let Some(removed) = removed {
                 ledger.drop_entries(|id| id == *removed);
@@ -233,14 +327,14 @@ mod tests {
         let pair = |culprit, ns| Pair { victim: 5, culprit, kind: kind::RAN, ns, ..Pair::default() };
         let many: Vec<Pair> = (10..110).map(|culprit| pair(culprit, culprit)).collect();
         let mut ledger = Ledger::default();
-        ledger.take(0, &table(&many));
+        ledger.take(Origin::Cpu(0), &table(&many));
         let readings = ledger.readings();
         let reported: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
         assert_eq!(reported, (78..110).chain([REST]).collect::<Vec<_>>());
         assert_eq!((readings[32].ns, ledger.take_merged(), ledger.take_merged()), ((10..78).sum(), 68, 0));
         // A culprit that was merged with others gets active, and replaces an inactive one.
         for reading in 1..8 {
-            ledger.take(0, &table(&[pair(10, 10 + 30 * reading)]));
+            ledger.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]));
             let readings = ledger.readings();
             let new = readings.iter().find(|pair| pair.culprit == 10).map(|pair| pair.ns);
             assert_eq!((new.is_some(), readings.len()), (reading > 1, 33), "{reading}");
@@ -253,7 +347,7 @@ mod tests {
         let many: Vec<Pair> =
             (1..=50u32).flat_map(|tid| [pair(5, tid), pair(KERNEL, tid), pair(7, tid)]).collect();
         let mut ledger = Ledger::default();
-        ledger.take(0, &table(&many));
+        ledger.take(Origin::Cpu(0), &table(&many));
         let readings = ledger.readings();
         let ns =
             |culprit| readings.iter().filter(|pair| pair.culprit == culprit).map(|pair| pair.ns).sum::<u64>();
@@ -277,7 +371,7 @@ mod tests {
                     ..Pair::default()
                 }
             };
-            ledger.take(0, &table(&(0..400).map(pair).collect::<Vec<_>>()));
+            ledger.take(Origin::Cpu(0), &table(&(0..400).map(pair).collect::<Vec<_>>()));
             let readings = ledger.readings();
             assert_eq!(readings.iter().map(|pair| pair.ns).sum::<u64>(), (turn + 1) * 400 * 5);
         }

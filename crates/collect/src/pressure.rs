@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_layout::{
     Cause,
-    pressure::{Entry, Pressures},
+    pressure::{Entry, KeptPressure, Pressures, Union},
 };
 use cgscope_model::{Sample, TaskReading};
 
@@ -15,6 +15,9 @@ use crate::placement::Active;
 
 /// A cgroup on a CPU.
 type Place = (u64, u32);
+
+/// No CPU: see [`CgroupPressures::take_kept`].
+const KEPT: u32 = u32::MAX;
 
 /// Time of one kind or the other, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,6 +103,17 @@ impl CgroupPressures {
     pub(crate) fn take(&mut self, cpu: u32, table: &Pressures) {
         let used = table.entries.iter().filter(|entry| entry.id != 0);
         self.entries.extend(used.map(|entry| (cpu, *entry)));
+    }
+
+    /// Takes what is kept for a cgroup, as an entry of one more CPU.
+    pub(crate) fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
+        if *kept == KeptPressure::default() {
+            return;
+        }
+        let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
+        let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
+        self.entries
+            .push((KEPT, Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }));
     }
 
     /// Adds the pressure to a sample. `active`: the tasks that are not the same as in the sample before. `above`: the cgroups above a

@@ -1,6 +1,14 @@
 //! Records who made whom wait. Each CPU has a table of pairs. Only programs that hold the lock of its run queue write it.
+//!
+//! A pair that was charged since the reading before the last one keeps its entry, so nobody's time depends on how many others there
+//! are. A pair that finds no entry is kept with its victim, see [`Kept`]. That takes longer, and a lock.
 
-use crate::{Loss, host::Host};
+use crate::{
+    Loss,
+    history::Slice,
+    host::Host,
+    verifier::{add_atomic, exchange},
+};
 
 /// Entries in the table of culprits of each CPU. A power of two.
 pub const PAIRS: usize = 512;
@@ -53,43 +61,127 @@ pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
     (mixed >> 55) as usize & (PAIRS - 1)
 }
 
-impl Pairs {
-    #[inline(always)]
-    fn at(&mut self, place: usize) -> &mut Pair {
-        // SAFETY: the mask keeps it within the array.
-        unsafe { &mut *self.pairs.as_mut_ptr().add(place & (PAIRS - 1)) }
-    }
+/// Pairs that are kept with a victim. A power of two.
+pub const KEPT: usize = 8;
+/// Number of these that [`kind::RAN`] uses. The others are for quotas: few cgroups above a victim have one.
+const KEPT_RAN: usize = 6;
+/// How often a CPU tries to lock the pairs of a victim: the other CPU needs fewer instructions than these tries.
+const TRIES: usize = 16;
 
-    /// Returns the entry of a pair. A new pair takes an empty entry, or replaces the pair that was charged longest ago.
+/// The pairs of a victim that found no entry in the table of their CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Not 0: a CPU writes `pairs`.
+    lock: u64,
+    /// The pairs.
+    pub pairs: [Pair; KEPT],
+    /// Time that none of them names, ns by [`kind`] minus 1.
+    pub unnamed_ns: [u64; 2],
+}
+
+impl Kept {
+    /// No pairs.
+    pub const NONE: Self = Self {
+        lock: 0,
+        pairs: [Pair { victim: 0, culprit: 0, kind: 0, tid: 0, ns: 0, last_ns: 0, born_ns: 0, comm: [0; 16] };
+            KEPT],
+        unnamed_ns: [0; 2],
+    };
+
+    /// Adds a charge. If there is no place for its pair, or another CPU holds the lock for long, the time is kept without a name.
     #[inline(always)]
-    fn place<H: Host>(&mut self, victim: u64, who: u64, kind: u32, tid: u32) -> &mut Pair {
-        let first = place_of(victim, who, tid);
-        let mut oldest = first;
-        let mut oldest_ns = u64::MAX;
-        for probe in 0..PROBES {
-            let pair = self.at(first + probe);
-            if pair.victim == victim && pair.culprit == who && pair.tid == tid && pair.kind == kind {
-                return self.at(first + probe);
-            }
-            if pair.last_ns < oldest_ns {
-                (oldest, oldest_ns) = (first + probe, pair.last_ns);
-            }
-            if pair.kind == 0 {
+    fn add<H: Host>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
+        let mut is_locked = false;
+        for _ in 0..TRIES {
+            if exchange(&mut self.lock, 1) == 0 {
+                is_locked = true;
                 break;
             }
         }
-        let pair = self.at(oldest);
-        if pair.kind != 0 && oldest_ns > H::pairs_read_ns() {
-            H::lost(Loss::CulpritForgotten);
+        let (first, probes) = if charge.kind == kind::RAN { (0, KEPT_RAN) } else { (KEPT_RAN, KEPT) };
+        let place = if is_locked { place::<H, KEPT>(&mut self.pairs, first, probes, charge) } else { None };
+        let is_named = place.is_some();
+        if let Some(pair) = place {
+            charge.enter(pair, slice);
         }
-        // The sum is cleared first, so that a concurrent reader sees it fall before it sees another pair.
-        pair.ns = 0;
-        pair.victim = victim;
-        pair.culprit = who;
-        pair.kind = kind;
-        pair.tid = tid;
-        pair
+        if is_locked {
+            exchange(&mut self.lock, 0);
+        }
+        if !is_named {
+            add_atomic(&mut self.unnamed_ns[usize::from(charge.kind != kind::RAN)], charge.ns);
+        }
     }
+}
+
+/// A charge of a pair.
+struct Charge {
+    victim: u64,
+    culprit: u64,
+    kind: u32,
+    tid: u32,
+    ns: u64,
+    clock_ns: u64,
+}
+
+impl Charge {
+    #[inline(always)]
+    fn enter(&self, pair: &mut Pair, slice: Option<&mut Slice>) {
+        if pair.ns == 0 {
+            pair.born_ns = self.clock_ns;
+            if let Some(slice) = slice {
+                pair.comm = slice.comm;
+            }
+        }
+        pair.ns += self.ns;
+        pair.last_ns = self.clock_ns;
+    }
+}
+
+/// Returns the entry of a pair, of `probes` that begin at `first`. A new pair takes an empty entry, or replaces the pair that was
+/// charged longest ago. `None`: all of them were charged lately.
+#[inline(always)]
+fn place<'p, H: Host, const N: usize>(
+    pairs: &'p mut [Pair; N],
+    first: usize,
+    probes: usize,
+    charge: &Charge,
+) -> Option<&'p mut Pair> {
+    let mut oldest = first;
+    let mut oldest_ns = u64::MAX;
+    for probe in 0..probes {
+        let pair = at(pairs, first + probe);
+        if pair.victim == charge.victim
+            && pair.culprit == charge.culprit
+            && pair.tid == charge.tid
+            && pair.kind == charge.kind
+        {
+            return Some(at(pairs, first + probe));
+        }
+        if pair.last_ns < oldest_ns {
+            (oldest, oldest_ns) = (first + probe, pair.last_ns);
+        }
+        if pair.kind == 0 {
+            break;
+        }
+    }
+    if oldest_ns > H::kept_since_ns() {
+        return None;
+    }
+    let pair = at(pairs, oldest);
+    // The sum is cleared first, so that a concurrent reader sees it fall before it sees another pair.
+    pair.ns = 0;
+    pair.victim = charge.victim;
+    pair.culprit = charge.culprit;
+    pair.kind = charge.kind;
+    pair.tid = charge.tid;
+    Some(pair)
+}
+
+#[inline(always)]
+fn at<const N: usize>(pairs: &mut [Pair; N], place: usize) -> &mut Pair {
+    // SAFETY: the mask keeps it within the array.
+    unsafe { &mut *pairs.as_mut_ptr().add(place & (N - 1)) }
 }
 
 /// Where a charge is recorded, and where the culprit is found.
@@ -132,17 +224,15 @@ pub fn enter<H: Host>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64
     let by_task = if H::blames_tasks() && kind == kind::RAN { H::ring(at.history) } else { None };
     let slice = by_task.map(|ring| ring.slice(at.number));
     let tid = slice.as_ref().map_or(0, |slice| slice.tid);
-    let pair = table.place::<H>(victim, who, kind, tid);
-    if pair.ns == 0
-        && let Some(slice) = slice
-    {
-        pair.comm = slice.comm;
+    let charge = Charge { victim, culprit: who, kind, tid, ns, clock_ns };
+    if let Some(pair) = place::<H, PAIRS>(&mut table.pairs, place_of(victim, who, tid), PROBES, &charge) {
+        charge.enter(pair, slice);
+    } else if let Some(of_victim) = H::exited(victim) {
+        of_victim.kept.add::<H>(&charge, slice);
+        add_atomic(&mut of_victim.complete, 1);
+    } else {
+        H::lost(Loss::CulpritForgotten);
     }
-    if pair.ns == 0 {
-        pair.born_ns = clock_ns;
-    }
-    pair.ns += ns;
-    pair.last_ns = clock_ns;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::{
     history::Ring,
     pressure::{Ended, Pressures},
     split::Work,
-    wire::CpuCounters,
+    wire::{CpuCounters, Exited},
 };
 
 /// A task as the scheduler sees it at this moment.
@@ -86,8 +86,10 @@ pub trait Host {
     fn ring(cpu: u32) -> Option<&'static mut Ring>;
     /// The culprits of waits on a CPU.
     fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
-    /// The time up to which user space has read the culprits, ns of `rq->clock`.
-    fn pairs_read_ns() -> u64;
+    /// Entries of tables that were used since then keep their place, ns of `rq->clock`. Older ones have been read by user space.
+    fn kept_since_ns() -> u64;
+    /// The entry of a cgroup in the table of exited tasks, if it has one.
+    fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
     /// The counters of a CPU.
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
     /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].

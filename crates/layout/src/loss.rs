@@ -22,8 +22,8 @@ crate::named! {
         /// A task exited or moved to another cgroup while it was read. Its figures since the previous reading may be counted
         /// twice.
         ReadingOvertaken = "reading_overtaken",
-        /// The table of culprits of a CPU was full, so a pair was evicted before user space had read it. Causes are not affected,
-        /// but the named culprits may sum to less than their part.
+        /// The table of culprits of a CPU was full, and the cgroup that waited has no entry in the table of exited tasks, because that
+        /// is full, too. Causes are not affected, but the named culprits may sum to less than their part.
         CulpritForgotten = "culprit_forgotten",
         /// The history does not explain all of a wait: hundreds of cgroups took turns on the CPU, so the look back was cut to limit
         /// the load; or the history does not reach so far; or it keeps too few cgroups of that time. If the wait began with a
@@ -55,8 +55,8 @@ crate::named! {
         /// A task was moved to another CPU while it waited, and no program saw it: a hardened kernel runs none while a process that
         /// it hides is on the CPU that moves the task. The part of the wait before the move is unattributed.
         MovedUnseen = "moved_unseen",
-        /// The table of pressure of a CPU was full, so a cgroup was evicted before user space had read it; or waits of a cgroup below 16
-        /// others do not count for the highest of these. Waits and causes are not affected.
+        /// The table of pressure of a CPU was full, and the cgroup has no entry in the table of exited tasks; or waits of a cgroup
+        /// below 16 others do not count for the highest of these. Waits and causes are not affected.
         PressureForgotten = "pressure_forgotten",
         /// A task of a cgroup with a quota ran or waited for so long, without a switch, that the beginning is in no slot of the
         /// cgroup's demand; or more cgroups had a quota than have slots. `whatif` gives no advice for these.

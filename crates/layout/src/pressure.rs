@@ -8,10 +8,11 @@
 //! CPU those that began while others of the same cgroup waited all the time.
 
 use crate::{
+    Loss,
     history::IDLE,
     host::{Host, Step},
     split::Work,
-    verifier::{get, set},
+    verifier::{add_atomic, get, set},
 };
 
 mod union;
@@ -143,6 +144,18 @@ impl Entry {
     }
 }
 
+/// Waits of a cgroup without an entry in the table of their CPU: all CPUs, and each wait as if no other overlapped it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptPressure {
+    /// Waits without the time at a limit, ns.
+    pub contention_ns: u64,
+    /// Whole waits, ns.
+    pub whole_ns: u64,
+    /// By how much these may be too long, ns.
+    pub uncertain_ns: u64,
+}
+
 /// The table of one CPU. Only programs that hold the lock of its run queue write it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +179,10 @@ pub struct Pressures {
     levels: u64,
     /// Levels for which the batch is not counted yet, from the lowest one.
     uncounted: u64,
-    /// The entries of the batch's cgroup and of those above it.
+    /// The entries of the batch's cgroup and of those above it, or [`NOWHERE`].
     places: [u64; LEVELS],
+    /// The ids of those that have no entry.
+    ids: [u64; LEVELS],
     /// The entries, as a hash table.
     pub entries: [Entry; ENTRIES],
 }
@@ -186,6 +201,7 @@ impl Pressures {
         levels: 0,
         uncounted: 0,
         places: [0; LEVELS],
+        ids: [0; LEVELS],
         entries: [Entry {
             id: 0,
             parent: 0,
@@ -214,9 +230,23 @@ impl Pressures {
     /// Adds an entry to those of the batch.
     #[inline(always)]
     fn add_place(&mut self, place: u64) {
-        let level = get(&mut self.levels);
         let clock_ns = get(&mut self.clock_ns);
         set(&mut self.at(place).last_ns, clock_ns);
+        self.add_level(place);
+    }
+
+    /// Adds a cgroup that has no entry.
+    #[inline(always)]
+    fn add_without_place(&mut self, id: u64) {
+        let level = get(&mut self.levels);
+        // SAFETY: the mask keeps it within the array.
+        set(unsafe { &mut *self.ids.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, id);
+        self.add_level(NOWHERE);
+    }
+
+    #[inline(always)]
+    fn add_level(&mut self, place: u64) {
+        let level = get(&mut self.levels);
         // SAFETY: the mask keeps it within the array.
         set(unsafe { &mut *self.places.as_mut_ptr().add(level as usize & (LEVELS - 1)) }, place);
         set(&mut self.levels, level + 1);
@@ -317,7 +347,7 @@ pub fn press<H: Host>(ended: Ended) {
     }
     if get(&mut table.id) != 0 {
         // Deeper than `LEVELS`.
-        H::lost(crate::Loss::PressureForgotten);
+        H::lost(Loss::PressureForgotten);
     }
     let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
     let is_limited = ended.limit_ns != 0;
@@ -397,8 +427,9 @@ pub fn add_level<H: Host>(cpu: u32) -> bool {
         place = table.oldest(id);
         let clock_ns = get(&mut table.clock_ns);
         let entry = table.at(place);
-        if get(&mut entry.last_ns) > H::pairs_read_ns() {
-            H::lost(crate::Loss::PressureForgotten);
+        if get(&mut entry.last_ns) > H::kept_since_ns() {
+            table.add_without_place(id);
+            return false;
         }
         entry.begin(id, parent, clock_ns);
     }
@@ -440,6 +471,13 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
     let (limit_ns, quiet_ns) = (get(&mut table.limit_ns), get(&mut table.quiet_ns));
     // SAFETY: the mask keeps it within the array.
     let place = get(unsafe { &mut *table.places.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
+    let behind_ns = len_ns.saturating_sub(limit_ns);
+    if place == NOWHERE {
+        // SAFETY: the mask keeps it within the array.
+        let id = get(unsafe { &mut *table.ids.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
+        keep::<H>(id, behind_ns, len_ns);
+        return false;
+    }
     let entry = table.at(place);
     set(&mut entry.last_ns, end_ns);
     if limit_ns != 0 && get(&mut entry.has_limits) == 0 {
@@ -450,7 +488,6 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
         // A task that is at a limit is not on the run queue, so nothing is known of quiet times.
         entry.some.add(start_ns, end_ns, len_ns, 0);
     }
-    let behind_ns = len_ns.saturating_sub(limit_ns);
     if behind_ns != 0 {
         entry.contention.add(start_ns + limit_ns, end_ns, behind_ns, quiet_ns);
         if !H::throttles_tasks() {
@@ -462,5 +499,16 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
     false
 }
 
+/// Counts a batch for a cgroup without an entry.
+#[inline(always)]
+fn keep<H: Host>(id: u64, behind_ns: u64, whole_ns: u64) {
+    let Some(exited) = H::exited(id) else { return H::lost(Loss::PressureForgotten) };
+    add_atomic(&mut exited.pressure.contention_ns, behind_ns);
+    add_atomic(&mut exited.pressure.whole_ns, whole_ns);
+    // Waits before this one may have covered all of it.
+    add_atomic(&mut exited.pressure.uncertain_ns, whole_ns);
+    add_atomic(&mut exited.complete, 1);
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

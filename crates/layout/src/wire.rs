@@ -9,7 +9,9 @@ pub mod names;
 use crate::{
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
+    culprits::Kept,
     demand::Demand,
+    pressure::KeptPressure,
     segment::{Moved, Start},
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
@@ -432,7 +434,8 @@ pub const HAS_STACK: u32 = 32;
 /// follow; they count for other cgroups.
 pub const HAS_BASE: u32 = 64;
 
-/// The value of the table of exited tasks, by cgroup id: figures that were not reported to user space.
+/// The value of the table of exited tasks, by cgroup id: figures that were not reported to user space, and what found no entry in the
+/// tables of a CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
@@ -448,7 +451,11 @@ pub struct Exited {
     pub counts: [u64; BUCKETS],
     /// Their waits by row and cause.
     pub shares: [u64; CELLS],
-    /// Number of complete additions of figures, by exits and moves. An addition writes it last.
+    /// Pairs whose victim is the cgroup.
+    pub kept: Kept,
+    /// Waits of its tasks and of those below it.
+    pub pressure: KeptPressure,
+    /// Number of complete additions of figures. An addition writes it last.
     pub complete: u64,
     /// The values of `complete` when the entry was reported the last two times: see [`Self::is_reported`].
     pub reported: [u64; 2],
@@ -463,6 +470,8 @@ impl Exited {
         accounts: Accounts::NONE,
         counts: [0; BUCKETS],
         shares: [0; CELLS],
+        kept: Kept::NONE,
+        pressure: KeptPressure { contention_ns: 0, whole_ns: 0, uncertain_ns: 0 },
         complete: 0,
         reported: [0; 2],
     };
@@ -474,6 +483,10 @@ impl Exited {
         complete == reported[0] && complete == reported[1]
     }
 }
+
+/// An element of a hash table with this value has to fit into the largest object of the kernel's allocator for BPF, with a head of 48
+/// bytes and the key (`alloc_htab_elem`, `bpf_mem_alloc_size_check`; Linux 6.1 to 7.2).
+const _: () = assert!(size_of::<Exited>() + 48 + 8 <= 4096 - 8);
 
 /// What the iterator reports of an entry in the table of exited tasks.
 #[repr(C)]

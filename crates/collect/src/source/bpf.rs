@@ -9,7 +9,8 @@ use std::{
 };
 
 use cgscope_layout::{
-    Feature, Loss,
+    Cause, Feature, Loss,
+    pressure::KeptPressure,
     wire::{Config, EXITED_CGROUPS, Exited},
 };
 use cgscope_model::{
@@ -27,7 +28,7 @@ use crate::{
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
     known::{Around, KnownTasks, Reading},
-    ledger::Ledger,
+    ledger::{Ledger, Origin},
     offsets::{self, Resolved},
     own_memory::OwnMemory,
     placement::Active,
@@ -66,9 +67,13 @@ pub(crate) struct BpfSource {
     stacks: Stacks,
     /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
+    /// The same in the reading before.
+    clock_before_ns: u64,
     remains: Remains,
     /// The entries of cgroups with exited tasks, as last read.
     places: HashMap<u64, ExitedPlace>,
+    /// Those that the latest reading found for the first time.
+    new_places: Vec<u64>,
     /// Whether entries of existing cgroups were freed after the latest reading.
     has_given_back: bool,
     /// The figures of freed entries. They are kept because the kernel counts from 0 if it creates such an entry again.
@@ -91,6 +96,7 @@ pub(crate) struct BpfSource {
 
 struct ExitedPlace {
     reading: ExitedReading,
+    pressure: KeptPressure,
     /// The number of the latest task reading when this entry was read.
     reported_in: u64,
     is_quiet: bool,
@@ -98,7 +104,8 @@ struct ExitedPlace {
 
 impl ExitedPlace {
     fn new(cgroup_id: u64, accounts: bool) -> Self {
-        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), reported_in: 0, is_quiet: false }
+        let (none, pressure) = (&Exited::NONE, KeptPressure::default());
+        Self { reading: exited_reading(cgroup_id, none, accounts), pressure, reported_in: 0, is_quiet: false }
     }
 }
 
@@ -117,11 +124,13 @@ impl Source for BpfSource {
         let counted = if self.config.stack_every_ns != 0 { self.read_stacks()? } else { Vec::new() };
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
-        self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
+        self.side.pairs(|cpu, table| ledger.take(Origin::Cpu(cpu), &table.pairs))?;
         let pressure = &mut self.pressure;
         pressure.begin();
         self.side.pressures(|cpu, table| pressure.take(cpu, table))?;
-        self.side.tables_were_read(self.clock_ns)?;
+        self.places.iter().for_each(|(id, place)| pressure.take_kept(*id, &place.pressure));
+        self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
+        self.ledger.book(&self.known.throttled_ns);
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let demand = self.demands.read(&self.side, self.clock_ns, &mut self.own_losses)?;
@@ -161,18 +170,21 @@ impl Source for BpfSource {
     }
 
     /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
-    /// removed.
+    /// removed. If there are many of them, they get less time, so that cgroups that are made get entries.
     fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         let living = self.known.cgroups();
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
-        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.was_removed_long_ago(*id, now)) {
+        let is_crowded = self.places.len() > EXITED_CGROUPS / 4;
+        let is_over = |id| if is_crowded { tree.is_removed(id) } else { tree.was_removed_long_ago(id, now) };
+        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| is_over(*id)) {
             let sum = figures.entry(id).or_default();
             *sum = sum.wrapping_add(figure);
         }
         figures.retain(|id, _| !living.contains(id));
         self.make_missing(&living)?;
+        self.make_places_above(tree)?;
         let settled = self.remains.settled(figures);
         let surplus = surplus(&self.places, &living, self.config.root_cgroup_id);
         self.has_given_back = !surplus.is_empty();
@@ -181,7 +193,10 @@ impl Source for BpfSource {
         }
         let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
         let places: Vec<u64> = places.collect();
-        places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
+        for id in places.iter().chain(&surplus) {
+            self.places.remove(id);
+            self.ledger.forget_kept(*id);
+        }
         self.ledger.drop_entries(|id| settled.contains(&id));
         self.side.give_back(places)?;
         let (given_back, accounts) = (&mut self.given_back, self.config.accounts != 0);
@@ -292,8 +307,10 @@ impl BpfSource {
             demands: Demands::new(demand_places),
             stacks: Stacks::default(),
             clock_ns: 0,
+            clock_before_ns: 0,
             remains: Remains::default(),
             places: HashMap::new(),
+            new_places: Vec::new(),
             has_given_back: false,
             given_back: ExitedSums::default(),
             config,
@@ -320,6 +337,13 @@ impl BpfSource {
             return Ok(());
         }
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
+        self.side.make_places(missing)
+    }
+
+    /// Makes entries for the cgroups above those with new entries: their waits may find no entry in the table of pressure.
+    fn make_places_above(&mut self, tree: &CgroupTree) -> Result<(), Failure> {
+        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
+        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
         self.side.make_places(missing)
     }
 
@@ -385,11 +409,23 @@ impl BpfSource {
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut stream = self.side.read_exited()?;
         let (turn, accounts, places) = (self.known.turn, self.config.accounts != 0, &mut self.places);
+        let (ledger, new) = (&mut self.ledger, &mut self.new_places);
+        let throttled_ns = &mut self.known.throttled_ns;
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, reported| {
-            let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
+            let place = places.entry(cgroup_id).or_insert_with(|| {
+                new.push(cgroup_id);
+                ExitedPlace::new(cgroup_id, accounts)
+            });
             (place.reported_in, place.is_quiet) = (turn, reported.is_none());
             if let Some(reported) = reported {
+                let before_ns = place.reading.totals.by_cause.get(Cause::Throttled);
                 place.reading = exited_reading(cgroup_id, reported, accounts);
+                let more_ns = place.reading.totals.by_cause.get(Cause::Throttled).saturating_sub(before_ns);
+                if more_ns != 0 {
+                    *throttled_ns.entry(cgroup_id).or_default() += more_ns;
+                }
+                place.pressure = reported.pressure;
+                ledger.take_kept(cgroup_id, &reported.kept);
             }
         })
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;

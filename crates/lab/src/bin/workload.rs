@@ -4,6 +4,8 @@
 
 #[path = "workload/blend.rs"]
 mod blend;
+#[path = "workload/storm.rs"]
+mod storm;
 
 use std::{
     fs, hint,
@@ -18,7 +20,7 @@ use cgscope_lab::requests::Arrivals;
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | packets CPU SECONDS | vfork SECONDS | requests regular|uneven|random|closed COST_US GAP_US SECONDS | convoy THREADS FREE_US HELD_US SECONDS | prefork WORKERS SECONDS | blocked SECONDS | moved-children SECONDS | blend FILE SECONDS | storm DIRECTORY PER_SECOND SECONDS | \
                      cost COMMAND...";
 
 /// Children or threads that run at the same time.
@@ -91,6 +93,9 @@ fn main() -> ExitCode {
         ["prefork", workers, seconds] => number(workers)
             .zip(number(seconds))
             .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
+        ["storm", directory, per_second, seconds] => number(per_second)
+            .zip(number(seconds))
+            .map(|(per_second, seconds)| storm::storm(directory, per_second as u32, seconds as u64)),
         ["cost", program, args @ ..] => Some(cost(program, args)),
         _ => None,
     };

@@ -1,11 +1,16 @@
 extern crate std;
 
-use std::{collections::BTreeSet, vec::Vec};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    println,
+    vec::Vec,
+};
 
 use super::*;
 use crate::{
     history::KERNEL,
     ledger::tests::host::{Maps, Simulated},
+    pressure::tests::below,
 };
 
 const TABLE: u32 = 1;
@@ -56,7 +61,7 @@ fn charges_of_a_pair_add_up_from_its_first_to_its_latest_time() {
 #[test]
 fn a_task_is_blamed_by_the_slice_in_which_it_ran_but_not_for_a_quota() {
     let maps = Maps::new(true);
-    maps.blame_tasks(0);
+    maps.blame_tasks();
     let slice = Simulated::ring(HISTORY).expect("a CPU").slice(5);
     (slice.tid, slice.comm) = (77, *b"worker\0\0\0\0\0\0\0\0\0\0");
     charge(20, 7, 100, kind::RAN);
@@ -77,9 +82,9 @@ fn beside(first: usize) -> impl Iterator<Item = u64> {
 fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
     // The last entries are followed by the first ones.
     for first in [100, PAIRS - 3] {
-        for (read_ns, is_lost) in [(101, false), (100, true)] {
-            let maps = Maps::new(true);
-            maps.blame_tasks(read_ns);
+        for (since_ns, is_lost) in [(101, false), (100, true)] {
+            let _maps = Maps::new(true);
+            Maps::keep_since(since_ns);
             let culprits: Vec<u64> = beside(first).take(PROBES + 1).collect();
             for (at, who) in culprits[..PROBES].iter().enumerate() {
                 charge(*who, 1, 100 + at as u64, kind::LIMITED);
@@ -90,11 +95,124 @@ fn a_pair_that_finds_no_entry_replaces_the_one_charged_longest_ago() {
             charge(culprits[PROBES], 4, 300, kind::LIMITED);
             let found: BTreeSet<_> =
                 pairs().iter().map(|pair| (pair.culprit, pair.ns, pair.born_ns)).collect();
+            let second = if is_lost { (culprits[1], 1, 101) } else { (culprits[PROBES], 4, 300) };
             let kept = (2..PROBES).map(|at| (culprits[at], 1, 100 + at as u64));
-            assert_eq!(found, kept.chain([(culprits[0], 2, 100), (culprits[PROBES], 4, 300)]).collect());
+            assert_eq!(found, kept.chain([(culprits[0], 2, 100), second]).collect());
+            // The victim has no place where the pair could be kept.
             assert_eq!(Maps::losses().contains_key(Loss::CulpritForgotten.name()), is_lost);
         }
     }
+}
+
+fn kept(victim: u64) -> &'static Kept {
+    &Simulated::exited(victim).expect("its place").kept
+}
+
+#[test]
+fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
+    let maps = Maps::new(true);
+    maps.make_place(10);
+    let culprits: Vec<u64> = beside(100).take(PROBES + KEPT + 1).collect();
+    culprits[..PROBES].iter().for_each(|who| charge(*who, 1, 100, kind::RAN));
+    // Six that ran find a place, and the other three have no name.
+    for (at, who) in culprits[PROBES..].iter().enumerate() {
+        charge(*who, 10 + at as u64, 200 + at as u64, kind::RAN);
+        charge(*who, 5, 300, kind::RAN);
+    }
+    charge(culprits[PROBES], 3, 400, kind::LIMITED);
+    let found: Vec<_> =
+        kept(10).pairs.iter().map(|pair| (pair.culprit, pair.kind, pair.ns, pair.born_ns)).collect();
+    let ran = (0..KEPT_RAN as u64).map(|at| (culprits[PROBES + at as usize], kind::RAN, 15 + at, 200 + at));
+    let limited = [(culprits[PROBES], kind::LIMITED, 3, 400), (0, 0, 0, 0)];
+    assert_eq!(found, ran.chain(limited).collect::<Vec<_>>());
+    assert_eq!(kept(10).unnamed_ns, [(16 + 17 + 18) + 3 * 5, 0]);
+    assert_eq!(Maps::losses().len(), 0);
+    assert_eq!(
+        Simulated::exited(10).expect("its place").complete,
+        2 * (KEPT as u64 + 1) + 1,
+        "the reader sees each"
+    );
+    // Pairs that were not charged since then have been read, and give their place away.
+    Maps::keep_since(301);
+    charge(beside(100).nth(100).expect("a culprit"), 7, 500, kind::RAN);
+    assert_eq!((kept(10).pairs[0].ns, pairs().iter().filter(|pair| pair.ns == 7).count()), (15, 1));
+}
+
+#[test]
+fn a_locked_victim_keeps_the_time_without_a_name() {
+    let maps = Maps::new(true);
+    maps.make_place(10);
+    let culprits: Vec<u64> = beside(100).take(PROBES + 1).collect();
+    culprits[..PROBES].iter().for_each(|who| charge(*who, 1, 100, kind::RAN));
+    let place = Simulated::exited(10).expect("its place");
+    place.kept.lock = 1;
+    charge(culprits[PROBES], 7, 200, kind::RAN);
+    charge(culprits[PROBES], 9, 200, kind::LIMITED);
+    assert_eq!((kept(10).unnamed_ns, kept(10).pairs, kept(10).lock), ([7, 9], Kept::NONE.pairs, 1));
+    place.kept.lock = 0;
+    charge(culprits[PROBES], 7, 200, kind::RAN);
+    assert_eq!((kept(10).unnamed_ns, kept(10).pairs[0].ns, kept(10).lock), ([7, 9], 7, 0));
+}
+
+/// Charges of some lasting victims among many that come and go. Readings as user space makes them: a sum counts from its start.
+#[test]
+fn in_a_storm_of_cgroups_each_charge_is_named_or_counted_once() {
+    let (mut named, mut unnamed) = (0, 0);
+    for seed in 0..300u64 {
+        let maps = Maps::new(true);
+        (10..14).for_each(|victim| maps.make_place(victim));
+        let mut random = seed;
+        let (mut charged, mut found) = (BTreeMap::new(), BTreeMap::new());
+        let mut seen: BTreeMap<(usize, u64, u64, u32), (u64, u64)> = BTreeMap::new();
+        let (mut now, mut before) = (1_000, 0);
+        for reading in 1..6u64 {
+            for _ in 0..below(&mut random, 8_000) {
+                now += 1;
+                let passing = 1_000 * reading + below(&mut random, 3_000);
+                let ns = 1 + below(&mut random, 1_000);
+                let lasting = 10 + below(&mut random, 4);
+                let kind = if below(&mut random, 4) == 0 { kind::LIMITED } else { kind::RAN };
+                let (victim, culprit) = match below(&mut random, 6) {
+                    0 => (lasting, if kind == kind::LIMITED { lasting } else { 20 + lasting }),
+                    1 if kind == kind::RAN => (lasting, passing),
+                    _ => (passing, 10 + below(&mut random, 9)),
+                };
+                let at = Place { cpu: below(&mut random, 3) as u32, history: HISTORY, number: 5 };
+                enter::<Simulated>(victim, culprit, ns, now, at.packed(kind));
+                if victim < 14 {
+                    *charged.entry((victim, kind)).or_insert(0) += ns;
+                }
+            }
+            let mut add = |key: (usize, u64, u64, u32), born_ns: u64, ns: u64| {
+                let known = seen
+                    .insert(key, (born_ns, ns))
+                    .filter(|known| known.0 == born_ns)
+                    .map_or(0, |known| known.1);
+                if key.1 < 14 && ns != known {
+                    *found.entry((key.1, key.3)).or_insert(0) += ns - known;
+                    if key.2 == 0 { unnamed += ns - known } else { named += ns - known }
+                }
+            };
+            for cpu in 0..3 {
+                for pair in Simulated::pairs(cpu).expect("a CPU").pairs.iter().filter(|pair| pair.kind != 0) {
+                    add((cpu as usize, pair.victim, pair.culprit, pair.kind), pair.born_ns, pair.ns);
+                }
+            }
+            for victim in 10..14 {
+                for pair in kept(victim).pairs.iter().filter(|pair| pair.kind != 0) {
+                    add((9, pair.victim, pair.culprit, pair.kind), pair.born_ns, pair.ns);
+                }
+                for kind in [kind::RAN, kind::LIMITED] {
+                    add((9, victim, 0, kind), 0, kept(victim).unnamed_ns[kind as usize - 1]);
+                }
+            }
+            assert_eq!(found, charged, "{seed}");
+            Maps::keep_since(before);
+            before = now;
+        }
+    }
+    println!("{named} ns with a name, {unnamed} without");
+    assert!(named > unnamed && unnamed > 0, "{named} {unnamed}");
 }
 
 /// Otherwise pairs would evict each other in a table that is mostly empty.

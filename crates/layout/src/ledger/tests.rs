@@ -29,6 +29,9 @@ fn the_ledger_equals_the_reference_on_random_schedules() {
     for seed in 0..schedules() {
         let flavour = if seed % 2 == 0 { Flavour::ThrottlesTasks } else { Flavour::ThrottlesQueues };
         let mut kernel = Kernel::new(seed, flavour);
+        if seed % 3 == 0 {
+            kernel.maps.crowd();
+        }
         kernel.run(250);
         waits += kernel.check();
         events.add(kernel.events());

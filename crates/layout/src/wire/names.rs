@@ -25,7 +25,7 @@ pub const DEMAND_PLACES: &str = "DEMAND_PLACES";
 /// Array of one word: the number of the latest change of [`DEMAND_PLACES`]; 0: no cgroup has a place.
 pub const DEMAND_TURN: &str = "DEMAND_TURN";
 /// Array of one word: the time up to which [`PAIRS`] and [`PRESSURES`] have been read, ns of `rq->clock`.
-pub const PAIRS_READ: &str = "PAIRS_READ";
+pub const KEPT_SINCE: &str = "KEPT_SINCE";
 /// Array of one word: when the first reading of tasks had ended, ns of CLOCK_MONOTONIC; 0: it has not.
 pub const FIRST_READ: &str = "FIRST_READ";
 /// Array, CPU: the index of its node plus one; 0 if unknown.

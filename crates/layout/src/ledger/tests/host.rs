@@ -6,14 +6,14 @@ use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
 
 use crate::{
     Loss,
-    culprits::{self, Pairs},
+    culprits::{self, PAIRS, Pair, Pairs, kind},
     demand::{self, Slots},
     history::{Ring, tests::empty},
     host::{FarQueue, Host, Step, Task},
     look_back,
     pressure::{self, Ended, Pressures},
     split::Work,
-    wire::CpuCounters,
+    wire::{CpuCounters, Exited},
 };
 
 use super::kernel::ROOT;
@@ -25,17 +25,23 @@ pub(crate) const NESTED: u64 = 1_000_001;
 /// The handle of a task that moves has the cgroup that it leaves in multiples of this.
 pub(crate) const MOVING: u64 = 1 << 32;
 
+/// A cgroup of which no schedule speaks.
+const STRANGER: u64 = u64::MAX - 1;
+
 /// Pointers to the maps of the schedule that runs on this thread. They come from boxes of [`Maps`], as the kernel's maps do: each
 /// call yields a reference, and the ledger never uses two references to one entry at a time.
 struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
     pressures: Vec<*mut Pressures>,
+    exited: BTreeMap<u64, *mut Exited>,
     slots: *mut Slots,
     work: [*mut Work; 2],
     throttles_tasks: bool,
-    /// The time of the latest reading of the culprits, if single tasks are blamed.
-    blames_tasks_since_ns: Option<u64>,
+    blames_tasks: bool,
+    /// Since when used entries keep their place.
+    kept_since_ns: u64,
+    is_crowded: bool,
     losses: BTreeMap<&'static str, u64>,
 }
 
@@ -45,10 +51,13 @@ std::thread_local! {
             rings: Vec::new(),
             pairs: Vec::new(),
             pressures: Vec::new(),
+            exited: BTreeMap::new(),
             slots: core::ptr::null_mut(),
             work: [core::ptr::null_mut(); 2],
             throttles_tasks: false,
-            blames_tasks_since_ns: None,
+            blames_tasks: false,
+            kept_since_ns: 0,
+            is_crowded: false,
             losses: BTreeMap::new(),
         })
     };
@@ -78,27 +87,61 @@ impl Maps {
             rings: maps.rings.clone(),
             pairs: maps.pairs.clone(),
             pressures: maps.pressures.clone(),
+            exited: BTreeMap::new(),
             slots: maps.slots,
             work: maps.work,
             throttles_tasks,
-            blames_tasks_since_ns: None,
+            blames_tasks: false,
+            kept_since_ns: 0,
+            is_crowded: false,
             losses: BTreeMap::new(),
         });
         maps
     }
 
-    /// Blames single tasks from now on. `read_ns`: when the culprits were last read.
-    pub(crate) fn blame_tasks(&self, read_ns: u64) {
-        MAPS.with_borrow_mut(|maps| maps.blames_tasks_since_ns = Some(read_ns));
+    /// Blames single tasks from now on.
+    pub(crate) fn blame_tasks(&self) {
+        MAPS.with_borrow_mut(|maps| maps.blames_tasks = true);
     }
 
-    /// Returns all charges: by victim, culprit and kind.
+    /// From now on entries keep their place if they were used since this time.
+    pub(crate) fn keep_since(since_ns: u64) {
+        MAPS.with_borrow_mut(|maps| maps.kept_since_ns = since_ns);
+    }
+
+    /// Makes an entry for a cgroup in the table of exited tasks.
+    pub(crate) fn make_place(&self, cgroup_id: u64) {
+        let place = Box::into_raw(Box::new(Exited::NONE));
+        let before = MAPS.with_borrow_mut(|maps| maps.exited.insert(cgroup_id, place));
+        assert!(before.is_none(), "it has one already");
+    }
+
+    /// Fills the tables of culprits with pairs that keep their entries: a storm of other cgroups. Each victim gets a place.
+    pub(super) fn crowd(&self) {
+        for pairs in &self.pairs {
+            let stranger = Pair { victim: STRANGER, kind: kind::RAN, last_ns: u64::MAX, ..Pair::default() };
+            // SAFETY: see `Pointers`.
+            unsafe { (**pairs).pairs = [stranger; PAIRS] };
+        }
+        MAPS.with_borrow_mut(|maps| maps.is_crowded = true);
+    }
+
+    /// Returns all charges: by victim, culprit and kind. Those without a culprit have 0.
     pub(super) fn charges() -> BTreeMap<(u64, u64, u32), u64> {
         let mut sums = BTreeMap::new();
-        for cpu in 0..CPUS as u32 {
-            let table = Simulated::pairs(cpu).expect("a CPU");
-            for pair in table.pairs.iter().filter(|pair| pair.kind != 0) {
+        let mut add = |pair: &Pair| {
+            if pair.ns != 0 {
                 *sums.entry((pair.victim, pair.culprit, pair.kind)).or_default() += pair.ns;
+            }
+        };
+        (0..CPUS as u32)
+            .for_each(|cpu| Simulated::pairs(cpu).expect("a CPU").pairs.iter().for_each(&mut add));
+        let places: Vec<u64> = MAPS.with_borrow(|maps| maps.exited.keys().copied().collect());
+        for victim in places {
+            let kept = &Simulated::exited(victim).expect("its place").kept;
+            kept.pairs.iter().for_each(&mut add);
+            for kind in [kind::RAN, kind::LIMITED] {
+                add(&Pair { victim, kind, ns: kept.unnamed_ns[kind as usize - 1], ..Pair::default() });
             }
         }
         sums
@@ -118,6 +161,8 @@ impl Drop for Maps {
             self.pressures.drain(..).for_each(|pressures| drop(Box::from_raw(pressures)));
             drop(Box::from_raw(self.slots));
             self.work.iter().for_each(|work| drop(Box::from_raw(*work)));
+            let exited = MAPS.with_borrow_mut(|maps| core::mem::take(&mut maps.exited));
+            exited.into_values().for_each(|place| drop(Box::from_raw(place)));
         }
     }
 }
@@ -133,7 +178,7 @@ impl Host for Simulated {
     }
 
     fn blames_tasks() -> bool {
-        MAPS.with_borrow(|maps| maps.blames_tasks_since_ns.is_some())
+        MAPS.with_borrow(|maps| maps.blames_tasks)
     }
 
     fn counts_by_cpu() -> bool {
@@ -150,8 +195,18 @@ impl Host for Simulated {
         MAPS.with_borrow(|maps| maps.pairs.get(cpu as usize).map(|pairs| unsafe { &mut **pairs }))
     }
 
-    fn pairs_read_ns() -> u64 {
-        MAPS.with_borrow(|maps| maps.blames_tasks_since_ns.unwrap_or(0))
+    fn kept_since_ns() -> u64 {
+        MAPS.with_borrow(|maps| maps.kept_since_ns)
+    }
+
+    fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
+        let new = || Box::into_raw(Box::new(Exited::NONE));
+        let place = MAPS.with_borrow_mut(|maps| match maps.exited.get(&cgroup_id) {
+            None if maps.is_crowded => Some(*maps.exited.entry(cgroup_id).or_insert_with(new)),
+            place => place.copied(),
+        });
+        // SAFETY: see `Pointers`.
+        place.map(|place| unsafe { &mut *place })
     }
 
     fn cpu_counters(_: u32) -> Option<&'static mut CpuCounters> {

@@ -81,7 +81,7 @@ pub(super) struct Kernel {
     /// Whether the queue is throttled although its clock stands still.
     stopped: [[bool; CPUS]; CGROUPS.len()],
     log: Log,
-    _maps: Maps,
+    pub(super) maps: Maps,
 }
 
 impl Kernel {
@@ -109,7 +109,7 @@ impl Kernel {
             queues: [[(0, 0); CPUS]; CGROUPS.len()],
             stopped: [[false; CPUS]; CGROUPS.len()],
             log: Log::default(),
-            _maps: maps,
+            maps,
         };
         for cpu in 0..CPUS as u32 {
             let clock_ns = kernel.clock_ns(cpu);
