@@ -150,14 +150,14 @@ pub(crate) struct Context<'a> {
     pub host: Host,
     /// Sums over every task, including tasks whose cgroup path is unknown.
     pub total: Sums,
-    /// Time that the quota of each node throttled tasks, ns.
-    pub held_ns: Vec<u64>,
+    /// Time that the quota of each node throttled tasks.
+    pub held: Vec<Held>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let held_ns = held(interval, tree);
-        let mut context = Self { interval, tree, host, total: Sums::default(), held_ns };
+        let held = held(interval, tree);
+        let mut context = Self { interval, tree, host, total: Sums::default(), held };
         for group in context.groups() {
             context.total.add_sums(&group.into());
         }
@@ -200,9 +200,18 @@ impl<'a> Context<'a> {
     }
 }
 
+/// How long the quota of a cgroup throttled tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// All of it, ns.
+    pub ns: u64,
+    /// The part for which it is not recorded whose quota had run out, ns.
+    pub unnamed_ns: u64,
+}
+
 /// Computes the time that each node's quota throttled tasks. If the recording does not say which quota throttled them, the
 /// tightest quota counts, as in [`Node::limited_by`].
-fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
+fn held(interval: &Interval, tree: &Tree) -> Vec<Held> {
     // By id, because a cgroup that was removed and created again has two ids.
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
     let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
@@ -212,16 +221,18 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
         limits.entry(pair.victim).or_default().push((pair.ns, pair.culprit));
     }
-    let mut held = vec![0; tree.nodes().len()];
+    let mut held = vec![Held::default(); tree.nodes().len()];
     for (id, mut rest_ns) in throttled_ns {
-        let mut hold = |node: Option<usize>, ns: u64| {
+        let mut hold = |node: Option<usize>, ns: u64, unnamed_ns: u64| {
             if let Some(node) = node {
-                sum::add(&mut held[node], ns);
+                sum::add(&mut held[node].ns, ns);
+                sum::add(&mut held[node].unnamed_ns, unnamed_ns);
             }
         };
+        let effective = tree.find_id(interval, id).and_then(|node| tree.nodes()[node].effective);
+        let effective = effective.map(|limit| limit.node);
         let Some(limits) = limits.get_mut(&id) else {
-            let effective = tree.find_id(interval, id).and_then(|node| tree.nodes()[node].effective);
-            hold(effective.map(|limit| limit.node), rest_ns);
+            hold(effective, rest_ns, 0);
             continue;
         };
         limits.sort_unstable_by(|a, b| b.cmp(a));
@@ -229,8 +240,9 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
             // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
             let ns = (*ns).min(rest_ns);
             rest_ns -= ns;
-            hold(tree.find_id(interval, *limit), ns);
+            hold(tree.find_id(interval, *limit), ns, 0);
         }
+        hold(effective, rest_ns, rest_ns);
     }
     held
 }

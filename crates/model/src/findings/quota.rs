@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
+use super::{BusyThreads, Context, Finding, Held, MOST, is_much, is_share};
 use crate::{Cause, CgroupReading, tree::Sums, words::findings as words};
 
 /// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). A quota
@@ -12,7 +12,10 @@ const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
 /// The kernel counts up to two periods in which nothing runs when a load ends: the last one that it used only in part, and one more
 /// before the timer stops (`do_sched_cfs_period_timer`, Linux 4.18 to 7.2).
-const IDLE_PERIODS: u64 = 2;
+pub(super) const IDLE_PERIODS: u64 = 2;
+/// To speak of bursts, this many other periods are needed: what a steady load used of the first one may be in the interval before, which
+/// leaves 80 %.
+pub(super) const LEAST_PERIODS: u64 = 5;
 /// If a cgroup uses less than this share of its quota, percent, on average over the periods, only bursts exceed the quota.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
@@ -22,7 +25,7 @@ pub(crate) struct Throttled<'a> {
     /// The limits from the cgroup's files; all `None` if the files could not be read.
     pub limits: CgroupReading,
     pub sums: Sums,
-    pub held_ns: u64,
+    pub held: Held,
     pub busy: BusyThreads,
 }
 
@@ -30,14 +33,14 @@ pub(crate) struct Throttled<'a> {
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
-    past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
+    past.sort_by_key(|node| (Reverse(context.held[*node].ns), context.path(*node)));
     // Each of these cgroups has at least one finding, and all findings of a cgroup have the same cost.
     past.truncate(MOST);
     let throttled = past.into_iter().map(|node| Throttled {
         path: context.path(node),
         limits: context.limits(node).cloned().unwrap_or_default(),
         sums: context.with_below(node),
-        held_ns: context.held_ns[node],
+        held: context.held[node],
         busy: context.busy(context.tree.tasks_below(node)),
     });
     let about = |throttled: Throttled| {
@@ -59,7 +62,7 @@ fn is_past_threshold(context: &Context, node: usize) -> bool {
     if context.interval.scheduler_instead_of_quotas().is_some() {
         return false;
     }
-    let (held_ns, active_ns) = (context.held_ns[node], context.with_below(node).active_ns());
+    let (held_ns, active_ns) = (context.held[node].ns, context.with_below(node).active_ns());
     context.limits(node).is_some_and(periods_ran_out)
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)
 }
@@ -87,7 +90,8 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
     let granted = |periods: u64| limits.quota_us.map(|us| us.saturating_mul(1_000).saturating_mul(periods));
     let granted_ns = granted(limits.nr_periods?)?;
-    let usable_ns = granted(limits.nr_periods?.saturating_sub(IDLE_PERIODS))?;
+    let busy_periods = limits.nr_periods?.saturating_sub(IDLE_PERIODS);
+    let usable_ns = granted(busy_periods).filter(|_| busy_periods >= LEAST_PERIODS)?;
     // A selection measures only part of the cgroup's usage. The quota ran out, so the cgroup ran: a measured run time of 0
     // cannot be its whole run time.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);

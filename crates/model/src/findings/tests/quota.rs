@@ -1,5 +1,8 @@
 use super::*;
-use crate::{Pending, SchedExt};
+use crate::{
+    Pending, SchedExt,
+    findings::quota::{IDLE_PERIODS, LEAST_PERIODS},
+};
 
 /// Case 2 from the field: 20 threads under a quota of 1 CPU, for 139.3 s.
 fn field_case_2() -> Scene {
@@ -37,6 +40,24 @@ fn field_case_2_is_reported_with_its_figures() {
          (96.2% of its CPU time is in user mode)"
     );
     assert_eq!(found.lost_ns, 263_624_194_000);
+}
+
+/// What is not named counts for the tightest quota, and the finding says so. A quota outside of the recording is not that one.
+#[test]
+fn the_finding_has_all_throttled_time_and_says_what_is_not_named() {
+    let scene = || {
+        let scene = Scene::new(&["/a", "/a/b", "/gone"]).limits("/a", periods(0.5, 10, 10));
+        scene.task("/a/b", S, &[(Cause::Throttled, S)])
+    };
+    let unnamed = "for 600ms of these it is not recorded whose quota had run out";
+    for (named_ns, says_so) in [(400 * MS, true), (801 * MS, false), (2 * S, false)] {
+        let found = scene().limited("/a/b", "/a", named_ns).only(Rule::Throttled);
+        assert_eq!((found.lost_ns, found.cgroup.as_deref()), (S, Some("/a")));
+        assert_eq!(found.says.contains(unnamed), says_so, "{}", found.says);
+    }
+    let found = scene().limited("/a/b", "/a", 300 * MS).pair("/a/b", 77, Blame::Limited, 700 * MS);
+    assert_eq!(found.only(Rule::Throttled).lost_ns, 300 * MS);
+    assert_eq!(scene().only(Rule::Throttled).lost_ns, S);
 }
 
 #[test]
@@ -224,6 +245,12 @@ fn bursts_are_reported_below_80_percent_of_the_quota() {
 fn a_load_that_ended_has_no_bursts() {
     // It used up two periods, and 30 ms of the third. In the fourth it did not run, and the kernel's timer stopped.
     assert!(bursts(Some(230 * MS), periods(1.0, 2, 4)).at(Rule::ThrottledBelowLimit).is_empty());
+}
+
+#[test]
+fn a_few_periods_show_no_bursts() {
+    let at = |all| bursts(Some(50 * MS), periods(1.0, 1, all)).at(Rule::ThrottledBelowLimit);
+    assert!(at(IDLE_PERIODS + LEAST_PERIODS - 1).is_empty() && !at(IDLE_PERIODS + LEAST_PERIODS).is_empty());
 }
 
 #[test]

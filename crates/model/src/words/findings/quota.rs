@@ -3,21 +3,30 @@
 use super::{Short, about, finding, micros, rate};
 use crate::{
     CgroupReading,
-    findings::{Finding, Throttled},
+    findings::{Finding, Held, Throttled, is_share},
     quota_use,
     units::{count, cpus, duration, number, times},
     words::{findings::Rule, percent, raise},
 };
 
+/// Time without a name is mentioned from this share of the throttled time on, percent. In recordings of older versions, the quota of a
+/// wait that ended during a reading is in the interval before: up to 11 % in a second.
+const UNNAMED_PERCENT: u64 = 20;
+
 pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
-    let Throttled { limits, sums, held_ns, .. } = throttled;
+    let Throttled { limits, sums, held, .. } = throttled;
+    let Held { ns: held_ns, unnamed_ns } = *held;
     let mut clauses = vec![periods(limits)];
-    if *held_ns != 0 {
-        let ran = times(*held_ns, sums.ran_ns).map_or_else(
+    if held_ns != 0 {
+        let ran = times(held_ns, sums.ran_ns).map_or_else(
             || " and did not run".into(),
             |times| format!(", {times} their run time ({})", duration(sums.ran_ns)),
         );
-        clauses.push(format!("its tasks were throttled for {}{ran}", duration(*held_ns)));
+        clauses.push(format!("its tasks were throttled for {}{ran}", duration(held_ns)));
+        if is_share(unnamed_ns, held_ns, UNNAMED_PERCENT) {
+            let unnamed = duration(unnamed_ns);
+            clauses.push(format!("for {unnamed} of these it is not recorded whose quota had run out"));
+        }
     }
     clauses.extend(cpu_stat(limits, duration_ns));
     let threads = if throttled.busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
@@ -33,10 +42,10 @@ pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
     let limit = limits.quota_cores().map(|cores| format!(" of {}", cpus(cores))).unwrap_or_default();
     let short = Short::new(
         format!("is at its CPU limit{limit}"),
-        format!("throttled {}", rate(*held_ns, duration_ns)),
+        format!("throttled {}", rate(held_ns, duration_ns)),
         format!("raise its limit ({place}){threads}"),
     );
-    about(throttled.path, finding(Rule::Throttled, *held_ns, short, clauses.join("; "), advice))
+    about(throttled.path, finding(Rule::Throttled, held_ns, short, clauses.join("; "), advice))
 }
 
 fn periods(limits: &CgroupReading) -> String {
@@ -71,7 +80,7 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
 /// The finding about more busy threads than CPUs of quota; `None` if the quota is unknown. `enough`: the quota's CPUs, rounded
 /// up.
 pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
-    let Throttled { path, limits, busy, held_ns, .. } = throttled;
+    let Throttled { path, limits, busy, held, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
         format!("; programs that count the host's CPUs ({host}) start too many")
     });
@@ -90,12 +99,12 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
         format!("{} on {}", count(busy.threads, "busy thread"), cpus(limits.quota_cores()?)),
         format!("start {}, or raise the limit", count(enough, "thread")),
     );
-    Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, short, says, advice)))
+    Some(about(path, finding(Rule::ThreadsOverQuota, held.ns, short, says, advice)))
 }
 
 /// The finding about a quota exceeded only in bursts; `None` if the quota or the periods are unknown. `used`: average CPUs.
 pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
-    let Throttled { path, limits, held_ns, .. } = throttled;
+    let Throttled { path, limits, held, .. } = throttled;
     let says = format!(
         "it used {} of {} on average, yet its quota ran out in {} of {}: it works in bursts",
         number(used),
@@ -108,7 +117,7 @@ pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<
         format!("uses {} of {} on average", number(used), cpus(limits.quota_cores()?)),
         "allow bursts (cpu.max.burst), or make the period longer",
     );
-    Some(about(path, finding(Rule::ThrottledBelowLimit, *held_ns, short, says, burst_advice(limits)?)))
+    Some(about(path, finding(Rule::ThrottledBelowLimit, held.ns, short, says, burst_advice(limits)?)))
 }
 
 fn burst_advice(limits: &CgroupReading) -> Option<String> {
