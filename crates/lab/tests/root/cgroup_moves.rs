@@ -241,6 +241,29 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
     assert!(ran_ms as f64 >= 0.99 * theirs - 8.0, "{ran_ms} of {theirs} ms");
 }
 
+/// When a process moves, the kernel names only its main thread, and the others do not switch.
+#[test]
+#[ignore = "all CPUs: the threads must be alone on theirs"]
+fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {
+    let (a, b) = (Place::new("alone-a"), Place::new("alone-b"));
+    b.cgroup.favour();
+    let (load, _out) = Load::workload(&["burn", "2", "60", "pin"], None);
+    a.put("cgroup.procs", &load.pid().to_string());
+    let mut host = follow(&[]);
+    host.sample().expect("a sample");
+    for_ms(500);
+    b.put("cgroup.procs", &load.pid().to_string());
+    let moved = host.sample().expect("a sample");
+    for_ms(1_000);
+    let interval = Interval::between(&moved, &host.sample().expect("a sample"));
+    let groups = interval.by_cgroup();
+    let ran_ns = |place: &Place| {
+        groups.get(&Some(place.cgroup.name.as_str().into())).map_or(0, |group| group.totals.on_cpu_ns)
+    };
+    assert!(ran_ns(&a) < interval.duration_ns / 1_000, "{} ns in the former cgroup", ran_ns(&a));
+    assert!(ran_ns(&b) > interval.duration_ns * 3 / 2, "{} ns in the new one", ran_ns(&b));
+}
+
 /// Like a container runtime: a process moves itself into a cgroup, works there and exits before the next sample.
 #[test]
 fn a_process_that_moves_itself_and_exits_counts_in_its_new_cgroup() {

@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
 mod accounts;
+mod advice;
 mod background;
 mod bad_input;
 mod bench;

@@ -89,7 +89,15 @@ fn a_page_of_this_host_has_throttled_and_neighbour_waits_and_promtool_finds_no_p
     };
     let of = |cgroup: &Cgroup| format!("cgroup=\"{}\"", cgroup.name);
     let throttled = value("cgscope_runqueue_wait_seconds_sum", &[&of(&limited), "cause=\"throttled\""]);
-    assert!(throttled.is_some_and(|seconds| seconds > 0.5), "{throttled:?}\n{text}");
+    let exported = text.lines().filter(|line| line.starts_with("cgscope_cgroup_tasks{"));
+    let exported = exported.collect::<Vec<_>>().join("\n");
+    let groups = interval.by_cgroup();
+    let group = groups.get(&Some(limited.name.as_str().into()));
+    assert!(
+        throttled.is_some_and(|seconds| seconds > 0.5),
+        "{throttled:?}, {:?}; exported:\n{exported}",
+        group.map(|group| (group.threads, &group.wait.by_cause))
+    );
     assert_eq!(value("cgscope_cgroup_quota_seconds", &[&of(&limited)]), Some(0.02));
     assert_eq!(value("cgscope_cgroup_effective_cores", &[&of(&limited)]), Some(0.2));
     assert_eq!(value("cgscope_cgroup_effective_cores", &[&of(&neighbour)]), None);

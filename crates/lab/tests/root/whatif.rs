@@ -3,7 +3,13 @@
 mod live;
 mod long;
 
-use std::{fmt, rc::Rc, thread, time::Duration};
+use std::{
+    fmt,
+    process::{Command, Stdio},
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -11,7 +17,7 @@ use crate::{
     bad_input::assert_one_sentence,
     bench::{OF_THE_HOST, assert_ended, assert_measured, json_lines, run, stderr, stdout},
     files::Dir,
-    load::{Cgroup, Load},
+    load::{Cgroup, Cpu, Load},
 };
 
 /// A load that runs in a cgroup of its own.
@@ -254,6 +260,29 @@ fn requests_of_a_fixed_cost_under_two_other_quotas_are_within_the_bounds() {
     let answer = recorded.ask(&["--target", "5%"]);
     let least = answer["least"]["cores"].as_f64().expect("a quota");
     assert!((0.25..=0.33).contains(&least), "{answer}");
+}
+
+/// Where work waits for CPUs, it is not known when it came: each request may have come only when another was done.
+#[test]
+#[ignore = "one CPU: a neighbour takes most of it"]
+fn there_is_no_advice_where_waiting_for_cpus_hides_when_work_arrives() {
+    let cgroup = Cgroup::new("whatif");
+    Limit::of(250).apply(&cgroup);
+    let neighbour = Cgroup::new("neighbour");
+    neighbour.weigh(2);
+    let _neighbour = Load::loop_on_a_cpu(Some(&neighbour));
+    let load = REGULAR.start(&cgroup);
+    let pin = ["-a", "-p", "-c", &Cpu::one().to_string(), &load.pid().to_string()];
+    assert!(Command::new("taskset").args(pin).stdout(Stdio::null()).status().expect("taskset").success());
+    let recorded = Recorded::of(&cgroup, 6);
+    let answer = recorded.ask(&[]);
+    assert_eq!(answer["refused"], "contended", "{answer}");
+    assert!(answer["least"].is_null() && answer["rows"].as_array().is_some_and(Vec::is_empty), "{answer}");
+    let text = stdout(&run(&["report", &recorded.file()]));
+    let name = recorded.path.trim_start_matches('/');
+    let is_advice =
+        |line: &&str| line.contains(name) && line.contains("no advice, because its tasks waited for CPUs");
+    assert!(text.lines().any(|line| is_advice(&line)), "{text}");
 }
 
 #[test]
