@@ -4,12 +4,12 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use cgscope_collect::{Collector, Options, facts};
-use cgscope_model::{Sample, Selection};
+use cgscope_model::{Cause, Interval, Sample, Selection};
 
 use crate::{
-    bench::is_emulated,
+    bench::{follow, is_emulated},
     by_cpu::{by_cpu, by_task, go_on, stop},
-    load::Load,
+    load::{Cgroup, Load},
 };
 
 /// A CPU that is offline while this value lives.
@@ -66,4 +66,39 @@ fn no_wait_is_lost_if_a_cpu_goes_offline_and_online_again() {
     let sums = by_task(&end);
     assert!(sums.0 > 50, "the load waited too rarely: {} waits", sums.0);
     assert_eq!(by_cpu(&end), sums);
+}
+
+/// Tasks move because their CPU goes away, also while they wait.
+#[test]
+#[ignore = "all CPUs: takes a CPU away"]
+fn hardly_any_waiting_is_unattributed_while_a_cpu_comes_and_goes() {
+    let last = facts::cpu_to_node(Path::new("/")).into_keys().next_back().expect("a CPU");
+    let loads: Vec<Load> = (0..8).map(|_| Load::busy_loop(None)).collect();
+    let limited = Cgroup::new("unplugged");
+    limited.limit(50_000, 100_000);
+    let _others = [
+        Load::workload(&["blink", "4", "60"], None),
+        Load::workload(&["burn", "3", "60"], Some(&limited)),
+        Load::workload(&["mix", "4", "60"], None),
+    ];
+    let mut collector = follow(&[]);
+    let first = collector.sample().expect("a sample");
+    for _ in 0..4 {
+        let offline = is_emulated().then(|| Offline::take(last));
+        thread::sleep(Duration::from_millis(500));
+        drop(offline);
+        thread::sleep(Duration::from_millis(500));
+    }
+    let interval = Interval::between(&first, &collector.sample().expect("a sample"));
+    let by_cause = interval.total().wait.by_cause;
+    println!("{by_cause:?}; {}", interval.losses);
+    for task in &interval.tasks {
+        let by = task.wait.by_cause;
+        if by.get(Cause::Unattributed) > 1_000_000 {
+            println!("{} {}: {by:?}", task.reading.tid, task.reading.comm);
+        }
+    }
+    drop(loads);
+    let share = 100.0 * by_cause.get(Cause::Unattributed) as f64 / by_cause.total() as f64;
+    assert!(share < 1.0, "{share:.2} % of {by_cause:?}; {}", interval.losses);
 }

@@ -7,10 +7,11 @@ mod real_time;
 use std::{fs, thread, time::Duration};
 
 use cgscope_collect::Collector;
+use cgscope_layout::Loss;
 use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
 
 use crate::{
-    bench::{follow, is_emulated, measure},
+    bench::{follow, is_emulated, measure, scaled},
     load::{Cgroup, Cpu, Load},
 };
 
@@ -340,6 +341,29 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     assert!(unattributed <= tolerance(5.0), "{unattributed:.2}%: {:?}", total.by_cause);
     let group = interval.total();
     assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "including exited tasks");
+}
+
+/// What is unattributed beside tasks that switch all the time is sleep that the kernel counts as a wait: see the loss `moved_asleep`.
+#[test]
+fn hardly_any_waiting_of_tasks_that_switch_all_the_time_is_unattributed() {
+    let mut host = Host::watched();
+    let load = Load::start("stress-ng", &["--switch", "4", "-t", "60"], None);
+    let interval = host.measured(4);
+    let (mut own, mut others_ns) = (Wait::default(), 0);
+    for task in &interval.tasks {
+        if &*task.reading.comm == "stress-ng-switc" {
+            own.add(&task.wait);
+        } else {
+            others_ns += task.wait.by_cause.get(Cause::Unattributed);
+        }
+    }
+    drop(load);
+    let losses = &interval.losses;
+    println!("{:?}, {others_ns} ns of others unattributed; {losses}", own.by_cause);
+    assert!(own.count > scaled(100_000), "{} waits", own.count);
+    assert!(share(&own.by_cause, &[Cause::Unattributed]) < tolerance(0.5), "{:?}", own.by_cause);
+    let is_explained = losses.get(Loss::MovedAsleep) > 0;
+    assert!(is_explained || others_ns as f64 <= own.total_ns as f64 / 200.0, "{others_ns} ns; {losses}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn assert_right(interval: &Interval, lasting: &Lasting) {
 #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
 fn the_figures_of_lasting_cgroups_are_right_in_a_storm_of_short_lived_ones() {
     let made = measured_in_a_storm(2_000, if is_emulated() { 3 } else { 6 });
-    assert!(made > scaled(5_000), "{made}");
+    assert!(made > if is_emulated() { 200 } else { 5_000 }, "{made}");
 }
 
 mod long {
