@@ -125,6 +125,11 @@ impl TaskInterval {
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }
 
+    /// True if the task was in another cgroup before, and a recording by an older version does not say what it did there.
+    pub fn lacks_former_cgroup(&self) -> bool {
+        self.reading.moved_ns.is_some() && self.reading.before_move.is_none() && self.whole.is_none()
+    }
+
     /// True if the task ran, waited or switched in the interval, or ran or waited at its end.
     pub fn did_something(&self) -> bool {
         let (reading, nothing) = (&self.reading, (Totals::default(), Wait::default()));

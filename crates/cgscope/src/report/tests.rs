@@ -65,6 +65,19 @@ fn the_report_goes_from_what_is_wrong_to_who_and_when() {
 }
 
 #[test]
+fn a_report_says_what_rows_of_moved_tasks_lack_in_an_older_recording() {
+    let with = |before_move| {
+        let mut whole = whole();
+        whole.interval.tasks[0].reading.moved_ns = Some(5);
+        whole.interval.tasks[0].reading.before_move = before_move;
+        words::report(&about(), &whole)
+    };
+    let sentence = "The rows of 1 task that moved to another cgroup have only what followed";
+    let is_said = |text: String| text.replace('\n', " ").contains(sentence);
+    assert!(is_said(with(None)) && !is_said(with(Some(Default::default()))));
+}
+
+#[test]
 fn quotas_that_would_have_been_enough_are_below_those_in_force() {
     let section = "\nWhat would have been enough (at most 1% of the periods are throttled; `cgscope whatif /tmp/<b>.rec` shows other \
                    quotas):\n  web has 0.5 CPUs; 1 CPU would have been enough: ...\n";

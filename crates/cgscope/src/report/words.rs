@@ -118,17 +118,27 @@ fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
     enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// The warning about losses, if there are any.
-pub fn incomplete(whole: &Interval) -> Option<String> {
+/// What is missing, a sentence each.
+pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
-    lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))))
+    let lost =
+        lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))));
+    let cut = whole.tasks.iter().filter(|task| task.lacks_former_cgroup()).count() as u64;
+    let cut = (cut != 0).then(|| {
+        format!(
+            "An older version of cgscope made this recording. The rows of {} that moved to another cgroup have only what followed \
+             the latest move; sums by cgroup have all.",
+            units::count(cut, "task")
+        )
+    });
+    lost.into_iter().chain(cut)
 }
 
 fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
     // Not wrapped, because users search for these lines.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
-    if let Some(sentence) = incomplete(whole) {
+    for sentence in incomplete(whole) {
         out += &wrapped(&sentence, WIDTH, "");
         out.push('\n');
     }

@@ -98,8 +98,10 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
 
 fn warnings(whole: &Interval) -> String {
     let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
-    let warnings = [words::incomplete(whole), coarse].into_iter().flatten();
-    warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
+    words::incomplete(whole)
+        .chain(coarse)
+        .map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning)))
+        .collect()
 }
 
 fn finding(finding: &Finding) -> String {

@@ -42,8 +42,7 @@ fn named_ns(interval: &Interval, victim: &Cgroup, blame: Blame, culprit: Option<
 
 /// Records the lasting cgroups beside cgroups that exist for some milliseconds. Returns how many of these there were.
 fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
-    let lasting =
-        Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(|name| Cgroup::new(name)) };
+    let lasting = Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(Cgroup::new) };
     lasting.limited.limit(20_000, 100_000);
     let around = Cgroup::new("storm");
     around.weigh(20);
