@@ -116,24 +116,6 @@ const AUTO: [&str; 4] = ["hist", "--json", "0.5", "1"];
 const BPF_ONLY: [&str; 5] = ["hist", "--mode", "bpf", "0.5", "1"];
 
 #[test]
-fn the_exact_mode_runs_without_each_capability_that_it_does_not_need() {
-    let exact = is_exact_here();
-    for (name, capability) in [
-        ("CAP_BPF", BPF),
-        ("CAP_PERFMON", PERFMON),
-        ("CAP_SYS_ADMIN", SYS_ADMIN),
-        ("CAP_SYS_PTRACE", SYS_PTRACE),
-        ("CAP_DAC_READ_SEARCH", DAC_READ_SEARCH),
-        ("CAP_SYS_RESOURCE", SYS_RESOURCE),
-        ("CAP_SYSLOG", SYSLOG),
-    ] {
-        println!("without {name}");
-        let output = without(&[capability], &AUTO);
-        if exact { assert_exact(&output) } else { assert_coarse(&output, &[]) }
-    }
-}
-
-#[test]
 fn without_a_needed_capability_the_coarse_mode_runs_and_names_it() {
     for (name, capability) in [("CAP_BPF", BPF), ("CAP_PERFMON", PERFMON)] {
         // Drop CAP_SYS_ADMIN too, because it includes the other capabilities.
@@ -194,5 +176,27 @@ fn a_missing_target_is_an_error_and_not_a_reason_for_the_coarse_mode() {
     {
         let output = run(&[&["hist", "0.5", "1"], args].concat());
         assert_one_sentence(&output, &["there is no"]);
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn the_exact_mode_runs_without_each_capability_that_it_does_not_need() {
+        let exact = is_exact_here();
+        for (name, capability) in [
+            ("CAP_BPF", BPF),
+            ("CAP_PERFMON", PERFMON),
+            ("CAP_SYS_ADMIN", SYS_ADMIN),
+            ("CAP_SYS_PTRACE", SYS_PTRACE),
+            ("CAP_DAC_READ_SEARCH", DAC_READ_SEARCH),
+            ("CAP_SYS_RESOURCE", SYS_RESOURCE),
+            ("CAP_SYSLOG", SYSLOG),
+        ] {
+            println!("without {name}");
+            let output = without(&[capability], &AUTO);
+            if exact { assert_exact(&output) } else { assert_coarse(&output, &[]) }
+        }
     }
 }

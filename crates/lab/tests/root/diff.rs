@@ -80,53 +80,6 @@ fn words(line: &Value) -> String {
     names.map(|name| line[name].to_string()).join(" ")
 }
 
-#[test]
-#[ignore = "one CPU: asserts the share of throttled time"]
-fn an_increase_of_a_quota_from_50_to_60_percent_is_reported_with_its_size() {
-    let dir = Dir::new("diff-quota");
-    let loops = Loops::start("diff-quota", 0);
-    let (before, after) = (dir.file("before.rec"), dir.file("after.rec"));
-    loops.record(&before, "6", "200ms");
-    loops.limited.limit(60_000, 100_000);
-    thread::sleep(patience(300));
-    loops.record(&after, "6", "200ms");
-
-    let lines = diff(&before, &after);
-    let path = loops.limited.name.as_str();
-    let throttled = lines
-        .iter()
-        .find(|line| line["figure"] == "throttled" && line["path"] == path)
-        .unwrap_or_else(|| panic!("{path} is not in {lines:#?}"));
-    let number = |name: &str| throttled[name].as_f64().unwrap_or_else(|| panic!("{name} in {throttled}"));
-    assert_eq!(throttled["verdict"], "more_than_noise", "{throttled}");
-    assert!((0.45..0.55).contains(&number("before")), "{throttled}");
-    assert!((0.35..0.45).contains(&number("after")), "{throttled}");
-    assert!(number("low") < -0.08 && number("high") > -0.12 && number("high") < 0.0, "{throttled}");
-    let limits =
-        lines.iter().find(|line| line["kind"] == "limits" && line["path"] == path).expect("the quota");
-    assert_eq!(
-        (&limits["before"]["quota_us"], &limits["after"]["quota_us"]),
-        (&50_000.into(), &60_000.into())
-    );
-
-    let words = stdout(&run(&["diff", &before, &after]));
-    for said in ["Largest change: ", "A limit changed: quota of", "more than noise", "throttled", path] {
-        assert!(words.contains(said), "{said:?} is not in:\n{words}");
-    }
-
-    // With both files swapped, all changes are mirrored.
-    let back = diff(&after, &before);
-    assert_eq!(called(&back).len(), called(&lines).len());
-    let mirrored = back
-        .iter()
-        .find(|line| line["figure"] == "throttled" && line["path"] == path)
-        .expect("the mirrored change");
-    assert_eq!((&mirrored["before"], &mirrored["p"]), (&throttled["after"], &throttled["p"]));
-
-    the_same_file_twice(&before);
-    torn_and_empty(&dir, &before);
-}
-
 fn the_same_file_twice(file: &str) {
     let lines = diff(file, file);
     assert!(called(&lines).is_empty());
@@ -168,6 +121,53 @@ fn torn_and_empty(dir: &Dir, good: &str) {
 
 mod long {
     use super::*;
+
+    #[test]
+    #[ignore = "one CPU: asserts the share of throttled time"]
+    fn an_increase_of_a_quota_from_50_to_60_percent_is_reported_with_its_size() {
+        let dir = Dir::new("diff-quota");
+        let loops = Loops::start("diff-quota", 0);
+        let (before, after) = (dir.file("before.rec"), dir.file("after.rec"));
+        loops.record(&before, "6", "200ms");
+        loops.limited.limit(60_000, 100_000);
+        thread::sleep(patience(300));
+        loops.record(&after, "6", "200ms");
+
+        let lines = diff(&before, &after);
+        let path = loops.limited.name.as_str();
+        let throttled = lines
+            .iter()
+            .find(|line| line["figure"] == "throttled" && line["path"] == path)
+            .unwrap_or_else(|| panic!("{path} is not in {lines:#?}"));
+        let number = |name: &str| throttled[name].as_f64().unwrap_or_else(|| panic!("{name} in {throttled}"));
+        assert_eq!(throttled["verdict"], "more_than_noise", "{throttled}");
+        assert!((0.45..0.55).contains(&number("before")), "{throttled}");
+        assert!((0.35..0.45).contains(&number("after")), "{throttled}");
+        assert!(number("low") < -0.08 && number("high") > -0.12 && number("high") < 0.0, "{throttled}");
+        let limits =
+            lines.iter().find(|line| line["kind"] == "limits" && line["path"] == path).expect("the quota");
+        assert_eq!(
+            (&limits["before"]["quota_us"], &limits["after"]["quota_us"]),
+            (&50_000.into(), &60_000.into())
+        );
+
+        let words = stdout(&run(&["diff", &before, &after]));
+        for said in ["Largest change: ", "A limit changed: quota of", "more than noise", "throttled", path] {
+            assert!(words.contains(said), "{said:?} is not in:\n{words}");
+        }
+
+        // With both files swapped, all changes are mirrored.
+        let back = diff(&after, &before);
+        assert_eq!(called(&back).len(), called(&lines).len());
+        let mirrored = back
+            .iter()
+            .find(|line| line["figure"] == "throttled" && line["path"] == path)
+            .expect("the mirrored change");
+        assert_eq!((&mirrored["before"], &mirrored["p"]), (&throttled["after"], &throttled["p"]));
+
+        the_same_file_twice(&before);
+        torn_and_empty(&dir, &before);
+    }
 
     #[test]
     #[ignore = "all CPUs: other load would be a difference"]

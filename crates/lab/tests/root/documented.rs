@@ -118,43 +118,47 @@ fn is_screen(words: &[String]) -> bool {
     words[0] == "replay" || words[0] == "top" && !words.contains(&"-b".to_owned())
 }
 
-#[test]
-#[ignore = "all CPUs: starts four cgscope at a time"]
-fn commands_in_readme_and_docs_that_measure_succeed() {
-    let place = Place::new();
-    let socket = place.dir.file("served.sock");
-    let config = format!("[socket]\npath = \"{socket}\"\ngroup = 0\n[http]\nlisten = \"\"\n");
-    fs::write(place.dir.file("serve.toml"), config).expect("a file of ours");
-    let mut all = documented(&["top", "hist", "stat", "sample", "record", "serve", "doctor"], &place);
-    all.retain(|words| !is_screen(words));
-    assert!(all.len() > 35, "{} commands", all.len());
-    let (left, wrong) = (Mutex::new(all), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                // Each command has its own directory: several write a file of the same name.
-                while let Some(words) = { left.lock().unwrap().pop() } {
-                    let dir = Dir::new("command");
-                    let failure = run(&words, dir.path());
-                    if !failure.is_empty() {
-                        wrong.lock().unwrap().push(format!("cgscope {}: {failure}", words.join(" ")));
-                    }
-                }
-            });
-        }
-    });
-    let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
+mod long {
+    use super::*;
 
-#[test]
-fn screens_in_readme_and_docs_open_and_close() {
-    let place = Place::new();
-    let all = documented(&["top", "replay"], &place);
-    let screens: Vec<_> = all.iter().filter(|words| is_screen(words)).collect();
-    assert!(screens.len() > 8, "{} screens", screens.len());
-    for words in screens {
-        let recording = words.iter().find(|word| word.ends_with(".rec") && words[0] == "replay");
-        run_screen(words, recording.map(String::as_str));
+    #[test]
+    #[ignore = "all CPUs: starts four cgscope at a time"]
+    fn commands_in_readme_and_docs_that_measure_succeed() {
+        let place = Place::new();
+        let socket = place.dir.file("served.sock");
+        let config = format!("[socket]\npath = \"{socket}\"\ngroup = 0\n[http]\nlisten = \"\"\n");
+        fs::write(place.dir.file("serve.toml"), config).expect("a file of ours");
+        let mut all = documented(&["top", "hist", "stat", "sample", "record", "serve", "doctor"], &place);
+        all.retain(|words| !is_screen(words));
+        assert!(all.len() > 35, "{} commands", all.len());
+        let (left, wrong) = (Mutex::new(all), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // Each command has its own directory: several write a file of the same name.
+                    while let Some(words) = { left.lock().unwrap().pop() } {
+                        let dir = Dir::new("command");
+                        let failure = run(&words, dir.path());
+                        if !failure.is_empty() {
+                            wrong.lock().unwrap().push(format!("cgscope {}: {failure}", words.join(" ")));
+                        }
+                    }
+                });
+            }
+        });
+        let wrong = wrong.into_inner().unwrap();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn screens_in_readme_and_docs_open_and_close() {
+        let place = Place::new();
+        let all = documented(&["top", "replay"], &place);
+        let screens: Vec<_> = all.iter().filter(|words| is_screen(words)).collect();
+        assert!(screens.len() > 8, "{} screens", screens.len());
+        for words in screens {
+            let recording = words.iter().find(|word| word.ends_with(".rec") && words[0] == "replay");
+            run_screen(words, recording.map(String::as_str));
+        }
     }
 }

@@ -308,40 +308,44 @@ fn a_part_that_does_not_fit_on_the_disk_is_reported_and_the_ring_stays() {
     assert!(ring.iter().all(|segment| !read(segment).0.is_empty()) && ring.len() >= 4, "{ring:?}");
 }
 
-#[test]
-fn a_second_interrupt_stops_the_copy_and_leaves_no_incomplete_file() {
-    let dir = Dir::new("hurry");
-    let file = dir.file("f.rec");
-    for wait_us in (0..10).map(|n| n * 500) {
-        let mut recording = Recording::start(&[
-            "-o",
-            &file,
-            "-i",
-            "10ms",
-            "--keep",
-            "1h",
-            "--after",
-            "10ms",
-            "--triggers",
-            "1",
-        ]);
-        recording.wait_for("the first sample takes");
-        thread::sleep(patience(500));
-        recording.signal(libc::SIGUSR1);
-        recording.wait_for("SIGUSR1; saving");
-        recording.signal(libc::SIGINT);
-        thread::sleep(Duration::from_micros(wait_us));
-        recording.signal(libc::SIGINT);
-        let (_, said) = recording.wait();
-        let frozen = fs::exists(&file).expect("a directory of ours");
-        if frozen {
-            let ending = read(Path::new(&file)).1;
-            assert_eq!(reason(&ending), Some(&Reason::Triggered("SIGUSR1".into())), "{said}");
-            fs::remove_file(&file).expect("a file of ours");
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_second_interrupt_stops_the_copy_and_leaves_no_incomplete_file() {
+        let dir = Dir::new("hurry");
+        let file = dir.file("f.rec");
+        for wait_us in (0..10).map(|n| n * 500) {
+            let mut recording = Recording::start(&[
+                "-o",
+                &file,
+                "-i",
+                "10ms",
+                "--keep",
+                "1h",
+                "--after",
+                "10ms",
+                "--triggers",
+                "1",
+            ]);
+            recording.wait_for("the first sample takes");
+            thread::sleep(patience(500));
+            recording.signal(libc::SIGUSR1);
+            recording.wait_for("SIGUSR1; saving");
+            recording.signal(libc::SIGINT);
+            thread::sleep(Duration::from_micros(wait_us));
+            recording.signal(libc::SIGINT);
+            let (_, said) = recording.wait();
+            let frozen = fs::exists(&file).expect("a directory of ours");
+            if frozen {
+                let ending = read(Path::new(&file)).1;
+                assert_eq!(reason(&ending), Some(&Reason::Triggered("SIGUSR1".into())), "{said}");
+                fs::remove_file(&file).expect("a file of ours");
+            }
+            let ring = PathBuf::from(dir.file("f.rec.ring"));
+            assert!(frozen || ring.exists(), "the part is in the file or in the ring: {said}");
+            let _ = fs::remove_dir_all(&ring);
+            assert_eq!(fs::read_dir(dir.path()).expect("ours").count(), 0, "{said}");
         }
-        let ring = PathBuf::from(dir.file("f.rec.ring"));
-        assert!(frozen || ring.exists(), "the part is in the file or in the ring: {said}");
-        let _ = fs::remove_dir_all(&ring);
-        assert_eq!(fs::read_dir(dir.path()).expect("ours").count(), 0, "{said}");
     }
 }

@@ -72,12 +72,6 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
 
 #[test]
 #[ignore = "all CPUs: asserts how late a sample is"]
-fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
-    kill_at_random(24, 400, 20, "coarse");
-}
-
-#[test]
-#[ignore = "all CPUs: asserts how late a sample is"]
 fn a_kill_with_bpf_at_any_instant_loses_at_most_the_last_interval() {
     kill_at_random(9, 1_000, 100, "bpf");
 }

@@ -1,6 +1,13 @@
 //! Live output and replay use one code path: figures printed during a recording equal the figures from the file.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use cgscope_record::Reason;
 use serde_json::Value;
@@ -10,6 +17,7 @@ use crate::{
     files::Dir,
     load::{Cgroup, Load},
     recording::{read, reason},
+    serve::Daemon,
 };
 
 const INTERVALS: usize = 12;
@@ -118,6 +126,77 @@ fn live_figures_of_the_whole_host_equal_those_of_the_recording() {
     assert!(intervals.iter().any(culprits), "a task ran during a wait of another");
 }
 
+/// A loop that moves between a cgroup with a quota and one without.
+struct Mover {
+    load: Load,
+    places: [Cgroup; 2],
+}
+
+impl Mover {
+    fn new() -> Self {
+        let places = ["live-moves-limited", "live-moves-free"].map(Cgroup::new);
+        places[0].limit(20_000, 100_000);
+        Self { load: Load::loop_on_a_cpu(Some(&places[1])), places }
+    }
+
+    /// Moves the loop until `watch` has ended.
+    fn beside<T>(&self, watch: impl FnOnce() -> T) -> T {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for place in self.places.iter().cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    fs::write(place.path.join("cgroup.procs"), self.load.pid().to_string())
+                        .expect("the kernel moves it");
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let watched = watch();
+            is_over.store(true, Ordering::Relaxed);
+            watched
+        })
+    }
+
+    /// In each interval the quotas sum to the throttled time. The row of the task has what its cgroups have.
+    fn assert_complete(&self, intervals: &[Value]) {
+        let ns = |value: &Value| value.as_u64().expect("ns");
+        let (mut of_cgroups, mut of_rows) = (0, 0);
+        for interval in intervals {
+            for place in &self.places {
+                let groups = interval["cgroups"].as_array().expect("cgroups");
+                let group = groups.iter().find(|group| group["path"] == place.name.as_str());
+                let Some(group) = group else { continue };
+                let by: u64 =
+                    group["throttled_by"].as_array().expect("quotas").iter().map(|by| ns(&by["ns"])).sum();
+                assert_eq!(by, ns(&group["wait"]["by_cause"]["throttled_ns"]), "{group}");
+                of_cgroups += ns(&group["wait"]["total_ns"]);
+            }
+            let tasks = interval["tasks"].as_array().expect("tasks").iter();
+            let rows = tasks.filter(|task| task["tid"] == self.load.pid());
+            of_rows += rows.map(|task| ns(&task["wait"]["total_ns"])).sum::<u64>();
+        }
+        println!("{of_cgroups} ns in its cgroups, {of_rows} ns in its rows");
+        assert!(of_cgroups > 1_000_000_000, "{of_cgroups} ns");
+        // A move while the tasks are read is in the row of the next interval.
+        assert!(
+            of_cgroups.abs_diff(of_rows) < of_cgroups / 20,
+            "{of_cgroups} ns in its cgroups, {of_rows} ns in its rows"
+        );
+    }
+}
+
+#[test]
+#[ignore = "one CPU: asserts how long the loop waits for its quota"]
+fn live_figures_of_a_task_that_moves_equal_those_of_the_recording_and_are_complete_through_the_daemon() {
+    let mover = Mover::new();
+    mover.assert_complete(&mover.beside(|| watch_and_report(&[])));
+    let daemon = Daemon::start();
+    let top = ["top", "-b", "--json", "-n", "8", "-d", "0.5"];
+    mover.assert_complete(&json_lines(&mover.beside(|| daemon.as_user(0, &[0], &top))));
+}
+
 #[test]
 fn live_figures_of_processes_equal_those_of_the_recording() {
     let busy = Busy::new("live-processes");
@@ -151,20 +230,24 @@ fn live_figures_of_a_unit_equal_those_of_the_recording() {
     watch_and_report(&["--mode", "coarse", "--unit", &busy.limited.name[1..]]);
 }
 
-#[test]
-fn live_figures_of_a_changing_selection_equal_those_of_the_recording() {
-    let _busy = Busy::new("live-selection");
-    for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {
-        let intervals = watch_and_report(&select);
-        assert!(intervals.iter().any(|interval| !tids(interval).is_empty()), "{select:?}");
-    }
-}
+mod long {
+    use super::*;
 
-#[test]
-fn live_coarse_figures_equal_those_of_the_recording() {
-    let busy = Busy::new("live-coarse");
-    let select = ["--mode", "coarse"];
-    assert_eventful(&select, &watch_and_report(&select));
-    watch_and_report(&["--mode", "coarse", "--cgroup", &busy.limited.name]);
-    watch_and_report(&["--mode", "coarse", "-p", &busy.pids()]);
+    #[test]
+    fn live_coarse_figures_equal_those_of_the_recording() {
+        let busy = Busy::new("live-coarse");
+        let select = ["--mode", "coarse"];
+        assert_eventful(&select, &watch_and_report(&select));
+        watch_and_report(&["--mode", "coarse", "--cgroup", &busy.limited.name]);
+        watch_and_report(&["--mode", "coarse", "-p", &busy.pids()]);
+    }
+
+    #[test]
+    fn live_figures_of_a_changing_selection_equal_those_of_the_recording() {
+        let _busy = Busy::new("live-selection");
+        for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {
+            let intervals = watch_and_report(&select);
+            assert!(intervals.iter().any(|interval| !tids(interval).is_empty()), "{select:?}");
+        }
+    }
 }

@@ -87,47 +87,6 @@ fn each_blocked_thread_has_the_reason_for_which_it_waits() {
     assert_eq!(kinds.values().sum::<u32>(), 13, "{kinds:?}");
 }
 
-/// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 %.
-#[test]
-#[ignore = "all CPUs: four workers must hardly wait for a CPU"]
-fn a_pool_that_waits_is_blocked_on_network_its_times_sum_up_and_more_cpu_will_not_help() {
-    // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, and the
-    // verdict would say so.
-    let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
-    let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
-    assert_eq!(workers.len(), 4);
-    thread::sleep(patience(500));
-    let interval = over(&workers, patience(4_000));
-    assert_eq!(interval.tasks.len(), 4);
-    assert_whole(&interval);
-    let symbols = symbols();
-    let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
-    let total = blocked.total();
-    let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
-    // Compare shares of the tasks' time without waits for a CPU, because other load can make these waits longer.
-    let own_ns = on_cpu_ns + total.total();
-    let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
-    for (name, ns, part) in [
-        ("on a CPU", on_cpu_ns, COMPUTE),
-        ("network", total.get(BlockedKind::Network), CALL),
-        ("accept", total.get(BlockedKind::Accept), PAUSE),
-    ] {
-        let (share, expected) = (percent(ns, own_ns), percent(part.as_nanos() as u64, cycle));
-        assert!((share - expected).abs() <= 5.0, "{name}: {share:.1} %, expected {expected:.1} %: {total:?}");
-    }
-    assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
-    let verdict = Classes::new(&interval, &tree, &blocked).total();
-    println!("{}", verdict.says);
-    // If other load takes the CPUs, the verdict says that as well.
-    assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
-    let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
-    let waited = percent(waited_ns, own_ns + waited_ns);
-    let helps_not = verdict.says.ends_with(": more CPU will not help");
-    // The verdict also counts unfinished waits, so near the threshold both texts are accepted.
-    assert!(if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not }, "{waited}: {}", verdict.says);
-    assert!(verdict.says.contains("blocked on network "), "{}", verdict.says);
-}
-
 /// Asserts that run, wait and blocked time of each task sum to the elapsed time.
 fn assert_whole(interval: &Interval) {
     for task in &interval.tasks {
@@ -188,6 +147,54 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 
 mod long {
     use super::*;
+
+    /// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 %.
+    #[test]
+    #[ignore = "all CPUs: four workers must hardly wait for a CPU"]
+    fn a_pool_that_waits_is_blocked_on_network_its_times_sum_up_and_more_cpu_will_not_help() {
+        // Eight workers would need 1.6 CPUs. On two CPUs, a little other load would then make the workers wait for CPUs, and the
+        // verdict would say so.
+        let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
+        let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
+        assert_eq!(workers.len(), 4);
+        thread::sleep(patience(500));
+        let interval = over(&workers, patience(4_000));
+        assert_eq!(interval.tasks.len(), 4);
+        assert_whole(&interval);
+        let symbols = symbols();
+        let (blocked, tree) = (blocked_on(&interval, &symbols), Tree::new(&interval));
+        let total = blocked.total();
+        let on_cpu_ns: u64 = interval.tasks.iter().map(|task| task.totals.on_cpu_ns).sum();
+        // Compare shares of the tasks' time without waits for a CPU, because other load can make these waits longer.
+        let own_ns = on_cpu_ns + total.total();
+        let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
+        for (name, ns, part) in [
+            ("on a CPU", on_cpu_ns, COMPUTE),
+            ("network", total.get(BlockedKind::Network), CALL),
+            ("accept", total.get(BlockedKind::Accept), PAUSE),
+        ] {
+            let (share, expected) = (percent(ns, own_ns), percent(part.as_nanos() as u64, cycle));
+            assert!(
+                (share - expected).abs() <= 5.0,
+                "{name}: {share:.1} %, expected {expected:.1} %: {total:?}"
+            );
+        }
+        assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
+        let verdict = Classes::new(&interval, &tree, &blocked).total();
+        println!("{}", verdict.says);
+        // If other load takes the CPUs, the verdict says that as well.
+        assert_eq!(verdict.classes.first(), Some(&Class::IoBound), "{}", verdict.says);
+        let waited_ns: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
+        let waited = percent(waited_ns, own_ns + waited_ns);
+        let helps_not = verdict.says.ends_with(": more CPU will not help");
+        // The verdict also counts unfinished waits, so near the threshold both texts are accepted.
+        assert!(
+            if waited < 9.0 { helps_not } else { waited < 11.0 || !helps_not },
+            "{waited}: {}",
+            verdict.says
+        );
+        assert!(verdict.says.contains("blocked on network "), "{}", verdict.says);
+    }
 
     #[test]
     #[ignore = "all CPUs: asserts the share of time off the CPU"]

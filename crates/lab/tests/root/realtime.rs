@@ -17,31 +17,36 @@ pub(crate) fn allow_realtime(cgroup: &Cgroup, us: u64) {
     }
 }
 
-#[test]
-#[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
-fn the_advice_about_real_time_tasks_does_not_change_a_weight() {
-    let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
-    // Only the real-time tasks should keep the victim off its CPU.
-    victim.favour();
-    allow_realtime(&culprit, 300_000);
-    let _waits = Load::pinned_loop(1, Some(&victim));
-    // Start only one process, because it also keeps the test that kills it off this CPU. The kernel leaves at least 5 % to other
-    // tasks.
-    let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
-    let _runs = Load::start("taskset", &fifo, Some(&culprit));
-    let dir = Dir::new("realtime");
-    let file = dir.file("a.rec");
-    let output = run(&["record", "-o", &file, "-d", "4", "-i", "1"]);
-    assert_measured(&output);
-    let intervals = json_lines(&run(&["report", "--json", &file]));
-    let findings = intervals.iter().flat_map(|interval| interval["findings"].as_array().expect("findings"));
-    let of_victim = |rule: &str| {
-        let found = findings.clone().filter(|one| one["cgroup"] == *victim.name && one["rule"] == rule);
-        found.map(|one| one["advice"].as_str().expect("an advice").to_owned()).collect::<Vec<_>>()
-    };
-    let advice = of_victim("noisy_neighbour");
-    assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
-    // A thread is examined after it was busy for one interval, so check the last advice.
-    let last = advice.last().expect("one");
-    assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "all CPUs: a real-time loop leaves 5 % of its CPU to others"]
+    fn the_advice_about_real_time_tasks_does_not_change_a_weight() {
+        let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
+        // Only the real-time tasks should keep the victim off its CPU.
+        victim.favour();
+        allow_realtime(&culprit, 300_000);
+        let _waits = Load::pinned_loop(1, Some(&victim));
+        // Start only one process, because it also keeps the test that kills it off this CPU. The kernel leaves at least 5 % to other
+        // tasks.
+        let fifo = ["-c", "1", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
+        let _runs = Load::start("taskset", &fifo, Some(&culprit));
+        let dir = Dir::new("realtime");
+        let file = dir.file("a.rec");
+        let output = run(&["record", "-o", &file, "-d", "4", "-i", "1"]);
+        assert_measured(&output);
+        let intervals = json_lines(&run(&["report", "--json", &file]));
+        let findings =
+            intervals.iter().flat_map(|interval| interval["findings"].as_array().expect("findings"));
+        let of_victim = |rule: &str| {
+            let found = findings.clone().filter(|one| one["cgroup"] == *victim.name && one["rule"] == rule);
+            found.map(|one| one["advice"].as_str().expect("an advice").to_owned()).collect::<Vec<_>>()
+        };
+        let advice = of_victim("noisy_neighbour");
+        assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
+        // A thread is examined after it was busy for one interval, so check the last advice.
+        let last = advice.last().expect("one");
+        assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
+    }
 }

@@ -71,93 +71,6 @@ fn wait_for_end(terminal: &Terminal) {
 }
 
 #[test]
-fn keys_step_through_a_recording_and_its_findings() {
-    let dir = Dir::new("replay");
-    let file = dir.file("a.rec");
-    let cgroup = Cgroup::new("replay");
-    // A quota so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
-    cgroup.limit(10_000, 100_000);
-    record_throttled(&file, 6, &cgroup);
-    let intervals = json_lines(&run(&["report", "--json", &file]));
-    let count = intervals.len();
-    let is_throttled = |interval: &Value| {
-        let findings = interval["findings"].as_array().expect("findings");
-        findings
-            .iter()
-            .any(|finding| finding["rule"] == "throttled" && finding["cgroup"] == cgroup.name.as_str())
-    };
-    let throttled = intervals.iter().position(is_throttled).expect("its quota ran out");
-
-    let terminal = Terminal::new(160, 40);
-    terminal.set("span = \"interval\"");
-    terminal.cgscope(&format!("replay {file} --paused"));
-    let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
-    assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
-    // The timeline is complete: the whole file has been read.
-    terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
-    terminal.press("Right");
-    at(2);
-    terminal.press("S-Right");
-    at(12);
-    terminal.press("Left");
-    assert!(at(11).contains(", this interval, "), "{}", terminal.screen());
-    terminal.press("Home");
-    at(1);
-    while !terminal.screen().contains(&format!(" {}/{count}  ", throttled + 1)) {
-        let before = position(&terminal.screen()).to_owned();
-        terminal.press("n");
-        terminal.wait_until(|screen| position(screen) != before, "the next finding");
-    }
-    let screen = at(throttled + 1);
-    assert!(screen.contains("begins here: "), "{screen}");
-    terminal.press("End");
-    at(count);
-    terminal.wait_for("the end: the recording ended because the time asked for was over");
-    terminal.line(":1s");
-    let ends = intervals.iter().scan(0, |end, interval| {
-        *end += interval["duration_ns"].as_u64().expect("a length");
-        Some(*end)
-    });
-    let of_first_second = ends.take_while(|end| *end <= 1_000_000_000).count();
-    assert!(position(&at(of_first_second + 1)).starts_with("REPLAY PAUSED"));
-    terminal.press("q");
-    terminal.wait_for(&left_with(&file));
-    terminal.assert_given_back();
-}
-
-#[test]
-fn a_replay_takes_as_long_as_the_recording_and_pauses() {
-    let dir = Dir::new("replay-plays");
-    let file = dir.file("a.rec");
-    record(&file, "0.2", "12");
-    let terminal = Terminal::new(100, 30);
-    terminal.cgscope(&format!("replay {file} --at 2s"));
-    // Returns the position in seconds: between 2 and 12, with two or three digits.
-    let played = |screen: &str| -> f64 {
-        let word = position(screen).split_whitespace().find_map(|word| word.strip_prefix('+'));
-        let seconds = word.and_then(|word| word.strip_suffix('s')?.parse().ok());
-        seconds.unwrap_or_else(|| panic!("no seconds: {}", position(screen)))
-    };
-    let from = played(&terminal.wait_for("REPLAY PLAYING 1x"));
-    let start = Instant::now();
-    thread::sleep(Duration::from_secs(3));
-    let to = played(&terminal.screen());
-    let passed = start.elapsed().as_secs_f64();
-    assert!((to - from - passed).abs() < 1.0, "from {from} s to {to} s in {passed} s");
-    terminal.press("Space");
-    let paused = played(&terminal.wait_for("REPLAY PAUSED"));
-    thread::sleep(Duration::from_millis(700));
-    assert_eq!(played(&terminal.screen()), paused);
-    // At 64x the rest takes only a moment.
-    (0..6).for_each(|_| terminal.press("]"));
-    terminal.press("Space");
-    terminal.wait_for("REPLAY END     64x");
-    terminal.wait_for("the end: the recording ended because");
-    terminal.press("q");
-    terminal.wait_for(&left_with(&file));
-}
-
-#[test]
 fn a_replayed_interval_has_the_figures_of_the_report() {
     let dir = Dir::new("replay-figures");
     let file = dir.file("a.rec");
@@ -325,4 +238,95 @@ fn no_color_turns_off_all_colours() {
     assert!(colours() > 3);
     terminal.line("export NO_COLOR=1");
     assert_eq!(colours(), 0);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_replay_takes_as_long_as_the_recording_and_pauses() {
+        let dir = Dir::new("replay-plays");
+        let file = dir.file("a.rec");
+        record(&file, "0.2", "12");
+        let terminal = Terminal::new(100, 30);
+        terminal.cgscope(&format!("replay {file} --at 2s"));
+        // Returns the position in seconds: between 2 and 12, with two or three digits.
+        let played = |screen: &str| -> f64 {
+            let word = position(screen).split_whitespace().find_map(|word| word.strip_prefix('+'));
+            let seconds = word.and_then(|word| word.strip_suffix('s')?.parse().ok());
+            seconds.unwrap_or_else(|| panic!("no seconds: {}", position(screen)))
+        };
+        let from = played(&terminal.wait_for("REPLAY PLAYING 1x"));
+        let start = Instant::now();
+        thread::sleep(Duration::from_secs(3));
+        let to = played(&terminal.screen());
+        let passed = start.elapsed().as_secs_f64();
+        assert!((to - from - passed).abs() < 1.0, "from {from} s to {to} s in {passed} s");
+        terminal.press("Space");
+        let paused = played(&terminal.wait_for("REPLAY PAUSED"));
+        thread::sleep(Duration::from_millis(700));
+        assert_eq!(played(&terminal.screen()), paused);
+        // At 64x the rest takes only a moment.
+        (0..6).for_each(|_| terminal.press("]"));
+        terminal.press("Space");
+        terminal.wait_for("REPLAY END     64x");
+        terminal.wait_for("the end: the recording ended because");
+        terminal.press("q");
+        terminal.wait_for(&left_with(&file));
+    }
+
+    #[test]
+    fn keys_step_through_a_recording_and_its_findings() {
+        let dir = Dir::new("replay");
+        let file = dir.file("a.rec");
+        let cgroup = Cgroup::new("replay");
+        // A quota so small that it runs out even if other load leaves the cgroup only a small share of a CPU.
+        cgroup.limit(10_000, 100_000);
+        record_throttled(&file, 6, &cgroup);
+        let intervals = json_lines(&run(&["report", "--json", &file]));
+        let count = intervals.len();
+        let is_throttled = |interval: &Value| {
+            let findings = interval["findings"].as_array().expect("findings");
+            findings
+                .iter()
+                .any(|finding| finding["rule"] == "throttled" && finding["cgroup"] == cgroup.name.as_str())
+        };
+        let throttled = intervals.iter().position(is_throttled).expect("its quota ran out");
+
+        let terminal = Terminal::new(160, 40);
+        terminal.set("span = \"interval\"");
+        terminal.cgscope(&format!("replay {file} --paused"));
+        let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
+        assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
+        // The timeline is complete: the whole file has been read.
+        terminal.wait_until(|screen| !position(screen).contains('·'), "the end of the pass");
+        terminal.press("Right");
+        at(2);
+        terminal.press("S-Right");
+        at(12);
+        terminal.press("Left");
+        assert!(at(11).contains(", this interval, "), "{}", terminal.screen());
+        terminal.press("Home");
+        at(1);
+        while !terminal.screen().contains(&format!(" {}/{count}  ", throttled + 1)) {
+            let before = position(&terminal.screen()).to_owned();
+            terminal.press("n");
+            terminal.wait_until(|screen| position(screen) != before, "the next finding");
+        }
+        let screen = at(throttled + 1);
+        assert!(screen.contains("begins here: "), "{screen}");
+        terminal.press("End");
+        at(count);
+        terminal.wait_for("the end: the recording ended because the time asked for was over");
+        terminal.line(":1s");
+        let ends = intervals.iter().scan(0, |end, interval| {
+            *end += interval["duration_ns"].as_u64().expect("a length");
+            Some(*end)
+        });
+        let of_first_second = ends.take_while(|end| *end <= 1_000_000_000).count();
+        assert!(position(&at(of_first_second + 1)).starts_with("REPLAY PAUSED"));
+        terminal.press("q");
+        terminal.wait_for(&left_with(&file));
+        terminal.assert_given_back();
+    }
 }

@@ -125,67 +125,6 @@ fn a_page_of_a_real_load_has_the_figures_of_the_objects_and_requests_nothing() {
 }
 
 #[test]
-fn a_click_sorts_tables_of_the_report_and_typing_filters_them() {
-    let recorded = Recorded::new();
-    let page = recorded.page();
-    let mut browser = Browser::start();
-    browser.open(&page);
-    let values = |browser: &mut Browser, n| -> Vec<u64> {
-        column(browser, "threads", n).iter().map(|(_, value)| value.as_u64().expect("a figure")).collect()
-    };
-    let waited = values(&mut browser, 1);
-    assert!(waited.len() > 3 && waited.is_sorted_by(|a, b| a >= b), "the longest first: {waited:?}");
-    click_heading(&mut browser, "threads", 1);
-    let ascending = values(&mut browser, 1);
-    assert!(ascending.is_sorted() && ascending != waited, "{ascending:?}");
-    click_heading(&mut browser, "threads", 5);
-    let waits = values(&mut browser, 5);
-    assert!(waits.is_sorted_by(|a, b| a >= b), "{waits:?}");
-    let sorted =
-        browser.eval("[...document.querySelectorAll('#threads th')].map((head) => head.ariaSort)[5]");
-    assert_eq!(sorted, "descending");
-
-    // The hostile name is shown as text, and the filter finds it.
-    browser.eval(
-        "(() => { const filter = document.querySelector('#threads input'); filter.value = '</SCRIPT>'; \
-         filter.dispatchEvent(new Event('input')); })()",
-    );
-    let found = column(&mut browser, "threads", 1);
-    assert!((1..waited.len()).contains(&found.len()), "{found:?}");
-    assert!(found.iter().all(|(name, _)| name.contains(HOSTILE)), "{found:?}");
-    assert_eq!(browser.eval("document.querySelectorAll('i').length"), 0);
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-}
-
-#[test]
-fn charts_of_the_report_work_in_light_and_dark_and_describe_the_part_under_the_pointer() {
-    let recorded = Recorded::new();
-    let page = recorded.page();
-    let mut browser = Browser::start();
-    let mut papers = Vec::new();
-    for (scheme, width) in [("light", 1_200), ("dark", 1_200), ("dark", 400)] {
-        browser.set_screen(width, 900, scheme);
-        browser.open(&page);
-        papers.push(browser.eval("getComputedStyle(document.body).backgroundColor"));
-        let overflow = browser.eval("document.documentElement.scrollWidth - innerWidth");
-        assert_eq!(overflow, 0, "{scheme} {width}: the page is not wider than the window");
-        browser.eval("document.querySelector('#heat .plot').focus()");
-        browser.eval(
-            "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))",
-        );
-        for chart in ["causes", "heat", "running"] {
-            let said = browser.eval(&format!("document.querySelector('#{chart} .readout').textContent"));
-            assert!(said.as_str().is_some_and(|said| said.contains("UTC")), "{chart}: {said}");
-        }
-        let picture = browser.picture("#heat svg");
-        assert_eq!(browser.complaints(), Vec::<String>::new());
-        let (colours, commonest) = browser.colours(&picture);
-        assert!(colours > 12 && commonest < 0.9, "{scheme} {width}: {colours} colours, {commonest} of one");
-    }
-    assert_ne!(papers[0], papers[1], "light and dark differ");
-}
-
-#[test]
 fn a_page_replaces_an_older_page_and_no_other_file() {
     let dir = Dir::new("replaced");
     let file = dir.file("a.rec");
@@ -206,4 +145,72 @@ fn a_page_replaces_an_older_page_and_no_other_file() {
     let words = stderr(&refused);
     assert!(words.contains("something other than a report page") && words.lines().count() == 1, "{words}");
     assert_eq!(fs::read(&file).expect("a recording"), before);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn charts_of_the_report_work_in_light_and_dark_and_describe_the_part_under_the_pointer() {
+        let recorded = Recorded::new();
+        let page = recorded.page();
+        let mut browser = Browser::start();
+        let mut papers = Vec::new();
+        for (scheme, width) in [("light", 1_200), ("dark", 1_200), ("dark", 400)] {
+            browser.set_screen(width, 900, scheme);
+            browser.open(&page);
+            papers.push(browser.eval("getComputedStyle(document.body).backgroundColor"));
+            let overflow = browser.eval("document.documentElement.scrollWidth - innerWidth");
+            assert_eq!(overflow, 0, "{scheme} {width}: the page is not wider than the window");
+            browser.eval("document.querySelector('#heat .plot').focus()");
+            browser.eval(
+                "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))",
+            );
+            for chart in ["causes", "heat", "running"] {
+                let said = browser.eval(&format!("document.querySelector('#{chart} .readout').textContent"));
+                assert!(said.as_str().is_some_and(|said| said.contains("UTC")), "{chart}: {said}");
+            }
+            let picture = browser.picture("#heat svg");
+            assert_eq!(browser.complaints(), Vec::<String>::new());
+            let (colours, commonest) = browser.colours(&picture);
+            assert!(
+                colours > 12 && commonest < 0.9,
+                "{scheme} {width}: {colours} colours, {commonest} of one"
+            );
+        }
+        assert_ne!(papers[0], papers[1], "light and dark differ");
+    }
+
+    #[test]
+    fn a_click_sorts_tables_of_the_report_and_typing_filters_them() {
+        let recorded = Recorded::new();
+        let page = recorded.page();
+        let mut browser = Browser::start();
+        browser.open(&page);
+        let values = |browser: &mut Browser, n| -> Vec<u64> {
+            column(browser, "threads", n).iter().map(|(_, value)| value.as_u64().expect("a figure")).collect()
+        };
+        let waited = values(&mut browser, 1);
+        assert!(waited.len() > 3 && waited.is_sorted_by(|a, b| a >= b), "the longest first: {waited:?}");
+        click_heading(&mut browser, "threads", 1);
+        let ascending = values(&mut browser, 1);
+        assert!(ascending.is_sorted() && ascending != waited, "{ascending:?}");
+        click_heading(&mut browser, "threads", 5);
+        let waits = values(&mut browser, 5);
+        assert!(waits.is_sorted_by(|a, b| a >= b), "{waits:?}");
+        let sorted =
+            browser.eval("[...document.querySelectorAll('#threads th')].map((head) => head.ariaSort)[5]");
+        assert_eq!(sorted, "descending");
+
+        // The hostile name is shown as text, and the filter finds it.
+        browser.eval(
+            "(() => { const filter = document.querySelector('#threads input'); filter.value = '</SCRIPT>'; \
+             filter.dispatchEvent(new Event('input')); })()",
+        );
+        let found = column(&mut browser, "threads", 1);
+        assert!((1..waited.len()).contains(&found.len()), "{found:?}");
+        assert!(found.iter().all(|(name, _)| name.contains(HOSTILE)), "{found:?}");
+        assert_eq!(browser.eval("document.querySelectorAll('i').length"), 0);
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
 }

@@ -220,98 +220,11 @@ fn the_throttled_share_of_a_thread_equals_that_of_its_cgroup() {
     assert!(agreement >= 0.95, "{agreement}: {seen:?}, but by the kernel's figures {truth:?}");
 }
 
-#[test]
-fn cpu_node_and_command_line_of_a_thread_are_reported_and_can_be_selected() {
-    let cgroup = Cgroup::new("sample-columns.service");
-    let other = Cgroup::new("sample-other");
-    let (here, elsewhere) = (Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(1, Some(&other)));
-    thread::sleep(patience(300));
-    let pids = format!("{},{}", here.pid(), elsewhere.pid());
-    let object = sample(&["-d", "1", "-g", "pid", "-G", "cgroup,node,cpu,cmdline", "-p", &pids]);
-    for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
-        let groups = object["groups"].as_array().expect("groups");
-        let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
-        // The thread never migrates, so it forms one group that occurs in each sample.
-        let [group] = group.as_slice() else { panic!("{object}") };
-        assert_eq!(group["samples"], object["rounds"], "{group}");
-        assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));
-        assert_eq!(group["cgroup"], cgroup.name.as_str());
-        assert_eq!(group["cmdline"], "sh -c while :; do :; done");
-    }
-    for (filter, is_there) in [
-        (["--cgroup", &cgroup.name], [true, false]),
-        (["--cgroup", "/"], [true, true]),
-        (["--unit", &cgroup.name[1..]], [true, false]),
-        (["--unit", cgroup.name[1..].trim_end_matches(".service")], [true, false]),
-        (["--cpu", "1"], [false, true]),
-        (["--cpu", "0-1"], [true, true]),
-        (["--comm", "^sh$"], [true, true]),
-        (["--comm", "^dd$"], [false, false]),
-    ] {
-        let object = sample(&["-d", "0.5", "-g", "pid,comm,cpu,cgroup", filter[0], filter[1]]);
-        let groups = object["groups"].as_array().expect("groups");
-        let has = |load: &Load| groups.iter().any(|group| group["tgid"] == load.pid());
-        assert_eq!([has(&here), has(&elsewhere)], is_there, "{filter:?}: {object}");
-        let fits = |group: &Value| match filter[0] {
-            "--cgroup" => group["cgroup"].as_str().is_some_and(|path| path.starts_with(filter[1])),
-            "--unit" => group["cgroup"] == cgroup.name.as_str(),
-            "--cpu" => filter[1] == "0-1" || group["cpu"] == 1,
-            _ => format!("^{}$", group["comm"].as_str().unwrap_or_default()) == filter[1],
-        };
-        assert!(groups.iter().all(fits), "{filter:?}: {object}");
-    }
-}
-
 /// Returns the node of a CPU, from sysfs.
 fn node_of(cpu: u32) -> u32 {
     let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).expect("a CPU").flatten();
     let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.find_map(|name| name.strip_prefix("node")?.parse().ok()).unwrap_or(0)
-}
-
-/// psn knows only the kernel's state letters, so several of our states are one row there. For threads that always do the same,
-/// both must agree.
-#[test]
-#[ignore = "all CPUs: asserts shares of samples by state"]
-fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
-    let (load, dir) = blend("sample-psn");
-    let limited = Cgroup::new("sample-psn");
-    limited.limit(30_000, 100_000);
-    // A copy with a unique name.
-    let burner = dir.file("quotaloop");
-    fs::copy("/bin/sh", &burner).expect("a shell");
-    let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
-    let mut walk = psn(&["--seconds", "5", "--hz", "20", "wchan", "syscall"]);
-    let walk = walk.spawn().expect("python3 starts");
-    let ours = sample(&["-a", "-d", "5", "--hz", "20", "-g", "comm,state"]);
-    let walk = walk.wait_with_output().expect("a child of ours");
-    let theirs: Value = serde_json::from_slice(&walk.stdout).expect("an object");
-    let rounds = theirs["rounds"].as_f64().expect("a count");
-    for (name, letters, states) in [
-        ("spin", "R", &["on_cpu", "runnable"][..]),
-        ("pair", "R", &["on_cpu", "runnable"]),
-        ("sleeper", "S", &["sleeping"]),
-        ("pipe", "S", &["sleeping"]),
-        ("futex", "S", &["sleeping"]),
-        ("disk", "RD", &["on_cpu", "runnable", "iowait", "uninterruptible"]),
-        ("quotaloop", "R", &["on_cpu", "runnable", "throttled"]),
-    ] {
-        let groups = ours["groups"].as_array().expect("groups");
-        let of_state =
-            |state: &&&str| groups.iter().find(|group| group["comm"] == name && group["state"] == ***state);
-        let reported: Vec<&Value> = states.iter().filter_map(|state| of_state(&state)).collect();
-        let ours: f64 = reported.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
-        let key = |letter: char| theirs["groups"][format!("{name}|{letter}")].as_f64().unwrap_or(0.0);
-        let theirs: f64 = letters.chars().map(key).sum::<f64>() / rounds;
-        assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, but {theirs} in /proc");
-        let merged = if name == "quotaloop" { "throttled" } else { "runnable" };
-        let is_reported = reported.iter().any(|group| group["state"] == merged);
-        assert!(
-            is_reported || !["pair", "quotaloop"].contains(&name),
-            "psn has one state R, and cgscope has several: {reported:?}"
-        );
-    }
-    drop(load);
 }
 
 #[test]
@@ -333,31 +246,6 @@ fn the_coarse_mode_has_the_kernels_letters() {
             seen.iter().filter(|(state, _)| expected.contains(&state.as_str())).map(|(_, part)| part).sum();
         assert!(right >= 0.95, "{name}: {seen:?}");
     }
-}
-
-/// Both read every thread of the host, in all states, with wait channel and system call. The test compares CPU time, not elapsed
-/// time, because the machine can be busy.
-#[test]
-fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
-    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
-    thread::sleep(patience(1_000));
-    let ours = || {
-        let object = sample(&["-a", "-d", "1", "--hz", "10", "-G", "syscall,wchan"]);
-        assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
-        object["self"]["cpu_ns"].as_f64().expect("a time") / object["rounds"].as_f64().expect("a count") / 1e6
-    };
-    let theirs = || {
-        let object = walked(&mut psn(&["--rounds", "1"]));
-        assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
-        object["cpu_s"].as_f64().expect("a time") * 1e3
-    };
-    // Alternate, so that other load adds time to both.
-    let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
-    let times = median(pairs.iter().map(|(ours_ms, theirs_ms)| theirs_ms / ours_ms));
-    println!(
-        "a walk of /proc takes {times:.0} times the CPU time of a sample of 5,000 threads: {pairs:.2?} ms"
-    );
-    assert!(times >= 20.0, "{pairs:?}");
 }
 
 #[test]
@@ -402,4 +290,123 @@ fn a_target_that_exits_makes_the_result_incomplete() {
     assert!(stdout(&output).contains("| sh "), "what was sampled is printed: {}", stdout(&output));
     let exited = run(&["sample", "-d", "1", "-p", &pid]);
     assert_eq!(exited.status.code(), Some(2), "{}", stdout(&exited));
+}
+
+mod long {
+    use super::*;
+
+    /// psn knows only the kernel's state letters, so several of our states are one row there. For threads that always do the same,
+    /// both must agree.
+    #[test]
+    #[ignore = "all CPUs: asserts shares of samples by state"]
+    fn a_walk_of_proc_merges_some_states_and_agrees_otherwise() {
+        let (load, dir) = blend("sample-psn");
+        let limited = Cgroup::new("sample-psn");
+        limited.limit(30_000, 100_000);
+        // A copy with a unique name.
+        let burner = dir.file("quotaloop");
+        fs::copy("/bin/sh", &burner).expect("a shell");
+        let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
+        let mut walk = psn(&["--seconds", "5", "--hz", "20", "wchan", "syscall"]);
+        let walk = walk.spawn().expect("python3 starts");
+        let ours = sample(&["-a", "-d", "5", "--hz", "20", "-g", "comm,state"]);
+        let walk = walk.wait_with_output().expect("a child of ours");
+        let theirs: Value = serde_json::from_slice(&walk.stdout).expect("an object");
+        let rounds = theirs["rounds"].as_f64().expect("a count");
+        for (name, letters, states) in [
+            ("spin", "R", &["on_cpu", "runnable"][..]),
+            ("pair", "R", &["on_cpu", "runnable"]),
+            ("sleeper", "S", &["sleeping"]),
+            ("pipe", "S", &["sleeping"]),
+            ("futex", "S", &["sleeping"]),
+            ("disk", "RD", &["on_cpu", "runnable", "iowait", "uninterruptible"]),
+            ("quotaloop", "R", &["on_cpu", "runnable", "throttled"]),
+        ] {
+            let groups = ours["groups"].as_array().expect("groups");
+            let of_state = |state: &&&str| {
+                groups.iter().find(|group| group["comm"] == name && group["state"] == ***state)
+            };
+            let reported: Vec<&Value> = states.iter().filter_map(|state| of_state(&state)).collect();
+            let ours: f64 = reported.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
+            let key = |letter: char| theirs["groups"][format!("{name}|{letter}")].as_f64().unwrap_or(0.0);
+            let theirs: f64 = letters.chars().map(key).sum::<f64>() / rounds;
+            assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, but {theirs} in /proc");
+            let merged = if name == "quotaloop" { "throttled" } else { "runnable" };
+            let is_reported = reported.iter().any(|group| group["state"] == merged);
+            assert!(
+                is_reported || !["pair", "quotaloop"].contains(&name),
+                "psn has one state R, and cgscope has several: {reported:?}"
+            );
+        }
+        drop(load);
+    }
+
+    /// Both read every thread of the host, in all states, with wait channel and system call. The test compares CPU time, not elapsed
+    /// time, because the machine can be busy.
+    #[test]
+    fn a_sample_of_5000_threads_costs_at_most_a_twentieth_of_a_walk_of_proc() {
+        let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+        thread::sleep(patience(1_000));
+        let ours = || {
+            let object = sample(&["-a", "-d", "1", "--hz", "10", "-G", "syscall,wchan"]);
+            assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
+            object["self"]["cpu_ns"].as_f64().expect("a time")
+                / object["rounds"].as_f64().expect("a count")
+                / 1e6
+        };
+        let theirs = || {
+            let object = walked(&mut psn(&["--rounds", "1"]));
+            assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
+            object["cpu_s"].as_f64().expect("a time") * 1e3
+        };
+        // Alternate, so that other load adds time to both.
+        let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
+        let times = median(pairs.iter().map(|(ours_ms, theirs_ms)| theirs_ms / ours_ms));
+        println!(
+            "a walk of /proc takes {times:.0} times the CPU time of a sample of 5,000 threads: {pairs:.2?} ms"
+        );
+        assert!(times >= 20.0, "{pairs:?}");
+    }
+
+    #[test]
+    fn cpu_node_and_command_line_of_a_thread_are_reported_and_can_be_selected() {
+        let cgroup = Cgroup::new("sample-columns.service");
+        let other = Cgroup::new("sample-other");
+        let (here, elsewhere) = (Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(1, Some(&other)));
+        thread::sleep(patience(300));
+        let pids = format!("{},{}", here.pid(), elsewhere.pid());
+        let object = sample(&["-d", "1", "-g", "pid", "-G", "cgroup,node,cpu,cmdline", "-p", &pids]);
+        for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
+            let groups = object["groups"].as_array().expect("groups");
+            let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
+            // The thread never migrates, so it forms one group that occurs in each sample.
+            let [group] = group.as_slice() else { panic!("{object}") };
+            assert_eq!(group["samples"], object["rounds"], "{group}");
+            assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));
+            assert_eq!(group["cgroup"], cgroup.name.as_str());
+            assert_eq!(group["cmdline"], "sh -c while :; do :; done");
+        }
+        for (filter, is_there) in [
+            (["--cgroup", &cgroup.name], [true, false]),
+            (["--cgroup", "/"], [true, true]),
+            (["--unit", &cgroup.name[1..]], [true, false]),
+            (["--unit", cgroup.name[1..].trim_end_matches(".service")], [true, false]),
+            (["--cpu", "1"], [false, true]),
+            (["--cpu", "0-1"], [true, true]),
+            (["--comm", "^sh$"], [true, true]),
+            (["--comm", "^dd$"], [false, false]),
+        ] {
+            let object = sample(&["-d", "0.5", "-g", "pid,comm,cpu,cgroup", filter[0], filter[1]]);
+            let groups = object["groups"].as_array().expect("groups");
+            let has = |load: &Load| groups.iter().any(|group| group["tgid"] == load.pid());
+            assert_eq!([has(&here), has(&elsewhere)], is_there, "{filter:?}: {object}");
+            let fits = |group: &Value| match filter[0] {
+                "--cgroup" => group["cgroup"].as_str().is_some_and(|path| path.starts_with(filter[1])),
+                "--unit" => group["cgroup"] == cgroup.name.as_str(),
+                "--cpu" => filter[1] == "0-1" || group["cpu"] == 1,
+                _ => format!("^{}$", group["comm"].as_str().unwrap_or_default()) == filter[1],
+            };
+            assert!(groups.iter().all(fits), "{filter:?}: {object}");
+        }
+    }
 }

@@ -39,56 +39,60 @@ fn said<'a>(interval: &'a Value, rule: &str) -> Vec<&'a str> {
         .collect()
 }
 
-#[test]
-#[ignore = "all CPUs: a task must starve, and cgscope must not"]
-fn a_task_is_reported_while_it_waits_for_seconds() {
-    let (victim, neighbour) = (Cgroup::new("starved"), Cgroup::new("feast"));
-    victim.slight();
-    neighbour.favour();
-    let _loads = [Load::loop_on_a_cpu(Some(&neighbour)), Load::loop_on_a_cpu(Some(&victim))];
-    let output = run(&["hist", "--json", "1", "5"]);
-    assert_measured(&output);
-    let intervals = json_lines(&output);
-    let last = said(intervals.last().expect("an interval"), "starved");
-    let expected = format!("{}: its thread", victim.name);
-    assert!(
-        last.iter().any(|says| says.starts_with(&expected)
-            && says.contains("behind other cgroups")
-            && says.contains(&neighbour.name)),
-        "{last:#?}"
-    );
-}
+mod long {
+    use super::*;
 
-#[test]
-#[ignore = "all CPUs: one CPU must be idle"]
-fn waits_for_a_cpu_beside_an_idle_one_name_the_mask_and_the_cpuset() {
-    const INTERVALS: &str = "7";
-    let (pinned, limited) = (Cgroup::new("pinned"), Cgroup::of_cpus("kept", "0"));
-    let _loads = [
-        Load::pinned_loop(0, Some(&pinned)),
-        Load::pinned_loop(0, Some(&pinned)),
-        Load::busy_loop(Some(&limited)),
-    ];
-    let output = run(&["hist", "--json", "1", INTERVALS]);
-    assert_measured(&output);
-    let intervals = json_lines(&output);
-    // A program outside the test may use another CPU, and masks are known from the second interval on.
-    let is_idle = |cpu: &Value| {
-        let time = |name: &str| cpu[name].as_f64().expect("the use of the CPU");
-        time("idle_ns") >= 0.75 * (time("busy_ns") + time("idle_ns"))
-    };
-    let judged = intervals.iter().skip(2).filter(|interval| {
-        interval["cpus"].as_array().expect("CPUs").iter().any(|cpu| cpu["cpu"] != 0 && is_idle(cpu))
-    });
-    let judged: Vec<_> = judged.map(|interval| said(interval, "idle_cpus")).collect();
-    assert!(!judged.is_empty(), "no other CPU was idle");
-    println!("{:#?}", judged[0]);
-    let has = |words: &[&str]| {
-        judged.iter().all(|says| says.iter().any(|says| words.iter().all(|word| says.contains(word))))
-    };
-    assert!(
-        has(&[&format!("{}: its 2 busy threads may only run on CPU 0 (affinity mask)", pinned.name)]),
-        "{judged:#?}"
-    );
-    assert!(has(&[&format!("may only run on CPU 0 (cpuset.cpus 0 of {})", limited.name)]), "{judged:#?}");
+    #[test]
+    #[ignore = "all CPUs: one CPU must be idle"]
+    fn waits_for_a_cpu_beside_an_idle_one_name_the_mask_and_the_cpuset() {
+        const INTERVALS: &str = "7";
+        let (pinned, limited) = (Cgroup::new("pinned"), Cgroup::of_cpus("kept", "0"));
+        let _loads = [
+            Load::pinned_loop(0, Some(&pinned)),
+            Load::pinned_loop(0, Some(&pinned)),
+            Load::busy_loop(Some(&limited)),
+        ];
+        let output = run(&["hist", "--json", "1", INTERVALS]);
+        assert_measured(&output);
+        let intervals = json_lines(&output);
+        // A program outside the test may use another CPU, and masks are known from the second interval on.
+        let is_idle = |cpu: &Value| {
+            let time = |name: &str| cpu[name].as_f64().expect("the use of the CPU");
+            time("idle_ns") >= 0.75 * (time("busy_ns") + time("idle_ns"))
+        };
+        let judged = intervals.iter().skip(2).filter(|interval| {
+            interval["cpus"].as_array().expect("CPUs").iter().any(|cpu| cpu["cpu"] != 0 && is_idle(cpu))
+        });
+        let judged: Vec<_> = judged.map(|interval| said(interval, "idle_cpus")).collect();
+        assert!(!judged.is_empty(), "no other CPU was idle");
+        println!("{:#?}", judged[0]);
+        let has = |words: &[&str]| {
+            judged.iter().all(|says| says.iter().any(|says| words.iter().all(|word| says.contains(word))))
+        };
+        assert!(
+            has(&[&format!("{}: its 2 busy threads may only run on CPU 0 (affinity mask)", pinned.name)]),
+            "{judged:#?}"
+        );
+        assert!(has(&[&format!("may only run on CPU 0 (cpuset.cpus 0 of {})", limited.name)]), "{judged:#?}");
+    }
+
+    #[test]
+    #[ignore = "all CPUs: a task must starve, and cgscope must not"]
+    fn a_task_is_reported_while_it_waits_for_seconds() {
+        let (victim, neighbour) = (Cgroup::new("starved"), Cgroup::new("feast"));
+        victim.slight();
+        neighbour.favour();
+        let _loads = [Load::loop_on_a_cpu(Some(&neighbour)), Load::loop_on_a_cpu(Some(&victim))];
+        let output = run(&["hist", "--json", "1", "5"]);
+        assert_measured(&output);
+        let intervals = json_lines(&output);
+        let last = said(intervals.last().expect("an interval"), "starved");
+        let expected = format!("{}: its thread", victim.name);
+        assert!(
+            last.iter().any(|says| says.starts_with(&expected)
+                && says.contains("behind other cgroups")
+                && says.contains(&neighbour.name)),
+            "{last:#?}"
+        );
+    }
 }

@@ -91,61 +91,6 @@ impl Events<'_> {
     }
 }
 
-/// Compares p99 of three loads: throttled, queued behind others, and woken often. A unit test shows that table lines have the
-/// same figures as the objects.
-#[test]
-#[ignore = "all CPUs: traces all switches"]
-fn p99_equals_that_of_the_kernels_own_events() {
-    let half = half_a_cpu("stat-p99");
-    let crowd = Cgroup::new("stat-p99-crowd");
-    // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
-    // tasks off the CPUs for seconds (docs/journal/a-starved-sleeper.md).
-    let sleepers = Cgroup::new("stat-p99-sleepers");
-    let limited = Load::busy_loop(Some(&half));
-    let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
-    let (woken, _out) = Load::workload(&["blink", "4", "90"], Some(&sleepers));
-    let loads = [limited, in_line, woken];
-    thread::sleep(Duration::from_millis(500));
-    let [in_half, in_line, woken] = loads.each_ref().map(tids);
-    let all = [in_half.as_slice(), &in_line, &woken].concat();
-
-    // The loads are stopped until trace and stat are ready. So neither misses a wait, and attaching is fast.
-    loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
-    let trace = SchedTrace::start(&all);
-    let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
-    loads.iter().for_each(|load| signal(load, libc::SIGCONT));
-    let object: Value = serde_json::from_str(&stat.end()).expect("an object");
-    trace.stop();
-    // Reading the long trace needs the CPUs that the loads use.
-    drop(loads);
-    let waits = trace.read(&all);
-
-    let since_boot = clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC);
-    let number = |field: &str| object[field].as_u64().expect("a number");
-    let begun_ns = number("start_unix_ns") - since_boot;
-    let within = begun_ns..begun_ns + number("duration_ns");
-    let events = |tids: &[u32]| Events {
-        threads: tids.iter().map(|tid| waits[tid].as_slice()).collect(),
-        within: within.clone(),
-    };
-    let tasks = object["tasks"].as_array().expect("tasks");
-    assert_eq!(tasks.len(), all.len(), "{object}");
-    for task in tasks {
-        let tid = task["tid"].as_u64().expect("a thread") as u32;
-        events(&[tid]).assert_is(&format!("thread {tid}"), &task["wait"]);
-    }
-    let cgroups = object["cgroups"].as_array().expect("cgroups");
-    let cgroup = |of: &Cgroup| {
-        let found = cgroups.iter().find(|object| object["path"] == *of.name);
-        &found.expect("its cgroup")["wait"]
-    };
-    for (tids, of) in [(&in_half, &half), (&in_line, &crowd), (&woken, &sleepers)] {
-        events(tids).assert_is(&of.name, cgroup(of));
-    }
-    let throttled_ns = cgroup(&half)["p99_ns"].as_u64();
-    assert!(throttled_ns > Some(30_000_000), "out of quota for half of each period: {throttled_ns:?}");
-}
-
 /// Returns the node of each CPU, from sysfs.
 fn nodes() -> BTreeMap<u32, String> {
     let mut nodes = BTreeMap::new();
@@ -183,5 +128,64 @@ fn the_node_column_has_the_node_of_the_last_cpu() {
         let line = line.unwrap_or_else(|| panic!("no {pid} in {text}"));
         assert_eq!(line["CPU"], *cpu, "{line:?}");
         assert_eq!(line["node"], nodes[&cpu_of(load.pid())], "{line:?}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// Compares p99 of three loads: throttled, queued behind others, and woken often. A unit test shows that table lines have the
+    /// same figures as the objects.
+    #[test]
+    #[ignore = "all CPUs: traces all switches"]
+    fn p99_equals_that_of_the_kernels_own_events() {
+        let half = half_a_cpu("stat-p99");
+        let crowd = Cgroup::new("stat-p99-crowd");
+        // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
+        // tasks off the CPUs for seconds (docs/journal/a-starved-sleeper.md).
+        let sleepers = Cgroup::new("stat-p99-sleepers");
+        let limited = Load::busy_loop(Some(&half));
+        let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
+        let (woken, _out) = Load::workload(&["blink", "4", "90"], Some(&sleepers));
+        let loads = [limited, in_line, woken];
+        thread::sleep(Duration::from_millis(500));
+        let [in_half, in_line, woken] = loads.each_ref().map(tids);
+        let all = [in_half.as_slice(), &in_line, &woken].concat();
+
+        // The loads are stopped until trace and stat are ready. So neither misses a wait, and attaching is fast.
+        loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
+        let trace = SchedTrace::start(&all);
+        let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
+        loads.iter().for_each(|load| signal(load, libc::SIGCONT));
+        let object: Value = serde_json::from_str(&stat.end()).expect("an object");
+        trace.stop();
+        // Reading the long trace needs the CPUs that the loads use.
+        drop(loads);
+        let waits = trace.read(&all);
+
+        let since_boot = clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC);
+        let number = |field: &str| object[field].as_u64().expect("a number");
+        let begun_ns = number("start_unix_ns") - since_boot;
+        let within = begun_ns..begun_ns + number("duration_ns");
+        let events = |tids: &[u32]| Events {
+            threads: tids.iter().map(|tid| waits[tid].as_slice()).collect(),
+            within: within.clone(),
+        };
+        let tasks = object["tasks"].as_array().expect("tasks");
+        assert_eq!(tasks.len(), all.len(), "{object}");
+        for task in tasks {
+            let tid = task["tid"].as_u64().expect("a thread") as u32;
+            events(&[tid]).assert_is(&format!("thread {tid}"), &task["wait"]);
+        }
+        let cgroups = object["cgroups"].as_array().expect("cgroups");
+        let cgroup = |of: &Cgroup| {
+            let found = cgroups.iter().find(|object| object["path"] == *of.name);
+            &found.expect("its cgroup")["wait"]
+        };
+        for (tids, of) in [(&in_half, &half), (&in_line, &crowd), (&woken, &sleepers)] {
+            events(tids).assert_is(&of.name, cgroup(of));
+        }
+        let throttled_ns = cgroup(&half)["p99_ns"].as_u64();
+        assert!(throttled_ns > Some(30_000_000), "out of quota for half of each period: {throttled_ns:?}");
     }
 }
