@@ -7,7 +7,7 @@ use crate::{
     Loss,
     history::Slice,
     host::Host,
-    verifier::{add_atomic, exchange},
+    verifier::{add_atomic, exchange, opaque},
 };
 
 /// Entries in the table of culprits of each CPU. A power of two.
@@ -63,8 +63,8 @@ pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
 
 /// Pairs that are kept with a victim. A power of two.
 pub const KEPT: usize = 8;
-/// Number of these that [`kind::RAN`] uses. The others are for quotas: few cgroups above a victim have one.
-const KEPT_RAN: usize = 6;
+/// The first half of these is for [`kind::RAN`], the other for quotas.
+const KEPT_OF_KIND: usize = KEPT / 2;
 /// How often a CPU tries to lock the pairs of a victim: the other CPU needs fewer instructions than these tries.
 const TRIES: usize = 16;
 
@@ -99,8 +99,10 @@ impl Kept {
                 break;
             }
         }
-        let (first, probes) = if charge.kind == kind::RAN { (0, KEPT_RAN) } else { (KEPT_RAN, KEPT) };
-        let place = if is_locked { place::<H, KEPT>(&mut self.pairs, first, probes, charge) } else { None };
+        // Hidden, or the verifier would follow each entry as a code path of its own.
+        let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
+        let place =
+            if is_locked { place::<H, KEPT, KEPT_OF_KIND>(&mut self.pairs, first, charge) } else { None };
         let is_named = place.is_some();
         if let Some(pair) = place {
             charge.enter(pair, slice);
@@ -125,6 +127,22 @@ struct Charge {
 }
 
 impl Charge {
+    /// The charge, and the slice of the task that ran, if single tasks are blamed.
+    #[inline(always)]
+    fn new<H: Host>(
+        victim: u64,
+        culprit: u64,
+        ns: u64,
+        clock_ns: u64,
+        packed: u64,
+    ) -> (Self, Option<&'static mut Slice>) {
+        let (at, kind) = Place::unpacked(packed);
+        let by_task = if H::blames_tasks() && kind == kind::RAN { H::ring(at.history) } else { None };
+        let slice = by_task.map(|ring| ring.slice(at.number));
+        let tid = slice.as_ref().map_or(0, |slice| slice.tid);
+        (Self { victim, culprit, kind, tid, ns, clock_ns }, slice)
+    }
+
     #[inline(always)]
     fn enter(&self, pair: &mut Pair, slice: Option<&mut Slice>) {
         if pair.ns == 0 {
@@ -138,24 +156,23 @@ impl Charge {
     }
 }
 
-/// Returns the entry of a pair, of `probes` that begin at `first`. A new pair takes an empty entry, or replaces the pair that was
+/// Returns the entry of a pair, one of those that begin at `first`. A new pair takes an empty entry, or replaces the pair that was
 /// charged longest ago. `None`: all of them were charged lately.
 #[inline(always)]
-fn place<'p, H: Host, const N: usize>(
+fn place<'p, H: Host, const N: usize, const ENTRIES: usize>(
     pairs: &'p mut [Pair; N],
     first: usize,
-    probes: usize,
     charge: &Charge,
 ) -> Option<&'p mut Pair> {
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
-    for probe in 0..probes {
+    for probe in 0..ENTRIES {
         let pair = at(pairs, first + probe);
-        if pair.victim == charge.victim
-            && pair.culprit == charge.culprit
-            && pair.tid == charge.tid
-            && pair.kind == charge.kind
-        {
+        // One comparison: the verifier would follow each of several as a code path of its own.
+        let is_other = (pair.victim ^ charge.victim)
+            | (pair.culprit ^ charge.culprit)
+            | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
+        if is_other == 0 {
             return Some(at(pairs, first + probe));
         }
         if pair.last_ns < oldest_ns {
@@ -219,20 +236,21 @@ impl Place {
 /// Records that `victim` waited `ns` because of `who`. `packed`: a kind and a place, as [`Host::charge`] gets them.
 #[inline(always)]
 pub fn enter<H: Host>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
-    let (at, kind) = Place::unpacked(packed);
-    let Some(table) = H::pairs(at.cpu) else { return };
-    let by_task = if H::blames_tasks() && kind == kind::RAN { H::ring(at.history) } else { None };
-    let slice = by_task.map(|ring| ring.slice(at.number));
-    let tid = slice.as_ref().map_or(0, |slice| slice.tid);
-    let charge = Charge { victim, culprit: who, kind, tid, ns, clock_ns };
-    if let Some(pair) = place::<H, PAIRS>(&mut table.pairs, place_of(victim, who, tid), PROBES, &charge) {
-        charge.enter(pair, slice);
-    } else if let Some(of_victim) = H::exited(victim) {
-        of_victim.kept.add::<H>(&charge, slice);
-        add_atomic(&mut of_victim.complete, 1);
-    } else {
-        H::lost(Loss::CulpritForgotten);
+    let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
+    let (charge, slice) = Charge::new::<H>(victim, who, ns, clock_ns, packed);
+    let first = place_of(victim, who, charge.tid);
+    match place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
+        Some(pair) => charge.enter(pair, slice),
+        None => keep::<H>(&charge, slice),
     }
+}
+
+/// Keeps a charge with its victim.
+#[inline(always)]
+fn keep<H: Host>(charge: &Charge, slice: Option<&'static mut Slice>) {
+    let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };
+    of_victim.kept.add::<H>(charge, slice);
+    add_atomic(&mut of_victim.complete, 1);
 }
 
 #[cfg(test)]

@@ -122,7 +122,8 @@ fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
     charge(culprits[PROBES], 3, 400, kind::LIMITED);
     let found: Vec<_> =
         kept(10).pairs.iter().map(|pair| (pair.culprit, pair.kind, pair.ns, pair.born_ns)).collect();
-    let ran = (0..KEPT_RAN as u64).map(|at| (culprits[PROBES + at as usize], kind::RAN, 15 + at, 200 + at));
+    let ran =
+        (0..KEPT_OF_KIND as u64).map(|at| (culprits[PROBES + at as usize], kind::RAN, 15 + at, 200 + at));
     let limited = [(culprits[PROBES], kind::LIMITED, 3, 400), (0, 0, 0, 0)];
     assert_eq!(found, ran.chain(limited).collect::<Vec<_>>());
     assert_eq!(kept(10).unnamed_ns, [(16 + 17 + 18) + 3 * 5, 0]);
