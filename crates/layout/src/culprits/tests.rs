@@ -114,7 +114,7 @@ fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
     maps.make_place(10);
     let culprits: Vec<u64> = beside(100).take(PROBES + KEPT + 1).collect();
     culprits[..PROBES].iter().for_each(|who| charge(*who, 1, 100, kind::RAN));
-    // Six that ran find a place, and the other three have no name.
+    // Four that ran find a place, and the other five have no name.
     for (at, who) in culprits[PROBES..].iter().enumerate() {
         charge(*who, 10 + at as u64, 200 + at as u64, kind::RAN);
         charge(*who, 5, 300, kind::RAN);
@@ -124,9 +124,10 @@ fn a_pair_that_finds_no_entry_is_kept_with_its_victim() {
         kept(10).pairs.iter().map(|pair| (pair.culprit, pair.kind, pair.ns, pair.born_ns)).collect();
     let ran =
         (0..KEPT_OF_KIND as u64).map(|at| (culprits[PROBES + at as usize], kind::RAN, 15 + at, 200 + at));
-    let limited = [(culprits[PROBES], kind::LIMITED, 3, 400), (0, 0, 0, 0)];
-    assert_eq!(found, ran.chain(limited).collect::<Vec<_>>());
-    assert_eq!(kept(10).unnamed_ns, [(16 + 17 + 18) + 3 * 5, 0]);
+    let limited = [(culprits[PROBES], kind::LIMITED, 3, 400)];
+    let free = [(0, 0, 0, 0); KEPT_OF_KIND - 1];
+    assert_eq!(found, ran.chain(limited).chain(free).collect::<Vec<_>>());
+    assert_eq!(kept(10).unnamed_ns, [(14 + 15 + 16 + 17 + 18) + 5 * 5, 0]);
     assert_eq!(Maps::losses().len(), 0);
     assert_eq!(
         Simulated::exited(10).expect("its place").complete,
