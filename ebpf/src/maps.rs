@@ -86,7 +86,7 @@ static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
-/// Figures of exited tasks, by cgroup id. Not preallocated: that would cost every host memory for 16,384 entries of 1 KiB.
+/// Figures of exited tasks, by cgroup id. Not preallocated: that would cost every host memory for 16,384 entries of 4 KiB.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 

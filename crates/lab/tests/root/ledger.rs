@@ -345,6 +345,7 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
 
 /// What is unattributed beside tasks that switch all the time is sleep that the kernel counts as a wait: see the loss `moved_asleep`.
 #[test]
+#[ignore = "all CPUs: beside other loads the kernel moves its tasks while they sleep"]
 fn hardly_any_waiting_of_tasks_that_switch_all_the_time_is_unattributed() {
     let mut host = Host::watched();
     let load = Load::start("stress-ng", &["--switch", "4", "-t", "60"], None);
