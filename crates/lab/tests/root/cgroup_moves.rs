@@ -222,7 +222,8 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
         "out of quota for most of the time in it: {inside:?}"
     );
     assert!(
-        inside.get(Cause::Wakeup) < inside.total() / 50,
+        // An emulated CPU wakes up slowly: 2.01 % on Linux 6.1.
+        inside.get(Cause::Wakeup) < inside.total() / if is_emulated() { 20 } else { 50 },
         "its CPU ran nothing because of the quota: {inside:?}"
     );
     assert!(outside.get(Cause::Throttled) < 1_000_000, "there is no quota: {outside:?}");

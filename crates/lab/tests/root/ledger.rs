@@ -245,7 +245,12 @@ fn waits_for_a_quota_and_behind_a_neighbour_have_different_causes() {
     // The neighbour ran while the loop was throttled and while the loop waited for the CPU.
     let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
     let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
-    assert_near(wait.by_cause.get(Cause::OtherCgroup), in_the_way_ns, 5.0, "behind the neighbour");
+    let behind_ns = wait.by_cause.get(Cause::OtherCgroup);
+    // The kernel counts a throttled phase when it ends: one of 40 ms may end on either side of a reading. An emulated machine measures for
+    // so short that this exceeds the tolerance: 29 and 31 ms of 99 and 154 ms on Linux 6.1.
+    let phase_ns = if is_emulated() { 40_000_000 } else { 0 };
+    let nearest_ns = behind_ns.clamp(in_the_way_ns.saturating_sub(phase_ns), in_the_way_ns + phase_ns);
+    assert_near(behind_ns, nearest_ns, 5.0, "behind the neighbour");
 }
 
 #[test]
