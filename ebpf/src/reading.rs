@@ -281,7 +281,7 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
         return;
     }
     if !task.on_cpu() {
-        record.pending_cause = ledger::pending::<Kernel>(task, storage, &mut record.pending) as u64;
+        record.pending_cause = ledger::pending::<Kernel<false>>(task, storage, &mut record.pending) as u64;
     }
     has(record, ON_RQ, 0);
 }
