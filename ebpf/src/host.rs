@@ -147,7 +147,11 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
 
     #[inline(always)]
     fn look_back(which: u32) {
-        if CHARGES { look_back(which) } else { look_back_silently(which) };
+        if CHARGES {
+            look_back(which)
+        } else {
+            look_back_silently(which)
+        };
     }
 
     #[inline(always)]
