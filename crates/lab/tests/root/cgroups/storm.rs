@@ -1,6 +1,6 @@
 //! What is said of lasting cgroups does not depend on how many others come and go.
 
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use cgscope_layout::Loss;
 use cgscope_model::{
@@ -40,21 +40,34 @@ fn named_ns(interval: &Interval, victim: &Cgroup, blame: Blame, culprit: Option<
     pairs.filter(|pair| culprit.is_none_or(|culprit| is(pair.culprit, culprit))).map(|pair| pair.ns).sum()
 }
 
+/// The cgroup in which others come and go. A load that was killed leaves some of them.
+struct Around(Cgroup);
+
+impl Drop for Around {
+    fn drop(&mut self) {
+        for below in fs::read_dir(&self.0.path).into_iter().flatten().flatten() {
+            if below.path().is_dir() {
+                super::remove(&below.path());
+            }
+        }
+    }
+}
+
 /// Records the lasting cgroups beside cgroups that exist for some milliseconds. Returns how many of these there were.
 fn measured_in_a_storm(per_second: u64, seconds: u64) -> u64 {
     let lasting = Lasting { limited: Cgroup::new("limited"), sharing: ["one", "two"].map(Cgroup::new) };
     lasting.limited.limit(20_000, 100_000);
-    let around = Cgroup::new("storm");
-    around.weigh(20);
+    let around = Around(Cgroup::new("storm"));
+    around.0.weigh(20);
     let mut loads = vec![Load::pinned_loop(1, Some(&lasting.limited))];
     loads.extend(lasting.sharing.iter().map(|cgroup| Load::pinned_loop(0, Some(cgroup))));
     let dir = Dir::new("storm");
     let file = dir.file("storm.rec");
     let mut recorder = Background::start(cgscope().args(["record", "-v", "-o", &file]));
     recorder.wait_for("attached after");
-    let path = around.path.display().to_string();
+    let path = around.0.path.display().to_string();
     let args = ["storm", &path, &per_second.to_string(), &seconds.to_string()];
-    let (storm, mut out) = Load::workload(&args, Some(&around));
+    let (storm, mut out) = Load::workload(&args, Some(&around.0));
     let made = result(&mut out);
     storm.wait();
     // A wait is named when it ends.
