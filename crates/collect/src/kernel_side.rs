@@ -602,6 +602,8 @@ fn brief(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use aya::sys::SyscallError;
+
     use super::*;
 
     #[test]
@@ -612,5 +614,17 @@ mod tests {
             brief(log),
             "0: R1=ctx() [...] 5: e; 6: (61) r1 = *(u32 *)(r2 +0); access beyond the end of member on_cpu"
         );
+    }
+
+    /// Otherwise a measurement ends when an entry is removed that was freed before.
+    #[test]
+    fn an_entry_that_is_not_there_is_no_error_whether_it_is_looked_up_or_removed() {
+        let removed = |kind: ErrorKind| -> Result<(), MapError> {
+            Err(SyscallError { call: "bpf_map_delete_elem", io_error: kind.into() }.into())
+        };
+        assert!(matches!(if_there(removed(ErrorKind::NotFound)), Ok(None)));
+        assert!(matches!(if_there::<()>(Err(MapError::KeyNotFound)), Ok(None)));
+        assert!(if_there(removed(ErrorKind::PermissionDenied)).is_err());
+        assert!(matches!(if_there(Ok(7)), Ok(Some(7))));
     }
 }
