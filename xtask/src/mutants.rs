@@ -4,27 +4,25 @@
 //! stopped. Survivors that no test can kill are in `mutants/explained.txt`, each with the reason.
 mod explained;
 mod score;
+mod tree;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bpf_build::without_cargo;
-
 use crate::failure::Failure;
-use crate::readers::installed;
 use crate::setup::cache;
 use crate::steps::{self, Steps};
 use explained::Explained;
 use score::Score;
+use tree::{Tree, VARIABLES};
 
-const TOOL: &str = "cargo-mutants";
 const VERSION: &str = "27.1.0";
 /// The time that a part of `--long` may take. The next run decides what is left.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
@@ -91,18 +89,6 @@ static PARTS: [Part; 2] = [
     },
 ];
 
-/// Fewer random inputs than usual: a mutant that survives them mostly survives all. A failure ends the run, and is not made smaller.
-const VARIABLES: [(&str, &str); 5] = [
-    ("CGSCOPE_SCHEDULES", "1000"),
-    ("PROPTEST_CASES", "16"),
-    ("PROPTEST_MAX_SHRINK_ITERS", "0"),
-    // The workers share the CPUs.
-    ("RUST_TEST_THREADS", "1"),
-    // For `--fail-fast`.
-    ("RUSTC_BOOTSTRAP", "1"),
-];
-const FAIL_FAST: [&str; 2] = ["-Zunstable-options", "--fail-fast"];
-
 /// What happened to a mutant. The words are the names of the files in which cargo-mutants reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -135,13 +121,6 @@ struct Mutated {
     outcomes: BTreeMap<Name, Outcome>,
 }
 
-/// A copy of the workspace, which cargo-mutants changes in place.
-struct Tree {
-    dir: PathBuf,
-    /// By part: how long a test run may take.
-    timeouts: BTreeMap<&'static str, Duration>,
-}
-
 /// `cargo xtask mutants [FILE...]`; named files have no time limit.
 pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     let mut steps = Steps::new("mutants");
@@ -164,19 +143,19 @@ fn check(only: &[String], budget: Option<Duration>) -> Result<(), Failure> {
     let explained = Explained::parse(include_str!("mutants/explained.txt"))?;
     let kept = cache("mutants", "results of mutation tests")?;
     create(&kept)?;
-    let tool = tool(&kept)?;
+    let tool = tree::tool(&kept)?;
     let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let trees: Vec<_> = (0..workers).map(|at| target.join("mutants").join(at.to_string())).collect();
-    let sources = sources()?;
-    trees.iter().try_for_each(|tree| synchronise(tree, &sources))?;
+    let sources = tree::sources()?;
+    let tree = |at: usize| Tree::new(target.join("mutants").join(at.to_string()), &tool, &sources);
+    let trees: Vec<_> = (0..workers).map(tree).collect::<Result<_, _>>()?;
 
     let is_asked = |path: &&String| only.is_empty() || only.iter().any(|file| path.ends_with(file.as_str()));
     let mut files = Vec::new();
     for part in &PARTS {
         let paths: Vec<_> = part.files.iter().map(|file| format!("{}/{file}", part.dir)).collect();
         for path in paths.iter().filter(is_asked) {
-            files.push(mutated(part, path, &sources, &kept, list(&tool, &trees[0], part, path)?));
+            files.push(mutated(part, path, &sources, &kept, trees[0].list(part, path)?));
         }
     }
     if files.is_empty() {
@@ -184,45 +163,13 @@ fn check(only: &[String], budget: Option<Duration>) -> Result<(), Failure> {
     }
     let queue = Mutex::new(queue(&files, &explained));
     let files = Mutex::new(files);
-    let worker = |dir: &PathBuf| {
-        let mut tree = Tree { dir: dir.clone(), timeouts: BTreeMap::new() };
-        work(&tool, &mut tree, &queue, &files, until)
-    };
+    let worker = &|tree: Tree| work(tree, &queue, &files, until);
     let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = trees.iter().map(|tree| scope.spawn(|| worker(tree))).collect();
+        let threads: Vec<_> = trees.into_iter().map(|tree| scope.spawn(move || worker(tree))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a worker returns its failure")).collect()
     });
     results.into_iter().collect::<Result<(), _>>()?;
     report(&files.into_inner().expect("no worker panicked"), &explained, &kept)
-}
-
-/// Installs cargo-mutants into the cache. Returns its path.
-fn tool(kept: &Path) -> Result<PathBuf, Failure> {
-    let root = kept.join("tool");
-    installed(&root, &format!("{TOOL} {VERSION}"), || {
-        let mut cargo = Command::new(steps::cargo_path());
-        // A dependency brings a file that asks rustup for another toolchain.
-        same_toolchain(without_cargo(&mut cargo));
-        cargo.current_dir(std::env::temp_dir()).args(["install", "--quiet", "--locked"]);
-        cargo.args([TOOL, "--version", VERSION, "--root"]).arg(&root).stdout(Stdio::from(std::io::stderr()));
-        succeeded(&mut cargo, "cargo-mutants cannot be installed")
-    })?;
-    Ok(root.join("bin").join(TOOL))
-}
-
-/// Lets rustup use the toolchain that compiled this program.
-fn same_toolchain(command: &mut Command) {
-    if let Some(toolchain) = std::env::var_os("RUSTUP_TOOLCHAIN") {
-        command.env("RUSTUP_TOOLCHAIN", toolchain);
-    }
-}
-
-fn succeeded(command: &mut Command, otherwise: &str) -> Result<(), Failure> {
-    let status = steps::status(command)?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::Step(format!("mutants: {otherwise} ({status}); see the messages above")))
 }
 
 fn create(dir: &Path) -> Result<(), Failure> {
@@ -249,58 +196,6 @@ fn git(arguments: &[&str]) -> Result<String, Failure> {
         )));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The files of the workspace, without the corpora of the fuzz targets.
-fn sources() -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    let paths = git(&["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".", ":!fuzz"])?;
-    let read = |path: &str| Some((path.to_owned(), fs::read(steps::workspace().join(path)).ok()?));
-    Ok(paths.split('\0').filter_map(read).collect())
-}
-
-/// Makes `tree` a copy of the workspace. A file that has not changed keeps its time, so that cargo does not compile it again.
-fn synchronise(tree: &Path, sources: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
-    let note = tree.join("target/mutants.files");
-    for gone in
-        fs::read_to_string(&note).unwrap_or_default().lines().filter(|path| !sources.contains_key(*path))
-    {
-        let _ = fs::remove_file(tree.join(gone));
-    }
-    for (path, contents) in sources {
-        let copy = tree.join(path);
-        if fs::read(&copy).is_ok_and(|there| there == *contents) {
-            continue;
-        }
-        create(copy.parent().unwrap_or(tree))?;
-        fs::write(&copy, contents).map_err(|why| cannot_write(&copy, &why))?;
-    }
-    create(&tree.join("target"))?;
-    let paths: Vec<_> = sources.keys().map(String::as_str).collect();
-    fs::write(&note, paths.join("\n")).map_err(|why| cannot_write(&note, &why))
-}
-
-/// A call of cargo-mutants for a file of the tree.
-fn mutants(tool: &Path, tree: &Path, part: &Part, path: &str) -> Command {
-    let mut command = Command::new(tool);
-    without_cargo(&mut command)
-        .env("CARGO", steps::cargo_path())
-        .env("CARGO_TARGET_DIR", tree.join("target"));
-    same_toolchain(&mut command);
-    command.args(["mutants", "--no-config", "--colors", "never", "--package", part.package, "--file", path]);
-    command.arg("--dir").arg(tree);
-    command
-}
-
-/// The mutants of a file.
-fn list(tool: &Path, tree: &Path, part: &Part, path: &str) -> Result<Vec<Name>, Failure> {
-    let mut command = mutants(tool, tree, part, path);
-    let output = command.arg("--list").output().map_err(|why| steps::did_not_start(&command, &why))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::Step(format!("mutants: cannot list the mutants of {path}:\n{errors}")));
-    }
-    Ok(text.lines().map(str::to_owned).collect())
 }
 
 fn hash(of: impl Hash) -> u64 {
@@ -383,8 +278,7 @@ fn place(name: &str) -> Option<String> {
 }
 
 fn work(
-    tool: &Path,
-    tree: &mut Tree,
+    mut tree: Tree,
     queue: &Mutex<VecDeque<Shard>>,
     files: &Mutex<Vec<Mutated>>,
     until: Option<Instant>,
@@ -396,69 +290,13 @@ fn work(
             let file = &files.lock().expect("no worker panicked")[shard.file];
             (file.part, file.path.clone())
         };
-        let timeout = match tree.timeouts.get(part.name) {
-            Some(timeout) => *timeout,
-            None => {
-                let timeout = baseline(part, &tree.dir)?;
-                tree.timeouts.insert(part.name, timeout);
-                timeout
-            }
-        };
-        let lines = tried(tool, &tree.dir, part, &path, &shard.places, timeout)?;
+        let lines = tree.tried(part, &path, &shard.places)?;
         let file = &mut files.lock().expect("no worker panicked")[shard.file];
         append(&file.results, &lines)?;
         file.outcomes.extend(outcomes_in(&lines));
         eprintln!("mutants: {path}: {} of {} decided", file.outcomes.len(), file.mutants.len());
     }
     Ok(())
-}
-
-/// Runs the tests without a mutant, which must pass. Returns the time after which a test run counts as hanging.
-fn baseline(part: &Part, tree: &Path) -> Result<Duration, Failure> {
-    let test = |more: &[&str]| {
-        let mut cargo = steps::cargo(&["test", "--quiet", "--package", part.package, "--lib"]);
-        cargo.args(more).current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
-        succeeded(in_tests(&mut cargo), &format!("the tests of {} fail without a mutant", part.package))
-    };
-    test(&["--no-run"])?;
-    let since = Instant::now();
-    test(&[&["--"], part.tests].concat())?;
-    Ok((since.elapsed() * 6).max(Duration::from_secs(20)))
-}
-
-fn in_tests(command: &mut Command) -> &mut Command {
-    command.envs(VARIABLES).env("CARGO_INCREMENTAL", "1").stdout(Stdio::null())
-}
-
-/// Tries the mutants at some places of a file. Returns lines for its file of results.
-fn tried(
-    tool: &Path,
-    tree: &Path,
-    part: &Part,
-    path: &str,
-    places: &[String],
-    timeout: Duration,
-) -> Result<String, Failure> {
-    let out = tree.join("target/outcomes");
-    create(&out)?;
-    let mut command = mutants(tool, tree, part, path);
-    command.args(["--in-place", "--baseline", "skip", "--build-timeout", "300", "--cargo-arg=--lib"]);
-    command.arg(format!("--timeout={}", timeout.as_secs())).arg(format!("--re=:({}): ", places.join("|")));
-    let status = steps::status(in_tests(
-        command.arg("--output").arg(&out).args(["--", "--"]).args(part.tests).args(FAIL_FAST),
-    ))?;
-    // 2: a mutant survived; 3: a test run took too long.
-    if !matches!(status.code(), Some(0 | 2 | 3)) {
-        return Err(Failure::Step(format!(
-            "mutants: cargo-mutants failed ({status}); see its messages above"
-        )));
-    }
-    let mut lines = String::new();
-    for (word, _) in OUTCOMES {
-        let names = fs::read_to_string(out.join(format!("mutants.out/{word}.txt"))).unwrap_or_default();
-        names.lines().for_each(|name| lines.extend([word, " ", name, "\n"]));
-    }
-    Ok(lines)
 }
 
 /// Prints the scores, keeps them by commit, and fails if they are too low or a survivor has no explanation.
