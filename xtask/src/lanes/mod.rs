@@ -153,8 +153,10 @@ impl Runner<'_> {
         let said = if self.is_live { Vec::new() } else { fs::read(&log).unwrap_or_default() };
         let said = String::from_utf8_lossy(&said);
         let has_passed = status.success() && (self.is_live || said.contains("test result: ok. 1 passed;"));
-        let mut line =
-            format!("test {name} ... {} <{seconds:.1}s>", if has_passed { "ok" } else { "FAILED" });
+        let mut line = format!(
+            "test {name} ... {} <{seconds:.1}s, {own_s:.1}s of CPU>",
+            if has_passed { "ok" } else { "FAILED" }
+        );
         if let Some(why) = disturbance.blame() {
             line += &format!(" ({why})");
         }
