@@ -14,6 +14,11 @@ use std::{
 };
 
 const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+/// Length of the header of a file, bytes.
+const LENGTH_OF_HEADER: u32 = 24;
+/// Where a type's kind begins in its second word, bits.
+const KIND_SHIFT: u32 = 24;
 /// Length of the part that all types have, bytes.
 const HEAD: usize = 12;
 
@@ -25,6 +30,7 @@ pub(crate) mod kind {
     pub(crate) const STRUCT: u32 = 4;
     pub(crate) const UNION: u32 = 5;
     pub(crate) const ENUM: u32 = 6;
+    pub(crate) const FWD: u32 = 7;
     pub(crate) const TYPEDEF: u32 = 8;
     pub(crate) const VOLATILE: u32 = 9;
     pub(crate) const CONST: u32 = 10;
@@ -157,6 +163,33 @@ impl<'b> Member<'b> {
     }
 }
 
+/// A function or typedef that BPF programs are attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachPoint {
+    pub(crate) id: u32,
+    pub(crate) kind: u32,
+    pub(crate) name: String,
+}
+
+/// Builds a file in which only these types, ascending by id, have a name. They keep their ids. aya allocates what it parses, and
+/// compares all names for each program that it loads: here is little to parse and to compare.
+pub(crate) fn file_of(points: &[AttachPoint]) -> Vec<u8> {
+    let (mut types, mut strings) = (Vec::new(), vec![0]);
+    let mut points = points.iter().peekable();
+    for id in 1.. {
+        let Some(next) = points.peek() else { break };
+        let (name, kind) = if next.id == id { (strings.len() as u32, next.kind) } else { (0, kind::FWD) };
+        types.extend([name, kind << KIND_SHIFT, 0].map(u32::to_ne_bytes).concat());
+        if let Some(point) = points.next_if(|point| point.id <= id) {
+            strings.extend(point.name.bytes().chain([0]));
+        }
+    }
+    let (types_length, strings_length) = (types.len() as u32, strings.len() as u32);
+    let lengths = [LENGTH_OF_HEADER, 0, types_length, types_length, strings_length].map(u32::to_ne_bytes);
+    let magic = MAGIC.to_ne_bytes();
+    [&magic[..], &[VERSION, 0], &lengths.concat(), &types, &strings].concat()
+}
+
 type Parts = (Vec<u32>, (usize, usize));
 
 fn parse(bytes: &[u8]) -> Option<Parts> {
@@ -194,7 +227,7 @@ fn tail(info: u32) -> Option<usize> {
 }
 
 fn kind_of(info: u32) -> u32 {
-    info >> 24 & 0x1f
+    info >> KIND_SHIFT & 0x1f
 }
 
 fn length(info: u32) -> usize {

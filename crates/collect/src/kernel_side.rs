@@ -6,7 +6,7 @@ use std::{
     io::{ErrorKind, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, PoisonError},
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use aya::{
@@ -16,7 +16,7 @@ use aya::{
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
-    ABSENT, Loss, Offsets,
+    ABSENT, Loss,
     culprits::Pairs,
     demand::Slots,
     feature::KERNEL_CALLS,
@@ -31,6 +31,7 @@ use cgscope_model::{Losses, Selection};
 use crate::{
     Failure,
     bpf_calls::{self, TableReading},
+    offsets::Resolved,
     patch::patched,
     plain::{Plain, Raw},
 };
@@ -55,7 +56,7 @@ pub(crate) struct KernelSide {
 }
 
 pub(crate) struct Plan<'a> {
-    pub(crate) offsets: Offsets,
+    pub(crate) resolved: &'a Resolved,
     pub(crate) config: Config,
     /// If the hook lists changed tasks: the BTF ids of [`TASK_BY_ID`](cgscope_layout::feature::TASK_BY_ID).
     pub(crate) task_by_id: Option<[u32; 2]>,
@@ -67,21 +68,38 @@ pub(crate) struct Plan<'a> {
     pub(crate) demand_places: u32,
 }
 
+/// A loader of programs, which another thread makes: aya parses all types of the kernel for it, which no program needs.
+pub(crate) struct Loader(Option<JoinHandle<EbpfLoader<'static>>>);
+
+impl Loader {
+    pub(crate) fn begin() -> Self {
+        // If there can be no more threads, `wait` makes it.
+        Self(thread::Builder::new().spawn(loader).ok())
+    }
+
+    fn wait(self) -> EbpfLoader<'static> {
+        self.0.and_then(|thread| thread.join().ok()).unwrap_or_else(loader)
+    }
+}
+
+/// Returns a new loader without the kernel's types.
+pub fn loader() -> EbpfLoader<'static> {
+    let mut loader = EbpfLoader::new();
+    loader.btf(None);
+    loader
+}
+
 impl KernelSide {
     /// Loads and attaches the BPF side. On return, every switch runs the hook; [`read_tasks`](Self::read_tasks) starts to follow
     /// tasks.
-    pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
-        let mut loader = EbpfLoader::new();
-        // The loader has parsed the kernel's types already, but does not share them. Free its copy first: then the second one
-        // takes the same memory.
-        loader.btf(None);
-        let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
-        let Plan { config, cpus, .. } = plan;
-        let globals = (Raw(plan.offsets), Raw(*config));
+    pub(crate) fn start(loader: Loader, plan: &Plan<'_>) -> Result<Self, Failure> {
+        let Plan { config, cpus, resolved, .. } = plan;
+        let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
+        let globals = (Raw(resolved.offsets), Raw(*config));
+        let mut loader = loader.wait();
         // Size an unused map to 1 entry, so that it takes no memory.
         let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         loader
-            .btf(Some(&btf))
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)
             .map_max_entries(names::RINGS, *cpus)
@@ -95,7 +113,7 @@ impl KernelSide {
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
             // Needed for task storage, for which aya 0.14 has no type.
             .allow_unsupported_maps();
-        let object = patched(OBJECT, &plan.offsets, config).map_err(failed("load the BPF programs"))?;
+        let object = patched(OBJECT, &resolved.offsets, config).map_err(failed("load the BPF programs"))?;
         let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
@@ -144,7 +162,7 @@ impl KernelSide {
         // Where tasks are throttled one by one, the hook finds out about a move when the wait ends.
         let groups = self.attach(&[names::ON_LEAVE_GROUP, names::ON_ENTER_GROUP], unloaded);
         if let Err(error) = groups
-            && plan.offsets.task_throttled == ABSENT
+            && plan.resolved.offsets.task_throttled == ABSENT
         {
             self.refused.push(format!(
                 "moves of waiting tasks to another cgroup are noticed late ({}): throttled time of such a wait counts under other causes",
@@ -455,12 +473,12 @@ const CGROUP_PROGRAMS: [&str; 4] =
     [names::ON_CGROUP_MADE, names::ON_CGROUP_REMOVED, names::ON_CGROUP_RENAMED, names::ON_CGROUP_ATTACH];
 
 /// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
-const PROGRAMS: [(&str, &str); 16] = [
+pub(crate) const PROGRAMS: [(&str, &str); 16] = [
     (names::ON_SWITCH, "sched_switch"),
+    (names::ON_MOVE, "sched_migrate_task"),
     (names::READ_TASKS, "task"),
     (names::READ_CHANGES, "bpf_map_elem"),
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
-    (names::ON_MOVE, "sched_migrate_task"),
     (names::ON_LEAVE_GROUP, "task_change_group_fair"),
     (names::ON_ENTER_GROUP, "task_change_group_fair"),
     (names::ON_CGROUP_MADE, "cgroup_mkdir"),

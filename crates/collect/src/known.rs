@@ -13,6 +13,7 @@ use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, access::Ac
 
 use crate::{
     by_cpu::NodePlaces,
+    ledger::Throttled,
     placement::Active,
     readings::{accounts, make_whole, pending, state, waits_since_ns},
     shared,
@@ -28,8 +29,7 @@ pub(crate) struct KnownTasks {
     pub(crate) turn: u64,
     /// The tasks that the latest reading reported in full.
     pub(crate) active: Vec<Active>,
-    /// By how much the throttled time of tasks has grown in the latest reading, ns by cgroup.
-    pub(crate) throttled_ns: HashMap<u64, u64>,
+    pub(crate) throttled: Throttled,
     /// Number of tasks by cgroup.
     cgroups: HashMap<u64, usize>,
     /// A task before its first reading. The parts that stay empty are shared by all tasks.
@@ -77,7 +77,7 @@ impl KnownTasks {
     pub(crate) fn begin<'a>(&'a mut self, around: Around<'a>) -> Reading<'a> {
         self.turn += 1;
         self.active.clear();
-        self.throttled_ns.clear();
+        self.throttled.clear();
         Reading {
             known: self,
             around,
@@ -223,13 +223,10 @@ impl Reading<'_> {
                 &mut self.added[at]
             }
         };
-        let before_ns = task.reading.totals.by_cause.get(Cause::Throttled);
+        let before = task.reading.totals.by_cause;
         let active = task.update(reported, self.known.turn, &self.around);
         self.known.active.push(active);
-        let more_ns = task.reading.totals.by_cause.get(Cause::Throttled).saturating_sub(before_ns);
-        if more_ns != 0 {
-            *self.known.throttled_ns.entry(record.cgroup_id).or_default() += more_ns;
-        }
+        self.known.throttled.add(record.cgroup_id, &before, &task.reading.totals.by_cause);
         task
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_layout::culprits::{Kept, Pair, kind};
-use cgscope_model::{Blame, PairKey, PairReading, REST, comm, rest_of};
+use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, rest_of};
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
 const DISTINCT: usize = 32;
@@ -38,6 +38,24 @@ struct Early {
     key: PairKey,
     ns: u64,
     turn: u64,
+}
+
+/// By how much the throttled time of tasks has grown in a reading, ns by cgroup.
+#[derive(Default)]
+pub(crate) struct Throttled(HashMap<u64, u64>);
+
+impl Throttled {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds the growth of the waits of a task, or of a cgroup's exited tasks.
+    pub(crate) fn add(&mut self, cgroup_id: u64, before: &ByCause, now: &ByCause) {
+        let more_ns = now.get(Cause::Throttled).saturating_sub(before.get(Cause::Throttled));
+        if more_ns != 0 {
+            *self.0.entry(cgroup_id).or_default() += more_ns;
+        }
+    }
 }
 
 struct Sum {
@@ -77,10 +95,10 @@ impl Ledger {
 
     /// Adds as much of the charges of quotas as the throttled time of their victims has grown, ns: tasks are read first, so the waits of
     /// the other charges are in the next sample. A charge whose wait was lost does not wait for it.
-    pub(crate) fn book(&mut self, throttled_ns: &HashMap<u64, u64>) {
+    pub(crate) fn book(&mut self, throttled: &Throttled) {
         let (turn, sums) = (self.turn, &mut self.sums);
         self.early.retain(|victim, charges| {
-            let mut left_ns = throttled_ns.get(victim).copied().unwrap_or(0);
+            let mut left_ns = throttled.0.get(victim).copied().unwrap_or(0);
             while let Some(charge) = charges.front_mut() {
                 let ns = if charge.turn + 1 < turn { charge.ns } else { charge.ns.min(left_ns) };
                 left_ns = left_ns.saturating_sub(ns);
@@ -235,7 +253,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let mut read = |pairs: &[Pair], throttled_ns: u64| {
             ledger.take(Origin::Cpu(0), &table(pairs));
-            ledger.book(&HashMap::from([(5, throttled_ns)]));
+            ledger.book(&Throttled([(5, throttled_ns)].into()));
             ledger.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
         };
         assert_eq!(read(&[limited(5, 100)], 100), [(5, 100)]);
@@ -251,7 +269,7 @@ mod tests {
         ledger.take_kept(5, &kept);
         kept.unnamed_ns = [5, 4];
         ledger.take_kept(5, &kept);
-        ledger.book(&HashMap::from([(5, 11)]));
+        ledger.book(&Throttled([(5, 11)].into()));
         let all: Vec<_> = ledger.readings().iter().map(|pair| (pair.culprit, pair.blame, pair.ns)).collect();
         assert_eq!(all.iter().map(|(.., ns)| ns).sum::<u64>(), 190 + 50 + 7 + 4 + 5, "{all:?}");
         assert!(all.contains(&(REST, Blame::Ran, 5)) && all.contains(&(REST, Blame::Limited, 4)), "{all:?}");

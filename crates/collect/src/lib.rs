@@ -49,7 +49,7 @@ pub use time_split::TimeSplit;
 pub mod shared_parts {
     pub use crate::{
         collector::{check, process_of},
-        kernel_side::{AyaResult, failed, hash_table, program, read_iterator},
+        kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
         plain::Raw,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, StreamEnd, drain},

@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use aya::Endianness;
 use cgscope_layout::{
     ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID,
 };
@@ -12,7 +13,8 @@ use cgscope_model::doctor::FeatureOff;
 
 use crate::{
     Failure,
-    btf::{Btf, Type, kind},
+    btf::{self, AttachPoint, Btf, Type, kind},
+    kernel_side::PROGRAMS,
 };
 
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
@@ -27,12 +29,19 @@ pub struct Resolved {
     pub off: Vec<FeatureOff>,
     /// The BTF ids of the functions of [`Feature::TaskById`].
     pub task_by_id: Option<[u32; 2]>,
+    /// What the kernel has of what [`PROGRAMS`] are attached to, ascending by id.
+    attach_points: Vec<AttachPoint>,
 }
 
 impl Resolved {
     /// Whether the kernel has the feature.
     pub fn has(&self, feature: Feature) -> bool {
         self.off.iter().all(|off| off.feature != feature)
+    }
+
+    /// Returns the types that aya needs to load the programs.
+    pub fn attach_types(&self) -> Result<aya::Btf, aya::BtfError> {
+        aya::Btf::parse(&btf::file_of(&self.attach_points), Endianness::default())
     }
 
     /// Returns the missing ones of the fields and features that every measurement needs.
@@ -69,10 +78,18 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     }
     let off = missing.into_iter().map(|(feature, missing)| FeatureOff { feature, missing });
     let [find, release] = TASK_BY_ID.map(|name| types.of_kind(name, kind::FUNC).map(Type::id));
+    let points = attach_points().filter_map(|(name, kind)| {
+        let id = types.of_kind(&name, kind)?.id();
+        Some(AttachPoint { id, kind, name })
+    });
+    let mut attach_points: Vec<_> = points.collect();
+    attach_points.sort_unstable_by_key(|point| point.id);
+    attach_points.dedup();
     Ok(Resolved {
         offsets: Offsets::from_array(offsets),
         off: off.collect(),
         task_by_id: find.zip(release).map(<[u32; 2]>::from),
+        attach_points,
     })
 }
 
@@ -100,9 +117,21 @@ fn wanted_names() -> Vec<String> {
             Probe::Functions(functions) => names.extend(functions.iter().map(|name| (*name).into())),
         }
     }
+    names.extend(attach_points().map(|(name, _)| name));
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The names and kinds of the types that may belong to a program.
+fn attach_points() -> impl Iterator<Item = (String, u32)> {
+    PROGRAMS.iter().flat_map(|(_, of)| {
+        [
+            (type_of_tracepoint(of), kind::TYPEDEF),
+            ((*of).to_owned(), kind::FUNC),
+            (format!("bpf_iter_{of}"), kind::FUNC),
+        ]
+    })
 }
 
 fn type_of_tracepoint(tracepoint: &str) -> String {

@@ -58,6 +58,21 @@ fn enumerators_of_both_kinds_are_found() {
 }
 
 #[test]
+fn a_file_of_attach_points_has_only_these_names_under_the_same_ids() {
+    let point = |id, kind, name: &str| AttachPoint { id, kind, name: name.into() };
+    let points = [point(2, kind::FUNC, "a"), point(3, kind::TYPEDEF, "bc"), point(70, kind::FUNC, "d")];
+    let bytes = file_of(&points);
+    assert!(aya::Btf::parse(&bytes, aya::Endianness::default()).is_ok());
+    let btf = btf(bytes).unwrap();
+    let found = btf.find(&["a".into(), "bc".into(), "d".into()]);
+    assert_eq!(found.values().map(Vec::len).sum::<usize>(), points.len());
+    for AttachPoint { id, kind, name } in &points {
+        assert_eq!(found[name].iter().map(|ty| (ty.id(), ty.kind())).collect::<Vec<_>>(), [(*id, *kind)]);
+    }
+    assert_eq!(btf.types.len(), 70, "nothing after the last one");
+}
+
+#[test]
 fn files_that_cannot_be_read_are_refused() {
     let whole = file(&[&[A, info(kind::INT, 0), 4, 32]]);
     assert!(btf(whole.clone()).is_some());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_layout::{
-    Cause, Feature, Loss,
+    Feature, Loss,
     pressure::KeptPressure,
     wire::{Config, EXITED_CGROUPS, Exited},
 };
@@ -26,7 +26,7 @@ use crate::{
     clock::{monotonic_ns, refresh_run_queue},
     demand::{self, Demands},
     facts::{self, CgroupMounts},
-    kernel_side::{KernelSide, Plan},
+    kernel_side::{KernelSide, Loader, Plan},
     known::{Around, KnownTasks, Reading},
     ledger::{Ledger, Origin},
     offsets::{self, Resolved},
@@ -130,7 +130,7 @@ impl Source for BpfSource {
         self.side.pressures(|cpu, table| pressure.take(cpu, table))?;
         self.places.iter().for_each(|(id, place)| pressure.take_kept(*id, &place.pressure));
         self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
-        self.ledger.book(&self.known.throttled_ns);
+        self.ledger.book(&self.known.throttled);
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let demand = self.demands.read(&self.side, self.clock_ns, &mut self.own_losses)?;
@@ -263,6 +263,7 @@ impl BpfSource {
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
+        let loader = Loader::begin();
         let resolved = resolved(options)?;
         let node_places = NodePlaces::new(&nodes);
         let count_by_cpu = options.by_cpu || node_places.len() > 1;
@@ -283,8 +284,8 @@ impl BpfSource {
         let task_by_id = resolved.task_by_id.filter(|_| lists_changes);
         let cgroups = tree.map_or(0, CgroupTree::len);
         let demand_places = if options.demand { demand::table_size(cgroups, options.shared) } else { 1 };
-        let side = KernelSide::start(&Plan {
-            offsets: resolved.offsets,
+        let plan = Plan {
+            resolved: &resolved,
             config,
             task_by_id,
             cpus: facts::possible_cpus(Path::new(HOST)),
@@ -292,7 +293,8 @@ impl BpfSource {
             selection: &options.selection,
             room: memory.room(),
             demand_places,
-        })?;
+        };
+        let side = KernelSide::start(loader, &plan)?;
         let mut source = Self {
             side,
             memory,
@@ -410,7 +412,7 @@ impl BpfSource {
         let mut stream = self.side.read_exited()?;
         let (turn, accounts, places) = (self.known.turn, self.config.accounts != 0, &mut self.places);
         let (ledger, new) = (&mut self.ledger, &mut self.new_places);
-        let throttled_ns = &mut self.known.throttled_ns;
+        let throttled = &mut self.known.throttled;
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, reported| {
             let place = places.entry(cgroup_id).or_insert_with(|| {
                 new.push(cgroup_id);
@@ -418,12 +420,9 @@ impl BpfSource {
             });
             (place.reported_in, place.is_quiet) = (turn, reported.is_none());
             if let Some(reported) = reported {
-                let before_ns = place.reading.totals.by_cause.get(Cause::Throttled);
+                let before = place.reading.totals.by_cause;
                 place.reading = exited_reading(cgroup_id, reported, accounts);
-                let more_ns = place.reading.totals.by_cause.get(Cause::Throttled).saturating_sub(before_ns);
-                if more_ns != 0 {
-                    *throttled_ns.entry(cgroup_id).or_default() += more_ns;
-                }
+                throttled.add(cgroup_id, &before, &place.reading.totals.by_cause);
                 place.pressure = reported.pressure;
                 ledger.take_kept(cgroup_id, &reported.kept);
             }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use aya::{Btf, Ebpf, EbpfLoader, maps::HashMap, programs::Iter};
+use aya::{Ebpf, maps::HashMap, programs::Iter};
 use cgscope_layout::{
     FRAMES, Feature,
     threads::{
@@ -26,7 +26,7 @@ use cgscope_collect::{
     offsets::{self, Resolved},
     patched,
     shared_parts::{
-        AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, program, read_iterator,
+        AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, loader, program, read_iterator,
         task_state_from_bits,
     },
 };
@@ -126,17 +126,15 @@ impl TaskIterator {
 }
 
 fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaResult<Ebpf> {
-    let btf = Btf::from_sys_fs()?;
     let object = patched(SAMPLE_OBJECT, &resolved.offsets, config)?;
     let (offsets, config, threads) = (Raw(resolved.offsets), Raw(*config), Raw(*threads));
-    let mut bpf = EbpfLoader::new()
-        .btf(Some(&btf))
+    let mut bpf = loader()
         .override_global(names::OFFSETS, &offsets, true)
         .override_global(names::CONFIG, &config, false)
         .override_global(threads_names::THREADS, &threads, true)
         .load(&object)?;
     let iterator: &mut Iter = program(&mut bpf, threads_names::LOOK_AT_THREADS)?;
-    iterator.load("task", &btf)?;
+    iterator.load("task", &resolved.attach_types()?)?;
     Ok(bpf)
 }
 
