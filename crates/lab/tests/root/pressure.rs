@@ -100,7 +100,7 @@ fn a_loop_at_its_quota_has_pressure_but_no_contention() {
     let twin = Twin::of(&cgroup);
     let load = Load::pinned_loop(1, Some(&cgroup));
     twin.adopt(&load);
-    let (shares, _) = measured(&mut collector, &cgroup, &twin, 10);
+    let (shares, _) = measured(&mut collector, &cgroup, &twin, 6);
     assert!(shares.some > 40.0, "{shares:?}");
     assert!(shares.contention < tolerance(0.1), "{shares:?}");
     assert!((shares.limit - shares.some).abs() < tolerance(2.0), "{shares:?}");

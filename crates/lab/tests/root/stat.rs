@@ -234,12 +234,13 @@ fn a_cgroup_has_its_quota_and_the_causes_of_its_waits() {
 }
 
 #[test]
+#[ignore = "one CPU: asserts shares"]
 fn objects_and_text_agree() {
     let cgroup = half_a_cpu("stat-json");
     let (load, _out) = Load::workload(&["burn", "2", "60"], Some(&cgroup));
     let pid = load.pid().to_string();
     thread::sleep(Duration::from_millis(500));
-    let args = ["stat", "-p", &pid, "6", "1"];
+    let args = ["stat", "-p", &pid, "4", "1"];
     let (object, line) = thread::scope(|scope| {
         let object = scope.spawn(|| json_lines(&run(&[&args[..], &["--json"]].concat())).remove(0));
         let text = stdout(&run(&args));
@@ -256,8 +257,9 @@ fn objects_and_text_agree() {
         ("%system", &object["cpu_system_ns"]),
     ] {
         let (our, their) = (cell(&line, title), percent(value));
-        // The two programs do not measure exactly the same seconds. Beside other tests they differed by up to 5.1.
-        assert!((our - their).abs() <= 8.0, "{title}: {our}, in the object {their}");
+        println!("{title}: {our}, in the object {their:.2}");
+        // The two programs do not measure exactly the same seconds.
+        assert!((our - their).abs() <= 2.0, "{title}: {our}, in the object {their}");
     }
     for task in object["tasks"].as_array().expect("tasks") {
         assert_eq!(ns(&task["user_ns"]) + ns(&task["system_ns"]), ns(&task["on_cpu_ns"]), "{task}");
