@@ -18,6 +18,8 @@ type Place = (u64, u32);
 
 /// No CPU: see [`CgroupPressures::take_kept`].
 const KEPT: u32 = u32::MAX;
+/// [`Entry::born_ns`] where there is no entry.
+const NO_ENTRY: u64 = 0;
 
 /// Time of one kind or the other, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +43,22 @@ impl Pressure {
 
     fn add(&mut self, more: Self) {
         *self = self.map(more, u64::saturating_add);
+    }
+
+    /// The time in which tasks waited or were at a limit.
+    fn waited_ns(self) -> u64 {
+        self.contention_ns.saturating_add(self.throttled_ns)
+    }
+
+    /// The same, but no more than the time that has passed. What is left out is uncertain.
+    fn at_most(self, elapsed_ns: u64) -> Self {
+        let waited_ns = self.waited_ns();
+        let left_out_ns = waited_ns.saturating_sub(elapsed_ns);
+        if left_out_ns == 0 {
+            return self;
+        }
+        let uncertain_ns = self.uncertain_ns.saturating_add(left_out_ns).min(elapsed_ns);
+        Self { uncertain_ns, ..self.share(elapsed_ns, waited_ns) }
     }
 
     /// The share of `part` in `whole`.
@@ -79,13 +97,24 @@ impl Load {
     }
 }
 
+/// A cgroup on a CPU at a reading.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The start of its entry, or [`NO_ENTRY`].
+    born_ns: u64,
+    /// The pressure of the entry, with the waits that were not over.
+    pressure: Pressure,
+    /// These waits alone. They count again in whichever entry they are when they are over.
+    pending: Pressure,
+}
+
 /// The pressure of each cgroup since the start.
 #[derive(Default)]
 pub(crate) struct CgroupPressures {
     /// The entries of the latest reading.
     entries: Vec<(u32, Entry)>,
-    /// The start of each entry in the reading before, and its pressure, with the waits of that time.
-    seen: HashMap<Place, (u64, Pressure)>,
+    /// The reading before.
+    seen: HashMap<Place, Seen>,
     /// The clock of the reading before, ns.
     clock_ns: u64,
     sums: HashMap<u64, Pressure>,
@@ -105,7 +134,7 @@ impl CgroupPressures {
         self.entries.extend(used.map(|entry| (cpu, *entry)));
     }
 
-    /// Takes what is kept for a cgroup, as an entry of one more CPU.
+    /// Takes what is kept for a cgroup: the waits that found no entry on their CPU, of all CPUs.
     pub(crate) fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         if *kept == KeptPressure::default() {
             return;
@@ -154,30 +183,108 @@ impl CgroupPressures {
     /// (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2): here that is the time in which a task ran or waited there.
     fn advance(&mut self, now: Vec<(Place, Entry, Load)>, clock_ns: u64, root_id: u64) {
         let elapsed_ns = clock_ns.saturating_sub(self.clock_ns);
-        let mut increases: HashMap<u64, Vec<(Pressure, u64)>> = HashMap::new();
+        let mut increases: HashMap<u64, Vec<OnCpu>> = HashMap::new();
+        let mut lately: HashMap<u64, Lately> = HashMap::new();
         let mut seen = HashMap::new();
-        for (place, entry, load) in now {
+        for ((id, cpu), entry, load) in now {
             let pressure = pressure(&entry, &load, clock_ns);
-            // A cgroup without an entry had only waits that were not over. They count in the entry that it got since.
-            let known =
-                self.seen.get(&place).filter(|(born_ns, _)| *born_ns == entry.born_ns || *born_ns == 0);
-            let known = known.map(|(_, pressure)| *pressure).unwrap_or_default();
-            let increase = pressure.map(known, u64::saturating_sub);
-            seen.insert(place, (entry.born_ns, pressure.map(known, u64::max)));
-            let (id, cpu) = place;
-            if id == root_id {
-                self.cpus.entry(cpu).or_default().add(increase);
+            let before = self.seen.remove(&(id, cpu));
+            if cpu == KEPT {
+                let known = before.map(|seen| seen.pressure).unwrap_or_default();
+                lately.entry(id).or_default().kept = pressure.map(known, u64::saturating_sub);
+                seen.insert(
+                    (id, cpu),
+                    Seen { born_ns: entry.born_ns, pressure, pending: Pressure::default() },
+                );
+                continue;
             }
-            let waited_ns = increase.contention_ns.saturating_add(increase.throttled_ns);
-            let weight = load.ran_ns.saturating_add(waited_ns).min(elapsed_ns);
-            increases.entry(id).or_default().push((increase, weight));
+            let ended = self::pressure(&entry, &Load::default(), clock_ns);
+            let pending = pressure.map(ended, u64::saturating_sub);
+            let mut place = Seen { born_ns: entry.born_ns, pressure, pending };
+            let same = before.filter(|seen| seen.born_ns == entry.born_ns && entry.born_ns != NO_ENTRY);
+            if let Some(same) = same {
+                place.pressure = pressure.map(same.pressure, u64::max);
+                let increase = pressure.map(same.pressure, u64::saturating_sub);
+                increases.entry(id).or_default().push(OnCpu { cpu, increase, ran_ns: load.ran_ns });
+            } else {
+                let pending = before.map(|seen| seen.pending).unwrap_or_default();
+                lately
+                    .entry(id)
+                    .or_default()
+                    .on
+                    .push((OnCpu { cpu, increase: pressure, ran_ns: load.ran_ns }, pending));
+            }
+            seen.insert((id, cpu), place);
+        }
+        for ((id, _), seen) in &self.seen {
+            if let Some(lately) = lately.get_mut(id) {
+                lately.left.add(seen.pending);
+            }
+        }
+        for (id, lately) in lately {
+            increases.entry(id).or_default().extend(lately.by_cpu(elapsed_ns));
         }
         for (id, cpus) in increases {
-            let whole = cpus.iter().map(|(_, weight)| weight).sum();
+            if id == root_id {
+                cpus.iter().for_each(|on| self.cpus.entry(on.cpu).or_default().add(on.increase));
+            }
+            let weight = |on: &OnCpu| on.ran_ns.saturating_add(on.increase.waited_ns()).min(elapsed_ns);
+            let whole = cpus.iter().map(weight).sum();
             let sum = self.sums.entry(id).or_default();
-            cpus.into_iter().for_each(|(increase, weight)| sum.add(increase.share(weight, whole)));
+            cpus.iter().for_each(|on| sum.add(on.increase.share(weight(on), whole)));
         }
         (self.seen, self.clock_ns) = (seen, clock_ns);
+    }
+}
+
+/// The increase of a cgroup's pressure on a CPU, and how long its tasks ran there.
+struct OnCpu {
+    cpu: u32,
+    increase: Pressure,
+    ran_ns: u64,
+}
+
+/// A cgroup on the CPUs where it had no entry at some time since the reading before. Its waits that ended there without one are known
+/// only as a sum.
+#[derive(Default)]
+struct Lately {
+    /// The increase of that sum.
+    kept: Pressure,
+    /// The pressure on these CPUs since then. Waits that were not over in the reading before are in it, or in `kept`.
+    on: Vec<(OnCpu, Pressure)>,
+    /// Waits that were not over on CPUs where the cgroup does nothing now.
+    left: Pressure,
+}
+
+impl Lately {
+    /// Divides `kept` by what the cgroup did on each CPU. On a single CPU that is exact; on several it may be off by all of it.
+    fn by_cpu(self, elapsed_ns: u64) -> Vec<OnCpu> {
+        let Self { kept, mut on, left } = self;
+        if kept == Pressure::default() {
+            let less = |(on, before): (OnCpu, Pressure)| OnCpu {
+                increase: on.increase.map(before, u64::saturating_sub),
+                ..on
+            };
+            return on.into_iter().map(less).collect();
+        }
+        if on.is_empty() {
+            on.push((OnCpu { cpu: KEPT, increase: Pressure::default(), ran_ns: 0 }, Pressure::default()));
+        }
+        let (mut sum, mut before) = (kept, left);
+        for (on, pending) in &on {
+            sum.add(on.increase);
+            before.add(*pending);
+        }
+        let mut sum = sum.map(before, u64::saturating_sub);
+        let several = on.len() as u64;
+        if several > 1 {
+            sum.uncertain_ns = sum.uncertain_ns.saturating_add(kept.waited_ns());
+        }
+        let did = |on: &OnCpu| on.ran_ns.saturating_add(on.increase.waited_ns());
+        let all: u64 = on.iter().map(|(on, _)| did(on)).sum();
+        let share = |on: &OnCpu| if all == 0 { sum.share(1, several) } else { sum.share(did(on), all) };
+        let on_cpu = |(on, _): (OnCpu, _)| OnCpu { increase: share(&on).at_most(elapsed_ns), ..on };
+        on.into_iter().map(on_cpu).collect()
     }
 }
 
@@ -221,6 +328,7 @@ mod tests {
     use super::*;
     use cgscope_layout::pressure::Union;
     use cgscope_model::{ByCause, CgroupReading, CpuReading, Pending};
+    use proptest::{collection, prelude::*};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -294,6 +402,120 @@ mod tests {
         // The cgroup has lost its entry and got another one.
         let again = Entry { born_ns: 5, ..entry(7, 100, 100) };
         assert_eq!(read(&mut pressures, 5, &[(0, again)], vec![], &[]), (half + SECOND + 100, half));
+    }
+
+    /// What is kept for cgroup 7, all of it behind other tasks.
+    fn kept(pressures: &mut CgroupPressures, ns: u64) {
+        pressures.take_kept(7, &KeptPressure { contention_ns: ns, whole_ns: ns, uncertain_ns: 0 });
+    }
+
+    #[test]
+    fn a_cgroup_without_an_entry_on_its_cpu_has_the_figures_of_one_with_an_entry() {
+        let (half, tenth) = (SECOND / 2, SECOND / 10);
+        for has_entry in [true, false] {
+            let mut pressures = CgroupPressures::default();
+            let mut at = |second, ns, pending: Option<u64>| {
+                let entries = [(0, entry(7, ns, ns))];
+                if !has_entry && ns != 0 {
+                    kept(&mut pressures, ns);
+                }
+                let entries = if has_entry { &entries[..] } else { &[] };
+                let tasks = vec![task(1, 7, 0, pending.map(|ns| (ns, 0)))];
+                read(&mut pressures, second, entries, tasks, &[ran(1, 9 * tenth)]).0
+            };
+            assert_eq!(at(1, 0, None), 0);
+            assert_eq!(at(2, tenth, None), tenth, "nine tenths ran");
+            // A wait that is not over, its end, and another one.
+            assert_eq!(at(3, tenth, Some(half)), tenth + half);
+            assert_eq!(at(4, tenth + half + tenth, Some(tenth)), tenth + half + 2 * tenth);
+            assert_eq!(at(5, tenth + half + tenth + tenth, None), tenth + half + 2 * tenth);
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_not_over_counts_once_although_its_entry_comes_and_goes() {
+        let half = SECOND / 2;
+        let mut pressures = CgroupPressures::default();
+        let waits = |ns| vec![task(1, 7, 0, Some((ns, 0)))];
+        let active = [ran(1, 0)];
+        read(&mut pressures, 1, &[(0, entry(7, 100, 100))], vec![], &[]);
+        assert_eq!(read(&mut pressures, 2, &[(0, entry(7, 100, 100))], waits(half), &active).0, 100 + half);
+        // Another cgroup has got the entry.
+        assert_eq!(read(&mut pressures, 3, &[], waits(half + SECOND), &active).0, 100 + half + SECOND);
+        kept(&mut pressures, half + SECOND + 5);
+        assert_eq!(
+            read(&mut pressures, 4, &[], vec![task(1, 7, 0, None)], &active).0,
+            100 + half + SECOND + 5
+        );
+        // It waits again, and that wait ends in a new entry.
+        kept(&mut pressures, half + SECOND + 5);
+        assert_eq!(read(&mut pressures, 5, &[], waits(half), &active).0, 105 + 2 * half + SECOND);
+        kept(&mut pressures, half + SECOND + 5);
+        let again = Entry { born_ns: 9, ..entry(7, half + 3, half + 3) };
+        assert_eq!(read(&mut pressures, 6, &[(0, again)], vec![], &[]).0, 108 + 2 * half + SECOND);
+    }
+
+    proptest! {
+        /// A task runs and waits by turns on one CPU, while its cgroup gets and loses its entry there. The reference is the sum of its
+        /// waits so far.
+        #[test]
+        fn the_pressure_of_one_task_is_the_sum_of_its_waits(steps in collection::vec((0u8..5, 1u64..SECOND), 1..200)) {
+            let mut pressures = CgroupPressures::default();
+            let (mut now_ns, mut waits_since_ns, mut waited_ns, mut ran_ns) = (SECOND, None, 0, 0);
+            let (mut own, mut is_charged, mut kept_ns) = (None::<Entry>, false, 0);
+            let mut readings = vec![];
+            for (step, ns) in steps {
+                now_ns += ns;
+                match waits_since_ns {
+                    None => ran_ns += ns,
+                    Some(_) => waited_ns += ns,
+                }
+                match (step, waits_since_ns) {
+                    (0, None) => waits_since_ns = Some(now_ns),
+                    (0, Some(since_ns)) => {
+                        match &mut own {
+                            Some(entry) => entry.contention.total_ns += now_ns - since_ns,
+                            None => kept_ns += now_ns - since_ns,
+                        }
+                        (waits_since_ns, is_charged) = (None, own.is_some());
+                    }
+                    (1, _) if own.is_none() => {
+                        own = Some(Entry { born_ns: now_ns, has_limits: 0, ..entry(7, 0, 0) });
+                        is_charged = true;
+                    }
+                    // Only an entry that was read since its last charge is given to another cgroup.
+                    (2, _) if !is_charged => own = None,
+                    _ => {
+                        let pending = waits_since_ns.map(|since_ns| (now_ns - since_ns, 0));
+                        let tasks = vec![task(1, 7, 0, pending)];
+                        pressures.begin();
+                        pressures.entries.extend(own.map(|entry| (0, entry)));
+                        kept(&mut pressures, kept_ns);
+                        let limits = vec![CgroupReading { id: 7, ..CgroupReading::default() }];
+                        let mut sample = Sample { tasks, limits, ..Sample::default() };
+                        pressures.add_to(&mut sample, &[ran(1, ran_ns)], now_ns, 1, above);
+                        readings.push((sample.limits[0].contention_ns, Some(waited_ns)));
+                        (ran_ns, is_charged) = (0, false);
+                    }
+                }
+            }
+            prop_assert!(readings.iter().all(|(ours, theirs)| ours == theirs), "{readings:?}");
+        }
+    }
+
+    #[test]
+    fn waits_on_cpus_that_are_not_known_are_at_most_the_time_that_passed() {
+        let mut pressures = CgroupPressures::default();
+        read(&mut pressures, 1, &[], vec![], &[]);
+        kept(&mut pressures, 64 * SECOND);
+        assert_eq!(read(&mut pressures, 2, &[], vec![], &[]).0, SECOND);
+        assert_eq!(pressures.sums[&7].uncertain_ns, SECOND);
+        // On two CPUs, either may have all of it.
+        let tasks = vec![task(1, 7, 0, None), task(2, 7, 1, None)];
+        kept(&mut pressures, 64 * SECOND + SECOND / 2);
+        let sum_ns = read(&mut pressures, 3, &[], tasks, &[ran(1, SECOND / 4), ran(2, SECOND / 4)]).0;
+        assert_eq!(sum_ns, SECOND + SECOND / 4, "a quarter of the second on each, of equal weight");
+        assert_eq!(pressures.sums[&7].uncertain_ns, SECOND + SECOND / 4);
     }
 
     #[test]
