@@ -92,6 +92,12 @@ impl KnownTasks {
         }
     }
 
+    /// The cgroups with tasks that wait.
+    pub(crate) fn waiting_cgroups(&self) -> HashSet<u64> {
+        let waiting = self.tasks.iter().filter(|task| task.reading.pending.is_some());
+        waiting.map(|task| task.reading.cgroup_id).collect()
+    }
+
     pub(crate) fn contains(&self, serial: u64) -> bool {
         self.find(serial).is_ok()
     }

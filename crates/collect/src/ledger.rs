@@ -1,7 +1,8 @@
 //! Reads the culprit tables, one per CPU, and the pairs that are kept with their victims, and adds them up.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    cell::LazyCell,
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -10,6 +11,9 @@ use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, res
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
 const DISTINCT: usize = 32;
+
+/// Charges of a victim that wait for its throttled time.
+const EARLY: usize = 64;
 
 /// Where pairs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,14 +97,17 @@ impl Ledger {
         }
     }
 
-    /// Adds as much of the charges of quotas as the throttled time of their victims has grown, ns: tasks are read first, so the waits of
-    /// the other charges are in the next sample. A charge whose wait was lost does not wait for it.
-    pub(crate) fn book(&mut self, throttled: &Throttled) {
-        let (turn, sums) = (self.turn, &mut self.sums);
+    /// Adds as much of the charges of quotas as the throttled time of their victims has grown, ns: tasks are read first, and a wait that
+    /// goes on after a move was charged for its first part, so the waits of the other charges are in a later sample. A charge whose
+    /// wait was lost does not wait for it. `waiting`: the cgroups with tasks that wait.
+    pub(crate) fn book(&mut self, throttled: &Throttled, waiting: impl FnOnce() -> HashSet<u64>) {
+        let (turn, sums, waiting) = (self.turn, &mut self.sums, LazyCell::new(waiting));
         self.early.retain(|victim, charges| {
             let mut left_ns = throttled.0.get(victim).copied().unwrap_or(0);
-            while let Some(charge) = charges.front_mut() {
-                let ns = if charge.turn + 1 < turn { charge.ns } else { charge.ns.min(left_ns) };
+            while let Some(charge) = charges.front() {
+                let is_late = charge.turn + 1 < turn && !waiting.contains(victim) || charges.len() > EARLY;
+                let Some(charge) = charges.front_mut() else { break };
+                let ns = if is_late { charge.ns } else { charge.ns.min(left_ns) };
                 left_ns = left_ns.saturating_sub(ns);
                 charge.ns -= ns;
                 if ns != 0 {
@@ -253,7 +260,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let mut read = |pairs: &[Pair], throttled_ns: u64| {
             ledger.take(Origin::Cpu(0), &table(pairs));
-            ledger.book(&Throttled([(5, throttled_ns)].into()));
+            ledger.book(&Throttled([(5, throttled_ns)].into()), HashSet::new);
             ledger.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
         };
         assert_eq!(read(&[limited(5, 100)], 100), [(5, 100)]);
@@ -269,10 +276,27 @@ mod tests {
         ledger.take_kept(5, &kept);
         kept.unnamed_ns = [5, 4];
         ledger.take_kept(5, &kept);
-        ledger.book(&Throttled([(5, 11)].into()));
+        ledger.book(&Throttled([(5, 11)].into()), HashSet::new);
         let all: Vec<_> = ledger.readings().iter().map(|pair| (pair.culprit, pair.blame, pair.ns)).collect();
         assert_eq!(all.iter().map(|(.., ns)| ns).sum::<u64>(), 190 + 50 + 7 + 4 + 5, "{all:?}");
         assert!(all.contains(&(REST, Blame::Ran, 5)) && all.contains(&(REST, Blame::Limited, 4)), "{all:?}");
+    }
+
+    #[test]
+    fn a_charge_of_a_wait_that_goes_on_for_many_readings_waits_for_it() {
+        let limited = |ns| Pair { victim: 5, culprit: 6, kind: kind::LIMITED, ns, ..Pair::default() };
+        let mut ledger = Ledger::default();
+        let mut read = |ns: u64, throttled_ns: u64, waiting: &[u64]| {
+            ledger.take(Origin::Cpu(0), &table(&[limited(ns)]));
+            ledger.book(&Throttled([(5, throttled_ns)].into()), || waiting.iter().copied().collect());
+            ledger.readings().iter().map(|pair| pair.ns).sum::<u64>()
+        };
+        assert_eq!([1, 2, 3, 4].map(|_| read(100, 0, &[5])), [0; 4]);
+        assert_eq!(read(130, 30, &[5]), 30, "another task of the cgroup");
+        assert_eq!(read(130, 100, &[]), 130);
+        // The number of charges that wait is bounded, although a task waits for ever.
+        let sum_ns = (1..=100).map(|more| read(130 + more, 0, &[5])).last();
+        assert_eq!(sum_ns, Some(130 + 100 - EARLY as u64));
     }
 
     /// Charges as (victim, culprit, ns). The table is large enough for all.

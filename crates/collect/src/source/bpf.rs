@@ -74,8 +74,6 @@ pub(crate) struct BpfSource {
     places: HashMap<u64, ExitedPlace>,
     /// Those that the latest reading found for the first time.
     new_places: Vec<u64>,
-    /// Whether entries of existing cgroups were freed after the latest reading.
-    has_given_back: bool,
     /// The figures of freed entries. They are kept because the kernel counts from 0 if it creates such an entry again.
     given_back: ExitedSums,
     config: Config,
@@ -130,7 +128,7 @@ impl Source for BpfSource {
         self.side.pressures(|cpu, table| pressure.take(cpu, table))?;
         self.places.iter().for_each(|(id, place)| pressure.take_kept(*id, &place.pressure));
         self.side.keep_entries_since(std::mem::replace(&mut self.clock_before_ns, self.clock_ns))?;
-        self.ledger.book(&self.known.throttled);
+        self.ledger.book(&self.known.throttled, || self.known.waiting_cgroups());
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let demand = self.demands.read(&self.side, self.clock_ns, &mut self.own_losses)?;
@@ -187,7 +185,6 @@ impl Source for BpfSource {
         self.make_places_above(tree)?;
         let settled = self.remains.settled(figures);
         let surplus = surplus(&self.places, &living, self.config.root_cgroup_id);
-        self.has_given_back = !surplus.is_empty();
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
         }
@@ -313,7 +310,6 @@ impl BpfSource {
             remains: Remains::default(),
             places: HashMap::new(),
             new_places: Vec::new(),
-            has_given_back: false,
             given_back: ExitedSums::default(),
             config,
             losses_at_start: Losses::default(),
@@ -334,10 +330,8 @@ impl BpfSource {
         Ok(source)
     }
 
+    /// Makes entries for cgroups with tasks and without an entry: it was freed, or a task moved there and no program could make one.
     fn make_missing(&mut self, living: &HashSet<u64>) -> Result<(), Failure> {
-        if !std::mem::take(&mut self.has_given_back) {
-            return Ok(());
-        }
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
         self.side.make_places(missing)
     }
