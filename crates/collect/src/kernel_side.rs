@@ -196,13 +196,29 @@ impl KernelSide {
     fn attach(&mut self, programs: &[&'static str], unloaded: &mut Unloaded) -> AyaResult<()> {
         // All or none: half of a pair would count wrongly.
         programs.iter().try_for_each(|name| unloaded.check(name))?;
-        for name in programs {
-            match program_of(&mut self.bpf, name)? {
-                Program::BtfTracePoint(program) => _ = program.attach()?,
-                Program::FEntry(program) => _ = program.attach()?,
-                Program::FExit(program) => _ = program.attach()?,
-                _ => return Err(format!("{name} is attached nowhere").into()),
-            }
+        let attached = programs.iter().try_for_each(|name| self.attach_one(name));
+        if attached.is_err() {
+            programs.iter().for_each(|name| self.unload(name));
+        }
+        attached
+    }
+
+    /// Unloads a program, and detaches it if it is attached.
+    fn unload(&mut self, name: &str) {
+        let _ = match program_of(&mut self.bpf, name) {
+            Ok(Program::BtfTracePoint(program)) => program.unload(),
+            Ok(Program::FEntry(program)) => program.unload(),
+            Ok(Program::FExit(program)) => program.unload(),
+            _ => Ok(()),
+        };
+    }
+
+    fn attach_one(&mut self, name: &str) -> AyaResult<()> {
+        match program_of(&mut self.bpf, name)? {
+            Program::BtfTracePoint(program) => _ = program.attach()?,
+            Program::FEntry(program) => _ = program.attach()?,
+            Program::FExit(program) => _ = program.attach()?,
+            _ => return Err(format!("{name} is attached nowhere").into()),
         }
         Ok(())
     }
