@@ -85,7 +85,8 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
     let to = task.cgroup_id_rarely();
     if let Some(storage) = storage(task) {
         if ledger::has_stamp_of_wait(task) {
-            if keeps_accounts() {
+            // A task that sleeps on its queue has a stamp, too.
+            if keeps_accounts() && !task.sleeps_on_queue() {
                 accounts::woke(task, storage, task.run_queue().clock_ns());
             }
             ledger::leave_group::<Kernel>(task, storage);
