@@ -235,3 +235,16 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     assert_eq!(waited(3, 6_000), (5_000, 3_000, 0), "it waited there, too");
     assert_eq!(waited(5, 0), (0, 4_000, 4_000), "the memory of the queue has another owner");
 }
+
+/// After a move, the kernel's stamp is from before it: the wait in the former group has ended.
+#[test]
+fn a_wait_goes_on_since_its_stamp_or_since_the_task_left_its_group() {
+    let since_ns = |last_queued_ns, expected_run_delay_ns| {
+        let waits = Waits { expected_run_delay_ns, ..Waits::default() };
+        waits_since_ns(Facts::waiting(100, last_queued_ns), &waits)
+    };
+    assert_eq!(since_ns(500, 100), 500);
+    assert_eq!(since_ns(500, 140), 540, "40 ns are counted, which the kernel has yet to add");
+    assert_eq!(since_ns(500, 60), 500, "40 ns on another CPU");
+    assert_eq!(since_ns(0, 140), 0, "it does not wait");
+}
