@@ -38,6 +38,36 @@ fn a_place_keeps_its_parts() {
     }
 }
 
+/// Two of its parts may differ in the same bits.
+#[test]
+fn a_pair_is_found_only_if_all_of_it_is_the_same() {
+    let _maps = Maps::new(true);
+    let charge = |victim, culprit, tid, kind| Charge { victim, culprit, kind, tid, ns: 1, clock_ns: 1 };
+    let at = |pairs: &mut [Pair; KEPT], charge: &Charge| {
+        let found = place::<Simulated, KEPT, KEPT>(pairs, 0, charge).expect("an entry");
+        (found.ns, found.last_ns) = (found.ns + 1, 1);
+        (found.ns, found.tid)
+    };
+    let same = || charge(10, 20, 4, 1);
+    let others = [
+        charge(11, 20, 4, 1),
+        charge(10, 21, 4, 1),
+        charge(10, 20, 5, 1),
+        charge(10, 20, 4, 2),
+        charge(11, 21, 4, 1),
+        charge(11, 20, 5, 1),
+        charge(10, 23, 7, 1),
+        charge(10, 23, 4, 2),
+        charge(10, 20, 7, 2),
+    ];
+    for other in others {
+        let mut pairs = [Pair::default(); KEPT];
+        assert_eq!(at(&mut pairs, &same()), (1, 4));
+        assert_eq!(at(&mut pairs, &other), (1, other.tid), "{:?}", (other.victim, other.culprit, other.tid));
+        assert_eq!(at(&mut pairs, &same()), (2, 4));
+    }
+}
+
 #[test]
 fn charges_of_a_pair_add_up_from_its_first_to_its_latest_time() {
     let _maps = Maps::new(true);

@@ -233,6 +233,7 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     };
     assert_eq!(waited(3, 0), (8_000, 0, 0), "it ran as soon as it moved");
     assert_eq!(waited(3, 6_000), (5_000, 3_000, 0), "it waited there, too");
+    assert_eq!(waited(3, 1_000), (8_000, 0, 0), "it left another group before this wait");
     assert_eq!(waited(5, 0), (0, 4_000, 4_000), "the memory of the queue has another owner");
 }
 
