@@ -18,8 +18,8 @@ use crate::{
     exits::report_exit,
     history,
     host::Kernel,
-    kernel::{RunQueue, Task, follow_all, has_nodes, keeps_accounts},
-    maps::{first_read_ns, lost, ring, sleeper, storage, wake},
+    kernel::{RunQueue, Task, follow_all, has_nodes, hook_allocates, keeps_accounts},
+    maps::{create_missing, first_read_ns, lost, ring, sleeper, storage, wake},
     moves, placement,
 };
 
@@ -116,6 +116,9 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
     } else if follow_all() {
         // In a PID namespace, the first reading sees only tasks of that namespace.
         let is_known = first_read_ns() != 0 && next.start_ns() > first_read_ns();
+        if is_known && hook_allocates() && create_missing(next) {
+            return;
+        }
         lost(if is_known { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
     }
 }

@@ -246,6 +246,15 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     Some(storage)
 }
 
+/// Creates the storage of a task that started after us without one. Since Linux 7.0, programs at a fork may be preempted there, and the
+/// kernel runs none for other forks on that CPU meanwhile.
+#[inline(always)]
+pub fn create_missing(task: Task) -> bool {
+    let Some(storage) = create_storage(task) else { return false };
+    storage.waits.expected_run_delay_ns = task.run_delay_ns();
+    true
+}
+
 /// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. The storage is filled before
 /// it is created, because the hook may use it at once. If the task started after us (`ours`), the time counts as one wait.
 #[inline(always)]

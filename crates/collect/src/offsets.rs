@@ -108,7 +108,8 @@ impl<'b> Named<'b> {
 
 /// Returns the names of the types that [`resolve`] needs, sorted.
 fn wanted_names() -> Vec<String> {
-    let mut names: Vec<String> = KERNEL_FIELDS.iter().map(|field| field.structure.into()).collect();
+    let mut names: Vec<String> =
+        KERNEL_FIELDS.iter().flat_map(|field| field.structure.split('|').map(String::from)).collect();
     for feature in Feature::ALL {
         match feature.probe() {
             Probe::Fields => {}
@@ -164,9 +165,12 @@ fn arguments(types: &Named<'_>, tracepoint: &str) -> Option<usize> {
 }
 
 fn find(types: &Named<'_>, field: &Field) -> Option<u32> {
-    let structure = types.of_kind(field.structure, kind::STRUCT)?;
-    let mut paths = field.path.split('|').map(|path| path.split('.'));
-    paths.find_map(|mut names| bit_offset(structure, names.next()?, &mut names)).map(Offsets::bit)
+    let structures = field.structure.split('|').filter_map(|name| types.of_kind(name, kind::STRUCT));
+    let in_structure = |structure| {
+        let mut paths = field.path.split('|').map(|path| path.split('.'));
+        paths.find_map(|mut names| bit_offset(structure, names.next()?, &mut names))
+    };
+    structures.into_iter().find_map(in_structure).map(Offsets::bit)
 }
 
 /// Returns the offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as

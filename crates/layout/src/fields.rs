@@ -69,8 +69,9 @@ kernel_fields! {
     task_state: "task_struct", "__state|state", RunQueues;
     /// `int`: EXIT_ZOMBIE or EXIT_DEAD, 0 until the task has exited.
     task_exit_state: "task_struct", "exit_state", RunQueues;
-    /// `bool`; only its existence matters.
-    storage_cache: "bpf_local_storage_map", "bpf_ma|use_kmalloc_nolock", StorageCache;
+    /// Only its existence matters. Since 7.2 all storage works in every context, and no member says so; there it is `state`, which
+    /// elements have since 7.0.
+    storage_cache: "bpf_local_storage_map|bpf_local_storage_elem", "bpf_ma|use_kmalloc_nolock|state", StorageCache;
     /// `int`: below 100 for real-time and deadline tasks, to which CPU quotas do not apply.
     task_prio: "task_struct", "prio", RunQueues;
     /// `unsigned int`: PF_EXITING among others.

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use cgscope_model::{Interval, Sample};
 
 use crate::{
-    bench::{Run, follow, json_lines, kernel_figures, measure, run, scaled},
+    bench::{Run, follow, json_lines, kernel_figures, measure, run, scaled, stderr},
     load::Load,
 };
 
@@ -184,6 +184,9 @@ fn histograms_of_tasks_that_exit_have_all_their_waits() {
     let sum = |edge: usize| -> f64 { buckets.iter().map(|of| number(&of[edge]) * number(&of[2])).sum() };
     let waited_ns = number(&total["total_ns"]);
     assert!(waited_ns > 1e9, "{waited_ns}");
+    let count: f64 = buckets.iter().map(|of| number(&of[2])).sum();
+    println!("{count} waits in the buckets of {}; {}", total["waits"], json_lines(&output)[0]["losses"]);
+    println!("by cause {}, {}", total["by_cause"], stderr(&output));
     assert!((sum(0)..=sum(1)).contains(&waited_ns), "{waited_ns} not in {} to {}", sum(0), sum(1));
     // The loops wait for each other. What no cause was handed over for would be `wakeup`, the remainder of a row.
     let rows = total["hist_by_cause"].as_array().expect("rows");
