@@ -86,7 +86,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates
 }
 
 /// When to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
     /// Not at all: nothing has changed.
     Never,
@@ -186,7 +186,8 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             Effect::Mouse(take) => screen.take_mouse(take),
             Effect::Redraw => screen.redraw(),
         }
-        next = When::Now;
+        // The size of a terminal can change a hundred times a second.
+        next = next.max(if matches!(event, Event::Resize(..)) { When::Soon } else { When::Now });
     }
     Next::Go(next)
 }
