@@ -154,7 +154,7 @@ pub(crate) struct Run {
     pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
 }
 
-/// Takes a sample every 500 ms for `seconds`.
+/// Takes a sample every second for `seconds`. Each takes a few milliseconds of a CPU, which may be that of the loads.
 pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
     let mut bracketed = || {
         let before = kernel_figures(pids);
@@ -164,8 +164,8 @@ pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> 
     let (first, at_first) = bracketed();
     let (mut last, mut at_last) = (first.clone(), at_first.clone());
     let mut whole = Interval::default();
-    for _ in 0..seconds * 2 {
-        std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..seconds {
+        std::thread::sleep(Duration::from_secs(1));
         let (sample, figures) = bracketed();
         whole.append(Interval::between(&last, &sample));
         (last, at_last) = (sample, figures);
