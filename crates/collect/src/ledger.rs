@@ -104,9 +104,10 @@ impl Ledger {
         let (turn, sums, waiting) = (self.turn, &mut self.sums, LazyCell::new(waiting));
         self.early.retain(|victim, charges| {
             let mut left_ns = throttled.0.get(victim).copied().unwrap_or(0);
-            while let Some(charge) = charges.front() {
-                let is_late = charge.turn + 1 < turn && !waiting.contains(victim) || charges.len() > EARLY;
+            loop {
+                let are_many = charges.len() > EARLY;
                 let Some(charge) = charges.front_mut() else { break };
+                let is_late = are_many || charge.turn + 1 < turn && !waiting.contains(victim);
                 let ns = if is_late { charge.ns } else { charge.ns.min(left_ns) };
                 left_ns = left_ns.saturating_sub(ns);
                 charge.ns -= ns;

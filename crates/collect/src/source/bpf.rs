@@ -333,7 +333,8 @@ impl BpfSource {
     /// Makes entries for cgroups with tasks and without an entry: it was freed, or a task moved there and no program could make one.
     fn make_missing(&mut self, living: &HashSet<u64>) -> Result<(), Failure> {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
-        self.side.make_places(missing)
+        // Where the table is full, each would only be refused, at every reading.
+        self.side.make_places(missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
 
     /// Makes entries for the cgroups above those with new entries: their waits may find no entry in the table of pressure.
