@@ -247,7 +247,8 @@ fn a_task_that_is_moved_into_a_throttled_cgroup_is_throttled_there() {
 #[ignore = "all CPUs: the threads must be alone on theirs"]
 fn threads_that_are_alone_on_their_cpus_count_in_the_new_cgroup_from_the_next_reading_on() {
     let (a, b) = (Place::new("alone-a"), Place::new("alone-b"));
-    b.cgroup.favour();
+    // With a higher weight, the loops would keep the reader of this test waiting for a minute.
+    b.cgroup.weigh(4);
     let (load, _out) = Load::workload(&["burn", "2", "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
     let mut host = follow(&[]);

@@ -52,10 +52,14 @@ fn delta_frames(recording: &[u8]) -> Vec<usize> {
 #[ignore = "all CPUs: asserts a time"]
 fn with_5000_threads_attaching_takes_at_most_1_3_times_as_long() {
     let attached = || attached_after(&stderr(&run(&["hist", "-v", "--duration", "10ms"]))).as_secs_f64();
-    let nine = || median((0..9).map(|_| attached()));
-    let without = nine();
-    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
-    let with = nine();
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    // In turns: the machine may become slower.
+    for _ in 0..3 {
+        without.extend((0..3).map(|_| attached()));
+        let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+        with.extend((0..3).map(|_| attached()));
+    }
+    let (with, without) = (median(with), median(without));
     println!("attached after {:.0} ms, without the threads {:.0} ms", with * 1e3, without * 1e3);
     assert!(with < 1.3 * without, "{with} s, without the threads {without} s");
 }

@@ -29,7 +29,11 @@ impl Host {
         let seconds = if is_emulated() { seconds.min(3) } else { seconds };
         // Wait for the end of a new quota's first period and of the loads' start.
         thread::sleep(Duration::from_millis(300));
-        let interval = measure(&mut self.0, &[], seconds).whole;
+        // Samples in between would make the loads wait for the reader.
+        let mut sample = || self.0.sample().expect("a sample");
+        let first = sample();
+        thread::sleep(Duration::from_secs(seconds));
+        let interval = Interval::between(&first, &sample());
         for task in &interval.tasks {
             let wait = &task.wait;
             assert_eq!(wait.by_cause.total(), wait.total_ns, "{}: {:?}", task.reading.comm, wait.by_cause);

@@ -249,17 +249,19 @@ fn objects_and_text_agree() {
     });
     let ns = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {object}")) as f64;
     let percent = |value: &Value| 100.0 * ns(value) / ns(&object["duration_ns"]);
-    for (title, value) in [
-        ("%wait", &object["total"]["total_ns"]),
-        ("%throt", &object["total"]["by_cause"]["throttled_ns"]),
-        ("%CPU", &object["usage_ns"]),
-        ("%usr", &object["cpu_user_ns"]),
-        ("%system", &object["cpu_system_ns"]),
+    // The two programs do not measure exactly the same seconds. A wait counts when it ends, so each of the two threads may have up to a period of
+    // 100 ms more or less in one of the intervals of 4 s: 147.4 and 150.0 % were seen.
+    let (waits, times) = (5.0, 2.0);
+    for (title, value, most) in [
+        ("%wait", &object["total"]["total_ns"], waits),
+        ("%throt", &object["total"]["by_cause"]["throttled_ns"], waits),
+        ("%CPU", &object["usage_ns"], times),
+        ("%usr", &object["cpu_user_ns"], times),
+        ("%system", &object["cpu_system_ns"], times),
     ] {
         let (our, their) = (cell(&line, title), percent(value));
         println!("{title}: {our}, in the object {their:.2}");
-        // The two programs do not measure exactly the same seconds.
-        assert!((our - their).abs() <= 2.0, "{title}: {our}, in the object {their}");
+        assert!((our - their).abs() <= most, "{title}: {our}, in the object {their}");
     }
     for task in object["tasks"].as_array().expect("tasks") {
         assert_eq!(ns(&task["user_ns"]) + ns(&task["system_ns"]), ns(&task["on_cpu_ns"]), "{task}");
