@@ -61,8 +61,6 @@ fn give_memory_back() {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
-        // Each arena would keep that much, also of threads that only parse something at the start.
-        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
