@@ -1,7 +1,7 @@
 //! The DaemonSet of `deploy/kubernetes`, as the kubelet starts it: the image of `cargo xtask dist`, with the manifest's user,
 //! capabilities, mounts and seccomp profile.
 
-use std::{fs, net::TcpListener, path::Path, process::Command};
+use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
 use serde_json::Value;
 
@@ -119,7 +119,16 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     let listed = containerd.ctr(&["task", "ls"]);
     let task = listed.lines().find(|line| line.starts_with(&ours.container)).expect("a task of ours");
     let process = task.split_whitespace().nth(1).expect("its process");
-    let state = containerd.namespace.run(&["cat", &format!("/proc/{process}/status")]);
+    let status = || containerd.namespace.run(&["cat", &format!("/proc/{process}/status")]);
+    let mut state = status();
+    // Until it has loaded its programs, it has what it was started with.
+    for _ in 0..100 {
+        if state.contains("CapEff:\t0000000000000000") {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+        state = status();
+    }
     let value = |key: &str| state.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     // BPF is capability 39, PERFMON 38. The daemon gives them up once it has loaded its programs. Mode 2 of seccomp is a filter.
     assert_eq!((value("CapEff:"), value("CapBnd:")), (Some("0000000000000000"), Some("000000c000000000")));
