@@ -269,13 +269,17 @@ pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByC
             cause = cause_of(ring.slice(latest).who, victim);
         }
         let is_all = |cause: Cause| work.walk.parts[cause as usize] == clock_ns - queued_ns;
-        if task.is_throttled() || (!H::throttles_tasks() && is_all(Cause::Throttled)) {
+        if !H::throttles_tasks() && is_all(Cause::Throttled) {
             cause = Cause::Throttled;
         } else if is_all(Cause::RtThrottled) {
             cause = Cause::RtThrottled;
         } else if is_all(Cause::Unattributed) {
             cause = Cause::Unattributed;
         }
+    }
+    // Also if no part is known yet: the clock of an idle CPU stands still from the moment on at which the task left it.
+    if queued_ns != 0 && task.is_throttled() {
+        cause = Cause::Throttled;
     }
     // The hook may end this wait or a segment at the same time. User space compares the sum with the length of the wait.
     if (elsewhere_ns as i64) > 0 {

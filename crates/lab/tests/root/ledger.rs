@@ -162,6 +162,27 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns throttled");
 }
 
+/// A CPU that is idle does not advance its clock, so a reading knows no part of the wait that began there.
+#[test]
+#[ignore = "all CPUs: the CPU of the loop must be idle while it is throttled"]
+fn a_loop_that_is_throttled_and_leaves_its_cpu_idle_is_throttled_at_every_reading() {
+    let Host(mut collector) = Host::watched();
+    let limited = Cgroup::new("idle-cpu");
+    limited.limit(20_000, 100_000);
+    let load = Load::pinned_loop(1, Some(&limited));
+    thread::sleep(Duration::from_millis(300));
+    let mut seen = 0;
+    for _ in 0..40 {
+        thread::sleep(Duration::from_millis(37));
+        let sample = collector.sample().expect("a sample");
+        let task = sample.tasks.iter().find(|task| task.tid == load.pid()).expect("the loop");
+        let Some(pending) = &task.pending else { continue };
+        assert_eq!(pending.by_cause.get(Cause::Unattributed), 0, "{pending:?}");
+        seen += u32::from(pending.by_cause.get(Cause::Throttled) > 1_000_000);
+    }
+    assert!(seen > 15, "throttled in {seen} of 40 readings");
+}
+
 #[test]
 fn only_waits_out_of_quota_are_counted_as_throttled() {
     let mut host = Host::watched();

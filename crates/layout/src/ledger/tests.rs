@@ -186,6 +186,27 @@ fn a_wait_that_begins_now_has_no_cause_yet() {
     }
 }
 
+/// The clock of an idle CPU stands still.
+#[test]
+fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_stands_still() {
+    let _maps = Maps::new(true);
+    Simulated::ring(0).expect("a CPU").push(IDLE, 500, |_| {});
+    // SAFETY: as above.
+    let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+    storage.cgroup_id = 3;
+    let mut parts = ByCause::default();
+    let waiting = |clock_ns| Facts { is_throttled: true, ..Facts::waiting_in(3, 500, clock_ns) };
+    for clock_ns in [500, 501] {
+        assert_eq!(pending::<Simulated>(waiting(clock_ns), &storage, &mut parts), Cause::Throttled);
+    }
+    let elsewhere = Facts { is_throttled: true, ..Facts::waiting_in(3, 0, 500) };
+    assert_eq!(
+        pending::<Simulated>(elsewhere, &storage, &mut parts),
+        Cause::Unattributed,
+        "it does not wait"
+    );
+}
+
 /// No CPU takes a millisecond to wake up. Only of a deadline task that the hook saw leave its CPU is it known that it had runtime left.
 #[test]
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {

@@ -19,15 +19,19 @@ impl Kernel {
         let facts = self.facts(at);
         let cause = ledger::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
         let mut theirs = self.tasks[at].moved;
+        let is_throttled = self.tasks[at].is_throttled;
         let current = self.segment(at).filter(|segment| segment.span.0 < segment.span.1);
-        let Some(segment) = current else { return ((ours, cause), (theirs, Cause::Unattributed)) };
+        let Some(segment) = current else {
+            let now = if is_throttled { Cause::Throttled } else { Cause::Unattributed };
+            return ((ours, cause), (theirs, now));
+        };
         let parts = self.log.split(&segment, false);
         theirs.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += ns);
         let only = |cause: &Cause| parts[*cause as usize] == segment.span.1 - segment.span.0;
         let held = [Cause::Throttled, Cause::RtThrottled, Cause::Unattributed];
         // A task that is not throttled any more waits for its CPU.
         let now = match held.into_iter().find(only) {
-            _ if self.tasks[at].is_throttled => Cause::Throttled,
+            _ if is_throttled => Cause::Throttled,
             Some(cause) if cause != Cause::Throttled || self.flavour == Flavour::ThrottlesQueues => cause,
             _ => cause_of(self.log.latest(segment.cpu), segment.victim),
         };
