@@ -1,7 +1,7 @@
 //! Tests of the public interface: pages, which cgroups are on them, and their documentation.
 #![allow(missing_docs, reason = "tests are sentences")]
 
-#[path = "../../../model/tests/any/mod.rs"]
+#[path = "../../../model/tests/schedules/any/mod.rs"]
 mod any;
 mod broken;
 mod choice;

@@ -1,10 +1,8 @@
 //! No computation panics on any two Samples that a recording may hold.
 
-mod any;
-
 use std::{collections::BTreeMap, sync::Arc};
 
-use any::{nothing_before, sample};
+use crate::any::{nothing_before, sample};
 use cgscope_model::{
     Hist, Interval, Sample, Selection, TaskReading, Timeline, Totals,
     culprits::Culprit,

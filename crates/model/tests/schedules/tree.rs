@@ -1,10 +1,8 @@
 //! The tree of an interval must agree with the interval's own figures of each cgroup.
 
-mod any;
-
 use std::{collections::BTreeSet, sync::Arc};
 
-use any::{nothing_before, sample};
+use crate::any::{nothing_before, sample};
 use cgscope_made_up::host;
 use cgscope_model::{
     Group, Interval, Sample, TaskInterval, Tree, culprits,
