@@ -34,6 +34,11 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
+    /// Memory of the counts, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        (self.counts.len() + self.shares.len()) * size_of::<(u8, u64)>()
+    }
+
     /// The counts by bucket, in the form that [`Self::from_cells`] takes.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (usize, u64)> + '_ {
         self.counts.iter()

@@ -32,11 +32,12 @@ pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction of
-/// text.
+/// True for control characters (C0, delete, C1), line and paragraph separators, characters that set the direction of text, and those
+/// that nobody sees: with them, two names look the same.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{ad}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Where readings come from.
@@ -236,6 +237,22 @@ impl ExitedReading {
         if !other.hist.is_empty() {
             Arc::make_mut(&mut self.hist).add(&other.hist);
         }
+    }
+
+    /// What came after an earlier reading. `None` if this one began to count after that.
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let accounts = self
+            .accounts
+            .as_deref()
+            .map(|now| Arc::new(now.since(before.accounts.as_deref().unwrap_or(&Accounts::default()))));
+        Some(Self {
+            cgroup_id: self.cgroup_id,
+            tasks: self.tasks.checked_sub(before.tasks)?,
+            max_ns: self.max_ns,
+            totals: self.totals.since(&before.totals)?,
+            accounts,
+            hist: Arc::new(self.hist.since(&before.hist)?),
+        })
     }
 }
 

@@ -335,6 +335,22 @@ pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || is_below()
 }
 
+/// Maximum length of a cgroup's path, bytes: the longest that the kernel opens.
+pub const LONGEST_PATH: usize = 4_096;
+/// Maximum number of levels below the root.
+pub const DEEPEST: usize = 256;
+
+/// True for a path that may be kept: any user may make a cgroup, and file it as deep as they like, and each level of a path costs memory and time.
+pub fn is_bounded(path: &str) -> bool {
+    let levels = || path.bytes().filter(|byte| *byte == b'/').count();
+    !path.is_empty() && path.len() <= LONGEST_PATH && levels() <= DEEPEST
+}
+
+/// The first three names of a path. Only root makes cgroups so high in the tree: of a user, a service, a pod.
+pub fn family(path: &str) -> &str {
+    path.match_indices('/').nth(3).map_or(path, |(end, _)| &path[..end])
+}
+
 /// A path and its ancestors, such as `/a/b`, `/a` and `/`: every path that this path [is at or below](is_at_or_below).
 ///
 /// A file may hold a path that does not begin at the root.

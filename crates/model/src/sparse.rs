@@ -13,6 +13,11 @@ impl<const N: usize> Sparse<N> {
         Self(cells.filter(|(_, count)| *count != 0).map(|(cell, count)| (cell as u8, count)).collect())
     }
 
+    /// The number of cells with a count.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The counts, advanced to the kernel's counters, which wrap at 2^32.
     pub fn advanced_to(&self, counters: &[u32; N]) -> Self {
         /// Number of cells tested for zero together: most cells never counted anything.

@@ -94,6 +94,7 @@ fn escaped(c: char) -> String {
         '\r' => r"\r".into(),
         '\\' | '\'' => format!("\\{c}"),
         c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+        c if steers(c) && u32::from(c) > 0xFFFF => format!("\\U{:08x}", u32::from(c)),
         c if steers(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.into(),
     }
