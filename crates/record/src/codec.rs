@@ -29,12 +29,17 @@ const LEVEL: i32 = 3;
 const MOST_TIMES: usize = 16;
 /// For the same reason, a frame has at least this many bytes for each new row.
 const BYTES_A_ROW: usize = 8;
+/// And at least one for each new text. The longest are lists of CPUs, of at most 32 KiB. Paths have a bound of their own.
+const LONGEST_TEXT: usize = 64 << 10;
 
 /// The next frame is a key frame once all frames since the last key frame together have this many times its size.
 const KEY_AFTER_TIMES: usize = 8;
 /// The next frame is also a key frame after this many delta frames, which limits the frames to read for a seek or lose by damage.
 /// Each row costs the reader some work per frame, so it refuses more of them: a small file cannot make it work long.
 const KEY_AFTER_FRAMES: usize = 512;
+/// The next frame is also a key frame after this time and this many delta frames: until the next key frame, everything after a damaged bit is lost.
+const KEY_AFTER_NS: u64 = 30_000_000_000;
+const KEY_AFTER_NS_AND_FRAMES: usize = 8;
 
 macro_rules! tables_of_a_sample {
     ($($name:ident: $row:ident,)*) => {
@@ -70,6 +75,8 @@ pub(crate) struct SampleEncoder {
     key_bytes: Option<usize>,
     bytes_since: usize,
     frames_since: usize,
+    /// [`Sample::mono_ns`] of the last key frame.
+    key_ns: u64,
 }
 
 impl SampleEncoder {
@@ -83,6 +90,7 @@ impl SampleEncoder {
             key_bytes: None,
             bytes_since: 0,
             frames_since: 0,
+            key_ns: 0,
         })
     }
 
@@ -101,7 +109,11 @@ impl SampleEncoder {
     }
 
     fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let is_due = |key| self.bytes_since >= KEY_AFTER_TIMES * key || self.frames_since >= KEY_AFTER_FRAMES;
+        let is_old = sample.mono_ns.saturating_sub(self.key_ns) >= KEY_AFTER_NS
+            && self.frames_since >= KEY_AFTER_NS_AND_FRAMES;
+        let is_due = |key| {
+            is_old || self.bytes_since >= KEY_AFTER_TIMES * key || self.frames_since >= KEY_AFTER_FRAMES
+        };
         let is_key = self.key_bytes.is_none_or(is_due);
         let start = out.len();
         if is_key {
@@ -118,15 +130,18 @@ impl SampleEncoder {
             new_rows += new.map_err(WriteError::Invalid)?;
         }
         self.raw.clear();
+        let new_texts = self.texts.new.len();
         put_texts(&mut self.texts, &mut self.raw);
         self.raw.append(&mut self.encoded);
         if self.raw.len() > MAX_PAYLOAD {
             return Err(WriteError::TooLarge(self.raw.len()));
         }
-        self.pack((new_rows * BYTES_A_ROW).max(self.raw.len().div_ceil(MOST_TIMES)), out)?;
+        let least = (new_rows * BYTES_A_ROW).max(new_texts).max(self.raw.len().div_ceil(MOST_TIMES));
+        self.pack(least, out)?;
         let bytes = out.len() - start;
         if is_key {
             (self.key_bytes, self.bytes_since, self.frames_since) = (Some(bytes), 0, 0);
+            self.key_ns = sample.mono_ns;
         } else {
             self.bytes_since += bytes;
             self.frames_since += 1;
@@ -338,8 +353,13 @@ impl SampleDecoder {
     }
 
     fn tables(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<()> {
-        for _ in 0..bytes.count(1)? {
+        // A text has a length, which is not 0, and a byte.
+        let new_texts = bytes.count(2).filter(|count| *count <= length)?;
+        for _ in 0..new_texts {
             let text = bytes.number().and_then(|length| bytes.take(length))?;
+            if text.is_empty() || text.len() > LONGEST_TEXT {
+                return None;
+            }
             self.texts.push(printable(std::str::from_utf8(text).ok()?));
         }
         let mut new_left = length / BYTES_A_ROW;

@@ -1,6 +1,6 @@
 //! The start and the end of a recording or a connection: magic and version, the header, and the end frame.
 
-use std::{fmt, io::Read};
+use std::{collections::BTreeSet, fmt, io::Read};
 
 use cgscope_model::{Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -181,6 +181,11 @@ impl Opening {
             Found::Frame(kind::HEADER) => {
                 let first: First<Header> =
                     serde_json::from_slice(&self.payload).map_err(|_| ReadError::HeaderDamaged)?;
+                // Rows of two tables with one name would be added up.
+                let names: BTreeSet<&str> = first.tables.iter().map(|table| table.name.as_str()).collect();
+                if names.len() != first.tables.len() {
+                    return Err(ReadError::HeaderDamaged);
+                }
                 Ok((first.header.printable(), SampleDecoder::new(&first.tables)?))
             }
             Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),

@@ -15,19 +15,21 @@ use std::{
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStringExt,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use rustix::{
     fs::{
-        Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, Uid,
-        accessat, fchown, fstat, fstatfs, openat, openat2, readlinkat, renameat, statat, unlinkat,
+        Access, AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, PROC_SUPER_MAGIC,
+        ResolveFlags, Stat, Uid, accessat, fchown, flock, fstat, fstatfs, openat, openat2, readlinkat,
+        renameat, statat, unlinkat,
     },
     io::Errno,
     process::{geteuid, getuid},
@@ -127,15 +129,56 @@ impl Place {
         }
         let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         let replaced = found.ok().filter(is_file);
+        self.remove_left_over();
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let mut beside = self.name.clone();
             beside.push(format!(".{}-{number}.new", std::process::id()));
             match new_file(&self.directory, &beside, replaced.as_ref()) {
                 Err(Errno::EXIST) => {}
-                created => return Ok((created?, Beside(Some((self.clone(), beside))))),
+                created => {
+                    let file = created?;
+                    // As long as it is open, no other cgscope takes it for one that was left over. Some file systems have no locks.
+                    let _ = flock(&file, FlockOperation::NonBlockingLockShared);
+                    return Ok((file, Beside(Some((self.clone(), beside)))));
+                }
             }
         }
+    }
+
+    /// Removes the files of [`create`](Self::create) that a cgscope left over because it was killed.
+    fn remove_left_over(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(entries) = openat(&self.directory, ".", flags, Mode::empty()).and_then(Dir::new) else {
+            return;
+        };
+        let entries = entries.filter_map(Result::ok);
+        for entry in entries.filter(|entry| self.is_beside(entry.file_name().to_bytes())) {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let flags =
+                OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let Ok(file) = openat(&self.directory, name, flags, Mode::empty()) else { continue };
+            let is_left_over =
+                fstat(&file).is_ok_and(|stat| is_file(&stat) && is_ours(&stat) && is_old(&stat));
+            let is_free = is_left_over && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            // Another cgscope may have removed it and made its own under the same name.
+            let is_same = || {
+                let named = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+                named.is_ok_and(|named| fstat(&file).is_ok_and(|stat| stat.st_ino == named.st_ino))
+            };
+            if is_free && is_same() {
+                let _ = unlinkat(&self.directory, name, AtFlags::empty());
+            }
+        }
+    }
+
+    /// Whether a name is one that [`create`](Self::create) gives: `NAME.PID-NUMBER.new`.
+    fn is_beside(&self, name: &[u8]) -> bool {
+        let own = name.strip_prefix(self.name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
+        let Some(ids) = own.and_then(|rest| rest.strip_suffix(b".new")) else { return false };
+        let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+        let mut ids = ids.split(|byte| *byte == b'-');
+        ids.next().is_some_and(is_number) && ids.next().is_some_and(is_number) && ids.next().is_none()
     }
 
     /// Opens the file, if it is still the one that was found.
@@ -190,6 +233,19 @@ fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
         && stat.st_uid != geteuid().as_raw()
         && stat.st_uid != directory.st_uid
+}
+
+/// Whether we, or the user who ran `sudo`, own the file.
+fn is_ours(stat: &Stat) -> bool {
+    let variable = |name: &str| env::var(name).ok();
+    let invoker = Invoker::of(getuid(), geteuid(), variable).map(|invoker| invoker.uid);
+    [Some(geteuid()), invoker].contains(&Some(Uid::from_raw(stat.st_uid)))
+}
+
+/// Whether nobody has written to the file for a minute.
+fn is_old(stat: &Stat) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    now.saturating_sub(stat.st_mtime) > 60
 }
 
 fn is_file(stat: &Stat) -> bool {

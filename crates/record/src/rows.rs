@@ -7,7 +7,7 @@ use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
     Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
-    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
+    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals, selection::is_bounded,
 };
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
@@ -122,7 +122,8 @@ impl Field for NamedCgroup {
         self.1.put(cells, texts);
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
-        Some((Field::take(row)?, Field::take(row)?))
+        let (id, path): (u64, Arc<str>) = (Field::take(row)?, Field::take(row)?);
+        is_bounded(&path).then_some((id, path))
     }
 }
 

@@ -73,6 +73,44 @@ fn a_temporary_file_never_uses_an_existing_file_or_link() {
 }
 
 #[test]
+fn what_a_killed_cgscope_left_over_is_removed() {
+    let dir = Dir::new("left-over");
+    let file = dir.0.join("a.rec");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
+    let make = |name: &str| {
+        let file = File::create(dir.0.join(name)).unwrap();
+        file.set_modified(old).unwrap();
+        file
+    };
+    make("a.rec.7-0.new");
+    let open = make("a.rec.8-0.new");
+    flock(&open, FlockOperation::LockShared).unwrap();
+    make("a.rec.x-0.new");
+    make("a.rec.9-0-1.new");
+    make("other.rec.7-0.new");
+    symlink("other.rec.7-0.new", dir.0.join("a.rec.7-1.new")).unwrap();
+    File::create(dir.0.join("a.rec.7-2.new")).unwrap();
+    let theirs = make("a.rec.7-3.new");
+    if geteuid().is_root() {
+        rustix::fs::fchown(&theirs, Some(Uid::from_raw(65_534)), None).unwrap();
+    } else {
+        fs::remove_file(dir.0.join("a.rec.7-3.new")).unwrap();
+        File::create(dir.0.join("a.rec.7-3.new")).unwrap();
+    }
+    write(&file, "ours");
+    let kept = ["a.rec", "a.rec.7-1.new", "a.rec.7-2.new", "a.rec.7-3.new", "a.rec.8-0.new"];
+    assert_eq!(dir.names(), [&kept[..], &["a.rec.9-0-1.new", "a.rec.x-0.new", "other.rec.7-0.new"]].concat());
+    // One that is being written is not removed by the next.
+    let (_being_written, beside) = Place::of(&file).unwrap().create().unwrap();
+    let name = dir.names().into_iter().find(|name| name.contains(&std::process::id().to_string())).unwrap();
+    let written = File::options().write(true).open(dir.0.join(&name)).unwrap();
+    written.set_modified(old).unwrap();
+    write(&file, "again");
+    assert!(dir.names().contains(&name));
+    beside.keep().unwrap();
+}
+
+#[test]
 fn a_file_that_is_not_kept_changes_nothing() {
     let dir = Dir::new("dropped");
     let file = dir.0.join("file");

@@ -243,6 +243,80 @@ fn a_sample_that_breaks_the_rules_is_rejected_although_its_checksum_is_right() {
     assert_eq!(damage, Damage::Sample("its tasks are not in the order of their serials"));
 }
 
+/// The payload of a key frame with these texts and nothing else.
+fn with_texts(texts: &[&[u8]]) -> Vec<u8> {
+    let number = |number: usize| {
+        let (low, high) = ((number & 0x7F) as u8, (number >> 7) as u8);
+        if high == 0 { vec![low] } else { vec![low | 0x80, high] }
+    };
+    let mut raw = number(texts.len());
+    for text in texts {
+        raw.extend(number(text.len()));
+        raw.extend(*text);
+    }
+    // The tables have no rows.
+    raw.extend([0; 1_000]);
+    let mut payload = first_payload(&samples(1))[..8 + 16].to_vec();
+    payload.extend((raw.len() as u32).to_le_bytes());
+    payload.extend(raw);
+    payload
+}
+
+/// A text costs memory, however short it is. A writer makes none that is empty.
+#[test]
+fn texts_that_no_writer_makes_are_refused() {
+    let read_back = |texts: &[&[u8]]| read(&with(&frame(4, &with_texts(texts)), &[])).unwrap().1;
+    assert!(matches!(read_back(&[b"a", b"b"]), Ending::Clean(_)), "the form is right");
+    for texts in [&[&b""[..]][..], &[b"a", b""], &[&b""[..]; 1_000]] {
+        let ending = read_back(texts);
+        assert!(matches!(ending, Ending::Corrupt(Gap { damage: Damage::Payload, .. })), "{ending}");
+    }
+}
+
+/// Many texts in a frame that is packed to a few bytes: it takes a byte for each of them.
+#[test]
+fn a_small_frame_has_few_texts() {
+    let mut raw = vec![0xD0, 0x0F];
+    (0..2_000).for_each(|_| raw.extend([1, b'a']));
+    raw.extend([0; 1_000]);
+    let packed = zstd::bulk::compress(&raw, 3).unwrap();
+    for filler in [0, 2_000] {
+        let mut packed = packed.clone();
+        // A frame that zstd skips.
+        packed.extend([0x50, 0x2A, 0x4D, 0x18]);
+        packed.extend((filler as u32).to_le_bytes());
+        packed.extend(vec![7; filler]);
+        let mut payload = first_payload(&samples(1))[..8 + 16].to_vec();
+        payload.extend((raw.len() as u32).to_le_bytes());
+        payload.extend(&packed);
+        let (_, ending) = read(&with(&frame(4, &payload), &[])).unwrap();
+        assert_eq!(matches!(ending, Ending::Clean(_)), filler == 2_000, "{ending}");
+    }
+}
+
+#[test]
+fn paths_that_no_kernel_opens_are_refused() {
+    let long = |bytes: usize| format!("/{}", "n".repeat(bytes - 1));
+    let deep = |levels: usize| "/n".repeat(levels);
+    for (path, is_right) in [
+        (long(4_096), true),
+        (deep(256), true),
+        (long(4_097), false),
+        (deep(257), false),
+        (deep(20_000), false),
+        (String::new(), false),
+    ] {
+        let one = Sample { cgroups: vec![(7, path.as_str().into())], ..Sample::default() };
+        let (back, ending) = read(&file(&[one]).0).unwrap();
+        assert_eq!(back.len(), usize::from(is_right), "{} bytes: {ending}", path.len());
+        assert_eq!(
+            matches!(ending, Ending::Corrupt(Gap { damage: Damage::Payload, .. })),
+            !is_right,
+            "{ending}"
+        );
+    }
+}
+
 #[test]
 fn other_files_are_refused_with_a_reason() {
     let said = |file: &[u8]| reader(file).err().map(|error| error.to_string()).unwrap_or_default();

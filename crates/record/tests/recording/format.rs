@@ -1,9 +1,9 @@
 use std::{path::Path, sync::Arc};
 
 use cgscope_model::{Sample, TaskState};
-use cgscope_record::{Header, OLDEST_VERSION, VERSION, open};
+use cgscope_record::{Header, OLDEST_VERSION, ReadError, VERSION, open};
 
-use crate::support::{file, header, read, samples};
+use crate::support::{file, header, read, reader, sample, samples};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -114,6 +114,31 @@ fn unknown_columns_and_tables_are_skipped() {
 }
 
 /// In files, a state is the code of its letter, so that other programs can read it.
+#[test]
+fn two_tables_of_one_name_are_refused() {
+    let (file, ends) = file(&samples(1));
+    let twice = with_header(&file, ends[0], |header| {
+        let tables = header["tables"].as_array_mut().unwrap();
+        tables.push(tables[0].clone());
+    });
+    assert!(matches!(reader(&twice), Err(ReadError::HeaderDamaged)));
+}
+
+/// Until the next key frame, everything after a damaged bit is lost.
+#[test]
+fn a_damaged_bit_costs_at_most_half_a_minute() {
+    let at = |second: u64| Sample { mono_ns: second * 1_000_000_000, ..sample(second) };
+    let all: Vec<Sample> = (1..=300).map(at).collect();
+    let (mut file, ends) = file(&all);
+    file[ends[100] + 12] ^= 4;
+    let (back, _) = read(&file).unwrap();
+    assert!((269..300).contains(&back.len()), "{} of 300", back.len());
+    // If samples are rare, a file does not consist of key frames.
+    let rare: Vec<Sample> = (1..=300).map(|n| Sample { mono_ns: n * 60_000_000_000, ..sample(n) }).collect();
+    let (rare, _) = crate::support::file(&rare);
+    assert!(rare.len() < file.len() * 3 / 2, "{} and {}", rare.len(), file.len());
+}
+
 #[test]
 fn every_state_of_a_task_is_read_as_it_was_written() {
     let states = || TaskState::ALL.iter().copied().map(Some).chain([None]);
