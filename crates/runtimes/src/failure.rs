@@ -40,11 +40,11 @@ impl Failure {
     pub(crate) fn sentence(&self, socket: &Path) -> String {
         let (socket, why) = (socket.display(), self.why());
         let what = match self {
-            Self::Absent => format!("no container runtime is at {socket}"),
-            Self::Unknown => format!("the program that listens at {socket} {why}"),
-            _ => format!("the container runtime at {socket} {why}"),
+            Self::Absent => format!("no container runtime is at {socket}, so"),
+            Self::Unknown => format!("the program that listens at {socket} {why}, so its"),
+            _ => format!("the container runtime at {socket} {why}, so its"),
         };
-        format!("{what}, so pods and containers have no names; {}", self.remedy())
+        format!("{what} pods and containers have no names; {}", self.remedy())
     }
 
     fn why(&self) -> String {

@@ -63,13 +63,14 @@ impl Default for RetryPace {
 pub struct Runtimes {
     runtimes: Vec<Runtime>,
     pace: RetryPace,
-    trouble: Option<Trouble>,
 }
 
 struct Runtime {
     place: PathBuf,
     /// The names in its last reply.
     names: Arc<RuntimeNames>,
+    has_answered: bool,
+    trouble: Option<Trouble>,
 }
 
 struct Trouble {
@@ -101,8 +102,8 @@ impl Runtimes {
 
     /// Creates a client of the runtimes at these places.
     pub fn at(places: Vec<PathBuf>, pace: RetryPace) -> Self {
-        let runtime = |place| Runtime { place, names: Arc::default() };
-        Self { runtimes: places.into_iter().map(runtime).collect(), pace, trouble: None }
+        let runtime = |place| Runtime { place, names: Arc::default(), has_answered: false, trouble: None };
+        Self { runtimes: places.into_iter().map(runtime).collect(), pace }
     }
 
     /// Iterates over the places that are tried.
@@ -115,57 +116,68 @@ impl Runtimes {
         self.runtimes.len() == 1 || self.places().any(Path::exists)
     }
 
-    /// Requests the lists of containers, for at most [`RetryPace::deadline`]. The known names of a runtime that fails stay. If no
-    /// runtime answers, calls return at once until the pause is over. Returns a sentence for the log when the state changes.
+    /// Requests the lists of containers, for at most [`RetryPace::deadline`]. The known names of a runtime that fails stay, and it is
+    /// not asked again until its pause is over. Returns sentences for the log when the state of a runtime changes.
     pub async fn refresh(&mut self) -> Option<String> {
-        let now = Instant::now();
-        if self.runtimes.is_empty() || self.trouble.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
-            return None;
+        let (now, pace, is_only) = (Instant::now(), self.pace, self.runtimes.len() == 1);
+        let is_due = |runtime: &&mut Runtime| {
+            let is_over = runtime.trouble.as_ref().is_none_or(|trouble| now >= trouble.retry_at);
+            // Most hosts have no containers: it is no trouble that none of the usual places exists.
+            is_over && (is_only || runtime.place.exists())
+        };
+        let mut due: Vec<&mut Runtime> = self.runtimes.iter_mut().filter(is_due).collect();
+        // The time is divided, so that a runtime that hangs does not use up the time of the others.
+        let limit = pace.deadline / due.len().max(1) as u32;
+        let mut said = Vec::new();
+        for runtime in &mut due {
+            let answer = match runtime.place.exists() {
+                true => runtime.ask(limit).await,
+                false => Err(Failure::Absent),
+            };
+            said.extend(runtime.take(answer, pace).map(|sentence| (runtime.is_no_cri(), sentence)));
         }
-        match self.ask().await {
-            Ok(()) => self
-                .trouble
-                .take()
-                .map(|_| "a container runtime answers: pods and containers now have names".into()),
-            Err((place, failure)) => self.failed(&place, failure),
-        }
+        // Docker's containerd has no CRI on most hosts, and its containers are Docker's.
+        let has_answered = self.runtimes.iter().any(|runtime| runtime.has_answered);
+        said.retain(|(is_no_cri, _)| !(*is_no_cri && has_answered));
+        let said: Vec<String> = said.into_iter().map(|(_, sentence)| sentence).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Returns the names that are known now.
     pub fn listing(&self) -> Listing {
         Listing(self.runtimes.iter().map(|runtime| runtime.names.clone()).collect())
     }
-
-    /// Asks each runtime. The error is the first failure and its place, if none answers.
-    async fn ask(&mut self) -> Result<(), (PathBuf, Failure)> {
-        let first = self.runtimes[0].place.clone();
-        let existing = || self.runtimes.iter().filter(|runtime| runtime.place.exists()).count();
-        // The time is divided, so that a runtime that hangs does not use up the time of the others.
-        let limit = self.pace.deadline / existing().max(1) as u32;
-        let (mut has_answered, mut failed) = (false, None);
-        for runtime in self.runtimes.iter_mut().filter(|runtime| runtime.place.exists()) {
-            match runtime.ask(limit).await {
-                Ok(names) => (runtime.names, has_answered) = (Arc::new(names), true),
-                Err(failure) => failed = failed.or_else(|| Some((runtime.place.clone(), failure))),
-            }
-        }
-        if has_answered { Ok(()) } else { Err(failed.unwrap_or((first, Failure::Absent))) }
-    }
-
-    fn failed(&mut self, place: &Path, failure: Failure) -> Option<String> {
-        let before = self.trouble.take();
-        let retry = before.as_ref().map_or(self.pace.first_retry, |trouble| trouble.retry * 2);
-        let retry = retry.min(self.pace.longest_retry);
-        let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
-        // Most hosts have no containers: do not log that none of the usual places exists.
-        let is_expected = matches!(failure, Failure::Absent) && self.runtimes.len() > 1;
-        let sentence = (is_new && !is_expected).then(|| failure.sentence(place));
-        self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
-        sentence
-    }
 }
 
 impl Runtime {
+    /// Keeps the names of an answer, or the reason why there are none. Returns a sentence if that is new.
+    fn take(&mut self, answer: Result<RuntimeNames, Failure>, pace: RetryPace) -> Option<String> {
+        let before = self.trouble.take();
+        let failure = match answer {
+            Ok(names) => {
+                (self.names, self.has_answered) = (Arc::new(names), true);
+                let place = self.place.display();
+                return before.map(|_| {
+                    format!(
+                        "the container runtime at {place} answers: its pods and containers now have names"
+                    )
+                });
+            }
+            Err(failure) => failure,
+        };
+        self.has_answered = false;
+        let retry = before.as_ref().map_or(pace.first_retry, |trouble| trouble.retry * 2);
+        let retry = retry.min(pace.longest_retry);
+        let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
+        let sentence = is_new.then(|| failure.sentence(&self.place));
+        self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
+        sentence
+    }
+
+    fn is_no_cri(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|trouble| matches!(trouble.failure, Failure::Unknown))
+    }
+
     async fn ask(&self, limit: Duration) -> Result<RuntimeNames, Failure> {
         let name = self.place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let asked = async {

@@ -18,6 +18,10 @@ struct Stored {
 
 pub(crate) fn list(path: &Path) -> Result<RuntimeNames, Failure> {
     let mut text = Vec::new();
+    // A pipe would never be opened.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(Failure::Garbage);
+    }
     let file = File::open(path).map_err(Failure::Connect)?;
     file.take(REPLY_BYTES as u64 + 1).read_to_end(&mut text).map_err(Failure::Connect)?;
     if text.len() > REPLY_BYTES {
@@ -50,5 +54,6 @@ mod tests {
         std::fs::write(&path, " ".repeat(REPLY_BYTES + 1)).unwrap();
         assert!(matches!(list(&path), Err(Failure::TooLarge(_))));
         assert!(matches!(list(&folder.path().join("none")), Err(Failure::Connect(_))));
+        assert!(matches!(list(folder.path()), Err(Failure::Garbage)));
     }
 }

@@ -22,7 +22,7 @@ async fn said(answer: Answer) -> String {
     let sentence = runtime.refresh().await.expect("a sentence");
     assert_eq!(runtime.refresh().await, None, "it is reported only once");
     assert!(sentence.contains(fake.socket.to_str().unwrap()), "{sentence}");
-    assert!(sentence.contains(", so pods and containers have no names; "), "{sentence}");
+    assert!(sentence.contains(", so its pods and containers have no names; "), "{sentence}");
     assert!(!sentence.contains(char::is_control), "{sentence:?}");
     sentence
 }
@@ -77,8 +77,30 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     // A runtime that hangs does not use up the time of the next one.
     let good = Fake::start(dir.path().join("c"), one("x"));
     let mut runtime = Runtimes::at(vec![calling.socket.clone(), good.socket.clone()], pace);
-    assert_eq!(runtime.refresh().await, None);
+    let sentence = runtime.refresh().await.expect("the one that hangs is reported");
+    assert!(sentence.contains("did not answer within 150 ms") && !sentence.contains("; the"), "{sentence}");
     assert!(knows(&runtime, "x"));
+}
+
+#[tokio::test]
+async fn a_runtime_that_fails_beside_one_that_answers_is_reported_and_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = Fake::start(dir.path().join("good"), one("x"));
+    let (refusing, without_cri) = (dir.path().join("refusing"), dir.path().join("docker"));
+    let refuses = Fake::start(refusing.clone(), Answer::Status("7", "no"));
+    let _without = Fake::start(without_cri.clone(), Answer::Status("12", "unknown service"));
+    let mut all = Runtimes::at(vec![without_cri, refusing.clone(), good.socket.clone()], PACE);
+    let sentence = all.refresh().await.expect("a sentence");
+    assert!(sentence.contains("refused to list its containers"), "{sentence}");
+    assert!(!sentence.contains("CRI"), "the containerd of Docker has none: {sentence}");
+    assert_eq!(all.refresh().await, None);
+    refuses.stop().await;
+    let sentence = all.refresh().await.expect("another failure");
+    assert!(sentence.contains("could not be reached"), "{sentence}");
+    let _answers = Fake::start(refusing.clone(), one("y"));
+    let sentence = all.refresh().await.expect("it answers");
+    assert!(sentence.contains("answers: its pods"), "{sentence}");
+    assert!(knows(&all, "x") && knows(&all, "y"));
 }
 
 #[tokio::test]
@@ -92,7 +114,7 @@ async fn a_runtime_that_stops_and_restarts_is_reported_twice_and_keeps_its_names
     );
     let fake = Fake::start(socket.clone(), one("first"));
     let back = runtime.refresh().await.unwrap();
-    assert!(back.contains("a container runtime answers: pods and containers now have names"), "{back}");
+    assert!(back.contains("answers: its pods and containers now have names"), "{back}");
     fake.stop().await;
     let exited = runtime.refresh().await.unwrap();
     assert!(exited.contains("could not be reached (Connection refused"), "{exited}");
