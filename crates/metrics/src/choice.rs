@@ -1,7 +1,11 @@
 //! Selects the cgroups to export.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
+use cgscope_model::selection::family;
 use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};
@@ -9,6 +13,10 @@ use crate::forest::{Forest, Node, ROOT};
 /// How many times longer another cgroup must have waited to replace an exported cgroup that still exists. Series that constantly
 /// appear and vanish are useless.
 pub(crate) const STICKY: u64 = 2;
+
+/// The longest path that becomes a label, bytes: each of the up to 210 series of a cgroup has it. Paths of containers in pods take
+/// about 200.
+pub(crate) const LONGEST_PATH: usize = 512;
 
 /// Limits on the size of a page.
 #[derive(Clone, Debug)]
@@ -37,6 +45,11 @@ impl Config {
         self.cgroups.saturating_sub(1)
     }
 
+    /// Returns how many cgroups of a family may be exported for the first time within a minute.
+    pub(crate) fn newcomers(&self) -> usize {
+        (self.places() / 8).max(8)
+    }
+
     pub(crate) fn standing(&self, path: &str, depth: usize) -> Standing {
         let is_match = |regex: &Regex| regex.is_match(path);
         if self.include.as_ref().is_some_and(|include| !is_match(include))
@@ -45,6 +58,8 @@ impl Config {
             Standing::Excluded
         } else if depth > self.depth {
             Standing::TooDeep
+        } else if path.len() > LONGEST_PATH {
+            Standing::TooLong
         } else {
             Standing::Eligible
         }
@@ -55,11 +70,12 @@ impl Config {
 pub(crate) enum Standing {
     Eligible,
     TooDeep,
+    TooLong,
     Excluded,
 }
 
 /// Counts the cgroups in each state, in the order of the page.
-pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
+pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 5] {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
     let cut =
         |standing| count(&|node| !node.now.is_exported && node.now.has_tasks && node.standing == standing);
@@ -67,45 +83,169 @@ pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
         ("exported", count(&|node| node.now.is_exported)),
         ("over_limit", cut(Standing::Eligible)),
         ("too_deep", cut(Standing::TooDeep)),
+        ("too_long", cut(Standing::TooLong)),
         ("excluded", cut(Standing::Excluded)),
     ]
 }
 
-/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places, and free places go to the
-/// cgroups that waited most. A cgroup that waited much longer than the exported one that waited least replaces it.
+/// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places. Those that waited most get
+/// places, but half of the places are divided evenly, see [`Shares`]. A cgroup that waited much longer than an exported one
+/// replaces it, unless too many of its family are [new](Newcomers).
 pub(crate) fn choose<'a>(
     forest: &Forest,
     exported: impl Iterator<Item = &'a Arc<str>>,
     config: &Config,
+    newcomers: &mut impl FnMut(&str) -> bool,
 ) -> HashSet<Arc<str>> {
-    let is_eligible = |at: &usize| *at != ROOT && forest.nodes[*at].standing == Standing::Eligible;
-    let stays = |at: &usize| is_eligible(at) && forest.nodes[*at].now.is_there;
-    let mut chosen: Vec<usize> = exported.filter_map(|path| forest.find(path)).filter(stays).collect();
-    let most_first = |a: &usize, b: &usize| {
-        let (a, b) = (&forest.nodes[*a], &forest.nodes[*b]);
-        b.waited_ns.cmp(&a.waited_ns).then_with(|| a.path.cmp(&b.path))
+    let held: HashSet<usize> = exported.filter_map(|path| forest.find(path)).collect();
+    let wants = |at: &usize| {
+        let node = &forest.nodes[*at];
+        let exists = if held.contains(at) { node.now.is_there } else { node.now.has_tasks };
+        *at != ROOT && exists && node.standing == Standing::Eligible
     };
-    chosen.sort_unstable_by(most_first);
-    chosen.truncate(config.places());
-    let held: HashSet<usize> = chosen.iter().copied().collect();
-    let all = 0..forest.nodes.len();
-    let mut others: Vec<usize> =
-        all.filter(|at| is_eligible(at) && forest.nodes[*at].now.has_tasks && !held.contains(at)).collect();
-    // There may be thousands of others. At most `places` of them can get a place, so only the first `places` need to be sorted.
-    if others.len() > config.places() {
-        others.select_nth_unstable_by(config.places(), most_first);
-        others.truncate(config.places());
+    let claim_ns = |at: usize| {
+        let waited_ns = forest.nodes[at].waited_ns;
+        if held.contains(&at) { waited_ns.saturating_mul(STICKY) } else { waited_ns }
+    };
+    let most_first = |a: &usize, b: &usize| {
+        let by_claim = claim_ns(*b).cmp(&claim_ns(*a));
+        // If both are equal, the one that has a place keeps it.
+        let by_place = held.contains(b).cmp(&held.contains(a));
+        by_claim.then(by_place).then_with(|| forest.nodes[*a].path.cmp(&forest.nodes[*b].path))
+    };
+    let mut all: Vec<usize> = (0..forest.nodes.len()).filter(wants).collect();
+    let places = config.places();
+    let mut chosen: HashSet<usize> = all.iter().copied().collect();
+    if all.len() > places {
+        all.sort_unstable_by(most_first);
+        chosen = Shares::of(forest, &all).divide(places / 2);
+        let by_claim = all.iter().filter(|at| !chosen.contains(at)).take(places - chosen.len());
+        let by_claim: Vec<usize> = by_claim.copied().collect();
+        chosen.extend(by_claim);
     }
-    others.sort_unstable_by(most_first);
-    let mut others = others.into_iter();
-    let free = config.places() - chosen.len();
-    let newcomers: Vec<usize> = others.by_ref().take(free).collect();
-    for (other, holder) in others.zip(chosen.iter_mut().rev()) {
-        let enough_ns = forest.nodes[*holder].waited_ns.saturating_mul(STICKY);
-        if forest.nodes[other].waited_ns <= enough_ns {
-            break;
+    chosen.retain(|at| held.contains(at) || newcomers(&forest.nodes[*at].path));
+    // Those whose places were not taken after all keep them.
+    let kept = all.iter().filter(|at| held.contains(at) && !chosen.contains(at)).take(places - chosen.len());
+    let kept: Vec<usize> = kept.copied().collect();
+    chosen.into_iter().chain(kept).map(|at| forest.nodes[at].path.clone()).collect()
+}
+
+/// Divides places evenly among the children of each cgroup, as far as they want them, so that the cgroups of one user do not
+/// take those of all others.
+struct Shares {
+    /// The cgroups that want a place, and the parents of such, below each cgroup; those that waited most first.
+    below: HashMap<usize, Vec<usize>>,
+    /// Number of cgroups that want a place, at and below each cgroup.
+    wanted: HashMap<usize, usize>,
+    wants: HashSet<usize>,
+}
+
+impl Shares {
+    /// `all` want a place, in descending order of their claims.
+    fn of(forest: &Forest, all: &[usize]) -> Self {
+        let (mut below, mut wanted) = (HashMap::<usize, Vec<usize>>::new(), HashMap::<usize, usize>::new());
+        for at in all {
+            let mut at = *at;
+            loop {
+                let before = wanted.entry(at).or_default();
+                *before += 1;
+                if at == ROOT {
+                    break;
+                }
+                let parent = forest.nodes[at].parent;
+                if *before == 1 {
+                    below.entry(parent).or_default().push(at);
+                }
+                at = parent;
+            }
         }
-        *holder = other;
+        Self { below, wanted, wants: all.iter().copied().collect() }
     }
-    chosen.into_iter().chain(newcomers).map(|at| forest.nodes[at].path.clone()).collect()
+
+    fn divide(&self, places: usize) -> HashSet<usize> {
+        let mut given = HashSet::new();
+        let mut open = vec![(ROOT, places)];
+        while let Some((at, mut places)) = open.pop() {
+            if places != 0 && self.wants.contains(&at) {
+                given.insert(at);
+                places -= 1;
+            }
+            let Some(below) = self.below.get(&at).filter(|_| places != 0) else { continue };
+            open.extend(self.level(below, places));
+        }
+        given
+    }
+
+    /// Divides places among siblings: each gets what it wants, up to the same number for all. The places that are left over go to
+    /// the first ones.
+    fn level(&self, siblings: &[usize], mut places: usize) -> Vec<(usize, usize)> {
+        let mut wants: Vec<usize> = siblings.iter().map(|at| self.wanted[at]).collect();
+        wants.sort_unstable();
+        let mut level = 0;
+        for (done, want) in wants.iter().enumerate() {
+            let others = wants.len() - done;
+            let step = (want - level).min(places / others);
+            (level, places) = (level + step, places - step * others);
+            if level < *want {
+                break;
+            }
+        }
+        let share = |at: &usize| {
+            let want = self.wanted[at];
+            let more = usize::from(want > level && places != 0);
+            places -= more;
+            (*at, want.min(level) + more)
+        };
+        siblings.iter().map(share).collect()
+    }
+}
+
+/// How many new names may appear on the pages, so that renames do not make series without end.
+#[derive(Debug)]
+pub(crate) struct Newcomers {
+    /// ns in which no new name appeared, at most [`RENEWAL_NS`].
+    saved_ns: u64,
+}
+
+/// The time after which all places for newcomers are free again, ns.
+const RENEWAL_NS: u64 = 60_000_000_000;
+
+impl Default for Newcomers {
+    fn default() -> Self {
+        Self { saved_ns: RENEWAL_NS }
+    }
+}
+
+impl Newcomers {
+    /// Returns whether one more may come now, if `most` may come in a minute.
+    pub fn comes(&mut self, most: usize) -> bool {
+        let cost_ns = RENEWAL_NS / (most as u64).clamp(1, RENEWAL_NS);
+        let left_ns = self.saved_ns.checked_sub(cost_ns).filter(|_| most != 0);
+        self.saved_ns = left_ns.unwrap_or(self.saved_ns);
+        left_ns.is_some()
+    }
+
+    /// Lets time pass. Returns whether all places are free again.
+    pub fn pass(&mut self, duration_ns: u64) -> bool {
+        self.saved_ns = self.saved_ns.saturating_add(duration_ns).min(RENEWAL_NS);
+        self.saved_ns == RENEWAL_NS
+    }
+}
+
+/// The newcomers of each service, user and pod: only root makes more of these.
+#[derive(Debug, Default)]
+pub(crate) struct Families(HashMap<Box<str>, Newcomers>);
+
+impl Families {
+    pub fn comes(&mut self, path: &str, most: usize) -> bool {
+        let family = family(path);
+        if !self.0.contains_key(family) {
+            self.0.insert(family.into(), Newcomers::default());
+        }
+        self.0.get_mut(family).is_some_and(|newcomers| newcomers.comes(most))
+    }
+
+    pub fn pass(&mut self, duration_ns: u64) {
+        self.0.retain(|_, newcomers| !newcomers.pass(duration_ns));
+    }
 }

@@ -6,7 +6,7 @@ use cgscope_layout::history::KERNEL;
 use cgscope_model::{Blame, Interval, REST, sum};
 
 use crate::{
-    choice::STICKY,
+    choice::{LONGEST_PATH, Newcomers, STICKY},
     forest::{Forest, Places},
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Culprits {
     watched: Vec<Watched>,
     /// The sum of all culprits that are not named.
     other: Option<CulpritSeries>,
+    newcomers: Newcomers,
 }
 
 /// A culprit that is named, or could become named.
@@ -88,10 +89,11 @@ impl Culprits {
     }
 
     /// Adds an interval's parts, one for each culprit, in ascending order. Each ns is added to exactly one series.
-    pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, start_unix_ns: u64) {
+    pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, interval: &Interval) {
         self.watch(parts, forest, most);
         self.limit(most);
-        self.name(most, start_unix_ns);
+        self.name(most, interval.start_unix_ns);
+        self.newcomers.pass(interval.duration_ns);
         let mut left_ns = sum::total(parts.iter().map(|(_, ns)| *ns));
         for one in &mut self.watched {
             if let Some(series) = &mut one.series {
@@ -100,7 +102,7 @@ impl Culprits {
             }
         }
         if left_ns != 0 {
-            let new = CulpritSeries { ns: 0, created_unix_ns: start_unix_ns };
+            let new = CulpritSeries { ns: 0, created_unix_ns: interval.start_unix_ns };
             sum::add(&mut self.other.get_or_insert(new).ns, left_ns);
         }
         let mut free = most.saturating_mul(WATCHED);
@@ -124,7 +126,12 @@ impl Culprits {
             one.is_there = who.is_some_and(|who| who.is_there(forest));
             sum::add(&mut one.so_far_ns, one.now_ns);
         }
-        new.retain(|(who, ns)| *ns != 0 && *who != Who::Unnamed);
+        let can_be_named = |who: &Who| match who {
+            Who::Kernel => true,
+            Who::Cgroup(at) => forest.nodes[*at].path.len() <= LONGEST_PATH,
+            Who::Unnamed => false,
+        };
+        new.retain(|(who, ns)| *ns != 0 && can_be_named(who));
         let limit = most.saturating_mul(WATCHED);
         let worst = |a: &Part, b: &Part| b.1.cmp(&a.1).then(a.0.cmp(&b.0));
         if new.len() > limit {
@@ -145,22 +152,29 @@ impl Culprits {
     }
 
     /// Names the worst watched culprits until `most` are named. After that, a culprit replaces one that was removed or is much
-    /// less bad.
+    /// less bad. Within a minute, at most [`WATCHED`] times as many get a name.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
         // A culprit whose cgroup was removed will not get worse.
         let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
         while let Some(worst) = self.watched.iter().position(is_next) {
-            if named < most {
-                named += 1;
-            } else {
+            let mut replaced = None;
+            if named >= most {
                 let worst_ns = self.watched[worst].so_far_ns;
-                let holders = self.watched.iter_mut().filter(|one| one.series.is_some());
-                match holders.min_by_key(|one| one.hold_ns()) {
-                    Some(least) if least.hold_ns() < worst_ns => least.series = None,
-                    // Culprits come worst first: if this one cannot replace another, the later ones cannot either.
-                    _ => return,
+                let holders = self.watched.iter().enumerate().filter(|(_, one)| one.series.is_some());
+                let least = holders.min_by_key(|(_, one)| one.hold_ns());
+                replaced = least.filter(|(_, least)| least.hold_ns() < worst_ns).map(|(at, _)| at);
+                // Culprits come worst first: if this one cannot replace another, the later ones cannot either.
+                if replaced.is_none() {
+                    return;
                 }
+            }
+            if !self.newcomers.comes(most.saturating_mul(WATCHED)) {
+                return;
+            }
+            match replaced {
+                Some(at) => self.watched[at].series = None,
+                None => named += 1,
             }
             self.watched[worst].series = Some(CulpritSeries { ns: 0, created_unix_ns: start_unix_ns });
         }

@@ -124,6 +124,8 @@ families! {
         "Samples taken.";
     COLLECTION_TIME: "cgscope_collection_seconds" Counter SECONDS, [],
         "Time spent taking samples.";
+    SAMPLE_AGE: "cgscope_sample_age_seconds" Gauge SECONDS, [],
+        "Age of the latest sample on this page.";
     CLIENTS: "cgscope_clients" Gauge None, [],
         "Clients connected to the socket.";
     CLIENT_REQUESTS: "cgscope_client_requests" Counter None, [],

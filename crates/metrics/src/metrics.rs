@@ -5,7 +5,7 @@ use cgscope_model::{CgroupReading, GroupSum, Interval};
 use crate::{
     Config,
     cgroup::Cgroup,
-    choice::choose,
+    choice::{Families, choose},
     culprits,
     forest::{Forest, Places},
     host::Host,
@@ -19,20 +19,23 @@ pub struct Metrics {
     /// Sorted by path, the root first: parents precede their children.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
+    /// `None` until the first Interval with this configuration, which may bring any number of cgroups.
+    newcomers: Option<Families>,
 }
 
 impl Metrics {
     /// Creates metrics without any figures.
     pub fn new(config: Config) -> Self {
-        Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default() }
+        Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default(), newcomers: None }
     }
 
     /// Changes the configuration. Cgroups that are no longer exported are dropped at once, and new ones are added with the next
     /// Interval. The figures of all others stay.
     pub fn set_config(&mut self, config: Config) {
-        self.config = config;
+        (self.config, self.newcomers) = (config, None);
         self.forest.judge(&self.config);
-        let chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
+        let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
+        let chosen = choose(&self.forest, exported, &self.config, &mut |_| true);
         self.cgroups.retain(|cgroup| *cgroup.path == *"/" || chosen.contains(&cgroup.path));
         self.cgroups.iter_mut().for_each(|cgroup| cgroup.culprits.limit(self.config.culprits));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
@@ -41,26 +44,33 @@ impl Metrics {
     /// Adds an Interval.
     pub fn add(&mut self, interval: &Interval) {
         let places = self.forest.observe(interval, &self.config);
-        self.choose(interval.start_unix_ns);
+        self.choose(interval);
         let above = self.above();
         self.add_tasks(interval, &places, &above);
         self.add_limits(interval);
         let parts = culprits::parts(interval, &self.forest, &places, &above);
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
             // Coarse mode has no pairs with this blame.
-            cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval.start_unix_ns);
+            cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval);
             cgroup.name(&interval.names);
         }
         self.host.add(interval);
         self.forest.drop_removed();
     }
 
-    fn choose(&mut self, start_unix_ns: u64) {
-        let mut chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
+    fn choose(&mut self, interval: &Interval) {
+        let most = self.config.newcomers();
+        let mut families = self.newcomers.take();
+        let mut comes = |path: &str| families.as_mut().is_none_or(|families| families.comes(path, most));
+        let exported = self.cgroups.iter().map(|cgroup| &cgroup.path);
+        let mut chosen = choose(&self.forest, exported, &self.config, &mut comes);
+        let mut families = families.unwrap_or_default();
+        families.pass(interval.duration_ns);
+        self.newcomers = Some(families);
         chosen.insert("/".into());
         // The paths that remain in `chosen` are new.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
-        self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, start_unix_ns)));
+        self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, interval.start_unix_ns)));
         self.cgroups.sort_unstable_by(|a, b| (*a.path != *"/", &a.path).cmp(&(*b.path != *"/", &b.path)));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }

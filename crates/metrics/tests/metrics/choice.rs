@@ -60,6 +60,21 @@ fn states(metrics: &Metrics) -> [f64; 4] {
     ["exported", "over_limit", "too_deep", "excluded"].map(|state| states[&(state.into(), state.into())])
 }
 
+/// An interval of a second in which one task of each of these cgroups waited for that many ms.
+fn interval_of(waited_ms: &[(String, u64)]) -> Interval {
+    let tasks = (1..).zip(waited_ms).map(|(cgroup_id, (_, ms))| TaskInterval {
+        reading: TaskReading { cgroup_id, ..TaskReading::default() },
+        wait: Wait { total_ns: ms * 1_000_000, ..Wait::default() },
+        ..TaskInterval::default()
+    });
+    Interval {
+        duration_ns: 1_000_000_000,
+        tasks: tasks.collect(),
+        cgroups: (1..).zip(waited_ms.iter().map(|(path, _)| path.as_str().into())).collect(),
+        ..Interval::default()
+    }
+}
+
 fn of_size(cgroups: usize) -> Metrics {
     Metrics::new(Config { cgroups, ..Config::default() })
 }
@@ -271,4 +286,57 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_cgroups_of_one_user_do_not_take_the_places_of_others() {
+    let hostile = (0..100).map(|at| (format!("/user/hostile/{at}"), 1_000));
+    let others: Vec<_> =
+        (0..12).map(|at| (format!("/pods/{at}"), 1)).chain([("/user/other".into(), 1)]).collect();
+    let all: Vec<_> = hostile.chain(others.iter().cloned()).collect();
+    let mut metrics = of_size(40);
+    metrics.add(&interval_of(&all));
+    let exported = exported(&metrics);
+    assert_eq!(exported.len(), 40);
+    // Half of 39 places: 10 for `/user`, of which half are for those below `/user/other`, and 9 for `/pods`.
+    let of = |root: &str| exported.iter().filter(|path| path.starts_with(root)).count();
+    assert_eq!((of("/pods"), of("/user/other")), (9, 1), "{exported:?}");
+    // Where places suffice, all have one.
+    let mut metrics = of_size(200);
+    metrics.add(&interval_of(&all));
+    assert_eq!(states(&metrics), [117.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn renames_make_an_eighth_of_the_places_new_in_a_minute_and_others_come_at_once() {
+    let mut metrics = of_size(81);
+    let mut seen = std::collections::BTreeSet::new();
+    for second in 0..60 {
+        let renamed = (0..100).map(|at| (format!("/user.slice/user-1000.slice/x/{at}-{second}"), 10));
+        // A pod starts in each second, and waits less.
+        let pods = (0..=second).map(|pod| (format!("/kubepods/burstable/pod{pod}/app"), 1));
+        metrics.add(&interval_of(&renamed.chain(pods).collect::<Vec<_>>()));
+        let exported = exported(&metrics);
+        let of_pods = exported.iter().filter(|path| path.ends_with("/app")).count();
+        // Half of 80 places are divided evenly, and a pod takes two.
+        assert!(of_pods >= (second + 1).min(9), "{second}: {exported:?}");
+        seen.extend(exported.into_iter().filter(|path| path.contains("user-1000")));
+    }
+    // In the first second any number, then 10 at once, and 10 in the minute; and the three above them.
+    assert!((60..=103).contains(&seen.len()), "{}", seen.len());
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_label_counts_for_the_cgroup_above_it() {
+    let long = format!("/a/{}", "x".repeat(255)).repeat(3);
+    let short = format!("/a/{}", "x".repeat(255));
+    let mut metrics = of_size(10);
+    metrics.add(&interval_of(&[(short.clone(), 1), (long.clone(), 5)]));
+    assert_eq!(exported(&metrics), ["/".to_owned(), "/a".to_owned(), short.clone(), format!("{short}/a")]);
+    assert_eq!(family(&metrics, "cgscope_cgroups")[&("too_long".into(), "too_long".into())], 3.0);
+    let page = String::from_utf8(metrics.page(Format::Text, &[])).expect("text");
+    let longest = page.lines().map(str::len).max();
+    assert!(longest < Some(512 + 200), "{longest:?}");
+    let tasks = family(&metrics, "cgscope_cgroup_tasks");
+    assert_eq!(tasks[&(short.clone(), short)], 2.0);
 }

@@ -176,7 +176,7 @@ fn the_configuration_limits_the_length_of_a_page() {
         // counters; named culprits and `other`.
         let bound = 30 * (6 * 30 + 3 * 3 + 15 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
         assert!(samples.len() <= bound, "{} {bound}", samples.len());
-        let states = ["exported", "over_limit", "too_deep", "excluded"]
+        let states = ["exported", "over_limit", "too_deep", "too_long", "excluded"]
             .map(|state| samples[&key("cgscope_cgroups", &[("state", state)])]);
         let tree = Tree::new(&interval(2 * cgroups, cgroups, 1));
         let all = tree.nodes().iter().filter(|node| node.has_tasks).count();
