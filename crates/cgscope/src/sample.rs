@@ -1,6 +1,6 @@
 //! `cgscope sample`: what all threads do, grouped as in psn.
 
-use std::{future, io, sync::mpsc, thread};
+use std::{future, io, sync::mpsc, thread, time::Duration};
 
 use cgscope_model::{Mode, Names};
 use cgscope_psn::{
@@ -22,6 +22,9 @@ use crate::{
 /// What readings without BPF lack.
 const COARSE: &str = "the kernel's state letters from /proc, which do not distinguish threads that run, wait for a CPU or are \
                       throttled (R), or that wait for a device (D)";
+
+/// How long the round may take that is under way at the end. On a host with a million threads, one takes about a second.
+const LONGEST_ROUND: Duration = Duration::from_secs(5);
 
 pub async fn run(options: &Sample) -> Result {
     if options.select.memory {
@@ -93,7 +96,16 @@ async fn take(
             let end = end?;
             // Sending fails if the rounds have just ended.
             let _ = stop.send(());
-            (is_done.await, end)
+            // Another process can make the kernel wait when it reads its command line.
+            tokio::select! {
+                taken = &mut is_done => (taken, end),
+                () = tokio::time::sleep(LONGEST_ROUND) => {
+                    return Err(Error::incomplete(
+                        "the kernel does not answer about one of the threads, so there is no result (without the column `cmdline`, \
+                         no process can hold it up)",
+                    ));
+                }
+            }
         }
     };
     let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;
@@ -138,6 +150,10 @@ fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &
     let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
     if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
         say!("cgscope: {sentence}");
+        exit = exit.max(Exit::Incomplete);
+    }
+    if let Some(words) = rounds.nameless_words() {
+        say!("cgscope: {words}");
         exit = exit.max(Exit::Incomplete);
     }
     if let Some(failure) = &rounds.nameless {

@@ -129,7 +129,7 @@ impl ThreadReader {
     }
 
     /// Looks up the names of these cgroups, if they still exist.
-    pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
+    pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64> + Clone) {
         if let Some(tree) = &mut self.tree {
             let now = Instant::now();
             if let ThreadSource::Walk(walk) = &self.source
@@ -144,7 +144,16 @@ impl ThreadReader {
     /// Returns why kernel functions have no names, if names are requested and not available.
     pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
-        if asked { self.places.nameless() } else { None }
+        let places = asked.then(|| self.places.nameless()).flatten();
+        places.or_else(|| {
+            (self.processes.bytes >= MOST_NAME_BYTES).then(|| {
+                Failure::new(
+                    "the names of processes take 64 MiB".to_owned(),
+                    "further processes have none",
+                    "select a part of the host",
+                )
+            })
+        })
     }
 
     /// Returns sentences about requested fields that this kernel does not report.
@@ -227,11 +236,16 @@ impl ChosenProcesses {
     }
 }
 
+/// Maximum bytes of the names of processes.
+const MOST_NAME_BYTES: usize = 64 << 20;
+
 /// Names of users, and the executable and command line of processes. A process is read when it is first seen, because it may exit
 /// before the end.
 #[derive(Debug, Default)]
 struct ProcessNames {
     known: HashMap<u32, ProcessName>,
+    /// Bytes of the names.
+    bytes: usize,
     users: OnceLock<HashMap<u32, Arc<str>>>,
 }
 
@@ -244,9 +258,19 @@ struct ProcessName {
 impl ProcessNames {
     /// Reads the names of a process if it is new. Call this with every process that is seen.
     fn meet(&mut self, tgid: u32, wanted: WantedFields) {
-        self.known.entry(tgid).or_insert_with(|| ProcessName {
-            exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
-            cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
+        // Any user may start processes with long command lines. Further ones have no name.
+        if self.bytes >= MOST_NAME_BYTES {
+            return;
+        }
+        let bytes = &mut self.bytes;
+        self.known.entry(tgid).or_insert_with(|| {
+            let name = ProcessName {
+                exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
+                cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
+            };
+            *bytes += size_of::<ProcessName>()
+                + [&name.exe, &name.cmdline].into_iter().flatten().map(|name| name.len()).sum::<usize>();
+            name
         });
     }
 

@@ -106,6 +106,17 @@ impl Rounds {
             )
         })
     }
+
+    /// Returns a sentence about samples without names; `None` if there is none.
+    pub fn nameless_words(&self) -> Option<String> {
+        (self.table.nameless != 0).then(|| {
+            format!(
+                "{} of all samples are in rows without names, because there were more than 50,000 groups (use fewer columns, or \
+                 select a part of the host)",
+                self.table.nameless
+            )
+        })
+    }
 }
 
 /// Reads and counts the rounds.

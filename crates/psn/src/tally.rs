@@ -28,12 +28,27 @@ pub struct ThreadReading {
     pub place: u32,
 }
 
+const NOBODY: ThreadReading = ThreadReading {
+    tid: 0,
+    tgid: 0,
+    comm: [0; 16],
+    state: ThreadState::Running,
+    cpu: None,
+    cgroup_id: None,
+    uid: None,
+    syscall: None,
+    place: 0,
+};
+
 /// Looks up names for the numbers in readings. `None` means unknown.
 pub trait ThreadNames {
     /// Returns the name of a reading's system call, place, cgroup, user or process, by column.
     fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>>;
     fn node(&self, cpu: u32) -> Option<u32>;
 }
+
+/// The most groups: any user may give a thread a new name at each reading. Further ones are a row without names.
+const MOST_GROUPS: usize = 50_000;
 
 /// Counts readings in groups.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +58,8 @@ pub struct Tally {
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
     processes: HashSet<u32>,
+    /// Readings that were counted without their names.
+    nameless: u64,
     pub(crate) rounds: u64,
 }
 
@@ -57,6 +74,8 @@ pub struct GroupTable {
     pub threads: usize,
     /// Number of different processes among the samples.
     pub processes: usize,
+    /// Number of samples in rows without names, because there were too many groups.
+    pub nameless: u64,
 }
 
 /// A group of threads that are equal in all columns.
@@ -98,7 +117,12 @@ impl Tally {
     pub(crate) fn add(&mut self, reading: &ThreadReading) {
         self.threads.insert(reading.tid);
         self.processes.insert(reading.tgid);
-        *self.counts.entry(self.group(reading)).or_default() += 1;
+        let mut group = self.group(reading);
+        if self.counts.len() >= MOST_GROUPS && !self.counts.contains_key(&group) {
+            let state = group.state;
+            (group, self.nameless) = (ThreadReading { state, ..NOBODY }, self.nameless + 1);
+        }
+        *self.counts.entry(group).or_default() += 1;
     }
 
     pub(crate) fn end_round(&mut self) {
@@ -140,6 +164,7 @@ impl Tally {
             rounds: self.rounds,
             threads: self.threads.len(),
             processes: self.processes.len(),
+            nameless: self.nameless,
         }
     }
 }

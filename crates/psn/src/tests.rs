@@ -30,6 +30,7 @@ pub fn rounds(rounds: u64) -> Rounds {
             rounds,
             threads: 22,
             processes: 3,
+            nameless: 0,
         },
         all_states: false,
         mode: Mode::Bpf,

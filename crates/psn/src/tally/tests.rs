@@ -144,3 +144,24 @@ fn a_tally_without_readings_is_an_empty_table() {
     assert_eq!((table.rows.len(), table.rounds), (0, 0));
     assert_eq!(table.per_round(0), 0.0);
 }
+
+#[test]
+fn names_without_end_make_a_bounded_number_of_groups() {
+    let mut tally = Tally::new(&[GroupBy::Comm, GroupBy::State]);
+    let letters = |mut number: u32| -> String {
+        let next = |_| {
+            let letter = char::from(b'a' + (number % 26) as u8);
+            number /= 26;
+            letter
+        };
+        (0..8).map(next).collect()
+    };
+    for number in 0..MOST_GROUPS as u32 + 1_000 {
+        tally.add(&reading(1, &letters(number), ThreadState::OnCpu));
+    }
+    tally.add(&reading(1, &letters(5), ThreadState::OnCpu));
+    let table = tally.table(&Said);
+    assert_eq!((table.rows.len(), table.nameless), (MOST_GROUPS + 1, 1_000));
+    assert_eq!(table.rows.iter().map(|row| row.samples).sum::<u64>(), MOST_GROUPS as u64 + 1_001);
+    assert_eq!(reported(&table)[0], (1_000, vec![String::new(), "on_cpu".into()]));
+}
