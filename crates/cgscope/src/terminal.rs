@@ -11,7 +11,7 @@ use std::{
 
 use crossterm::{
     cursor::{Hide, Show},
-    event::{DisableBracketedPaste, DisableMouseCapture},
+    event::{DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste},
     execute, queue,
     style::Print,
     terminal::{
@@ -159,7 +159,7 @@ fn take_over() -> io::Result<()> {
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;
-    execute!(stdout(), EnterAlternateScreen, Hide, DisableBracketedPaste)
+    execute!(stdout(), EnterAlternateScreen, Hide, EnableBracketedPaste)
 }
 
 pub fn give_back() {
@@ -167,7 +167,14 @@ pub fn give_back() {
     if !mem::take(&mut *ours) {
         return;
     }
-    let _ = execute!(stdout(), EndSynchronizedUpdate, DisableMouseCapture, LeaveAlternateScreen, Show);
+    let _ = execute!(
+        stdout(),
+        EndSynchronizedUpdate,
+        DisableMouseCapture,
+        DisableBracketedPaste,
+        LeaveAlternateScreen,
+        Show
+    );
     // In the background the kernel would stop us, and the shell has already set its own modes.
     if in_foreground() {
         let _ = disable_raw_mode();

@@ -41,11 +41,13 @@ pub enum Effect {
 }
 
 impl App {
-    /// Handles a key, the mouse or a resize.
+    /// Handles a key, the mouse, pasted text or a resize.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
             Event::Mouse(mouse) => self.on_mouse(*mouse),
+            // Outside a prompt, its letters would be commands, such as those that write files.
+            Event::Paste(text) => self.on_paste(text),
             Event::Resize(width, height) => {
                 self.on_resize(*width, *height);
                 Effect::Draw

@@ -36,6 +36,17 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
 }
 
 impl App {
+    /// Adds pasted text to the filter that is being typed.
+    pub(super) fn on_paste(&mut self, text: &str) -> Effect {
+        if !matches!(self.prompt, Some(Prompt::Filter(_))) {
+            return Effect::None;
+        }
+        for letter in text.chars().take(LONGEST) {
+            edit(&mut self.filter, KeyCode::Char(letter).into());
+        }
+        self.refreshed()
+    }
+
     pub(super) fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
         match prompt {
             Prompt::Filter(_) if key.code == KeyCode::Enter => {}

@@ -462,6 +462,20 @@ fn help_and_findings_cover_the_current_view() {
     assert_eq!(app.settings.view, View::Numa, "the view of a task is not saved as the first view");
 }
 
+/// Letters of pasted text would be commands: `w` writes a file, `q` ends.
+#[test]
+fn pasted_text_is_text_for_a_filter_and_nothing_else() {
+    let paste = |text: &str| crossterm::event::Event::Paste(text.into());
+    let mut app = app(&[(1, 5), (2, 9)]);
+    assert_eq!(app.on_event(&paste("wq\u{1b}[2J")), Effect::None);
+    assert!(app.prompt.is_none() && app.filter.is_empty());
+    press(&mut app, KeyCode::Char('/'));
+    app.on_event(&paste("we\u{1b}[b\n"));
+    assert_eq!(app.filter, "we[b");
+    app.on_event(&paste(&"x".repeat(1_000_000)));
+    assert!(app.filter.len() <= 128 && app.prompt.is_some());
+}
+
 #[test]
 fn a_click_closes_a_prompt() {
     let mut app = tree();
