@@ -51,5 +51,34 @@ fn candidates(kind: &str, typed: &OsStr) -> Vec<CompletionCandidate> {
         "pod" => names.pods(),
         _ => names.containers(),
     };
-    all.into_iter().filter(|name| name.starts_with(typed)).map(CompletionCandidate::new).collect()
+    let offered = all.into_iter().filter(|name| name.starts_with(typed) && is_harmless(name));
+    offered.map(CompletionCandidate::new).collect()
+}
+
+/// True if no shell gives any of its characters a meaning. Any user may name a cgroup, and bash inserts a completion without quotes: a name with
+/// `;` or `$(` would add a command to the line of root. In paths of cgroups, systemd writes `\x2d` for a hyphen, and bash would drop the
+/// backslash, so such names have to be typed.
+fn is_harmless(name: &str) -> bool {
+    let is_harmless = |char: char| char.is_ascii_alphanumeric() || "/_.:@%+,-".contains(char);
+    !name.starts_with('-') && name.chars().all(is_harmless)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_harmless;
+
+    #[test]
+    fn names_with_a_meaning_for_a_shell_are_not_offered() {
+        let harmless = [
+            "/system.slice/cron.service",
+            "/user.slice/user-0.slice/user@0.service",
+            "/kubepods/besteffort/pod3f2a/4c1b",
+            "namespace/pod-7d9f",
+            "/a_b+c,d:e%f",
+        ];
+        assert!(harmless.iter().all(|name| is_harmless(name)));
+        let hostile = "`$&|;<>(){}[]*?!#~=^'\"\\ \t\n\r\u{1b}\u{7f}\u{202e}\u{e9}";
+        assert!(hostile.chars().all(|char| !is_harmless(&format!("/a{char}b"))));
+        assert!(!is_harmless("-o"));
+    }
 }

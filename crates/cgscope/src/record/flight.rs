@@ -19,7 +19,7 @@ use cgscope_model::{
 };
 use cgscope_record::{Header, Reason};
 use rustix::{
-    fs::{CWD, FlockOperation, flock},
+    fs::{CWD, FlockOperation, Mode, OFlags, flock, openat},
     io::Errno,
 };
 
@@ -361,10 +361,22 @@ fn directory(output: &Path) -> PathBuf {
 
 /// Renames the ring of a killed run. It may hold the last minutes before an incident that nobody has examined yet.
 fn keep_aside(directory: &Path) -> Result<()> {
-    let Ok(metadata) = fs::metadata(directory) else { return Ok(()) };
-    if let Ok(lock) = fs::File::open(directory)
-        && flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
-    {
+    // Others may have put anything there: to open a pipe would block.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let ring = match openat(CWD, directory, flags, Mode::empty()) {
+        Ok(ring) => fs::File::from(ring),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(Error::could_not_run(format!(
+                "{} is not a directory, but `--keep` needs one there for its ring, so nothing is recorded: remove it, or name another file \
+                 with -o",
+                directory.display()
+            )));
+        }
+        Err(error) => return Err(cannot_write(directory, &error.into())),
+    };
+    let metadata = ring.metadata().map_err(|error| cannot_write(directory, &error))?;
+    if flock(&ring, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
         return Err(Error::could_not_run(format!(
             "{} is the ring of another cgscope that is running, so nothing is recorded: name another file with -o",
             directory.display()

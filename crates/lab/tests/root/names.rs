@@ -92,17 +92,33 @@ fn an_unknown_name_is_refused_with_the_similar_ones() {
     assert_one_sentence(&nameless, &["no container runtime of this host reports names"]);
 }
 
+/// What a shell is offered for a word of `cgscope top --cgroup`, one in each line.
+fn completed(shell: &str, word: &str) -> String {
+    let mut command = cgscope();
+    command
+        .env("COMPLETE", shell)
+        .env("_CLAP_COMPLETE_INDEX", "3")
+        .env("_CLAP_IFS", "\n")
+        .args(["--", "cgscope", "top", "--cgroup", word]);
+    stdout(&command.output().expect("cgscope starts"))
+}
+
 #[test]
 fn the_shell_completes_the_names_of_cgroups() {
     let named = Named::new();
-    let asked = ["cgscope", "top", "--cgroup", &named.cgroup.name[..named.cgroup.name.len() - 2]];
-    let mut shell = cgscope();
-    shell
-        .env("COMPLETE", "bash")
-        .env("_CLAP_COMPLETE_INDEX", "3")
-        .env("_CLAP_IFS", "\n")
-        .arg("--")
-        .args(asked);
-    let completed = stdout(&shell.output().expect("cgscope starts"));
+    let completed = completed("bash", &named.cgroup.name[..named.cgroup.name.len() - 2]);
     assert!(completed.lines().any(|line| line == named.cgroup.name), "{completed}");
+}
+
+/// Bash inserts what it is offered without quotes.
+#[test]
+fn no_shell_is_offered_names_that_would_be_commands() {
+    let parent = Cgroup::new("complete");
+    let plain = parent.child("plain");
+    let hostile = [";id", "$(id)", "`id`", "a&id", "a|id", "a b", "'id", "\"id", "\\id", "a>b", "*"];
+    let _hostile = hostile.map(|name| parent.child(name));
+    for shell in ["bash", "zsh", "fish"] {
+        let completed = completed(shell, &format!("{}/", parent.name));
+        assert_eq!(completed.trim_end(), plain.name, "{shell}");
+    }
 }
