@@ -137,6 +137,8 @@ pub enum Refusal {
     Contended(f64),
     /// The simulation of the limit in force does not fit.
     Unfit,
+    /// Too many cgroups share its limits to be simulated for so long. Their number.
+    TooMany(usize),
 }
 
 /// Answers for one cgroup; `None` if it had no quota.
@@ -232,6 +234,9 @@ fn unsuitable(
     let mut family = target.family.iter().filter_map(|(id, _)| history.cgroups.get(id));
     if periods < LEAST_PERIODS {
         return Some(Refusal::Short(periods));
+    }
+    if !history.is_bounded(&target.family) {
+        return Some(Refusal::TooMany(target.family.len()));
     }
     if family.any(|cgroup| cgroup.has_changed) {
         return Some(Refusal::Changed);

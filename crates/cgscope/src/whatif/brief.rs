@@ -81,6 +81,7 @@ fn because(refusal: &Refusal) -> String {
             return format!("its tasks waited for CPUs for {} of their time", words::percent(*waited));
         }
         Refusal::Unfit => "the simulation does not fit what the kernel counted",
+        Refusal::TooMany(_) => "too many cgroups share its limits",
     };
     because.to_owned()
 }

@@ -5,7 +5,7 @@ use std::{
     iter,
 };
 
-use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample};
+use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample, demand};
 use cgscope_whatif::{Limit, Loop, Node, Profile, Slot, Tree};
 
 /// Maximum length of a history: an hour in the longest slots.
@@ -15,8 +15,10 @@ const REFINED_NS: u64 = 600_000_000_000;
 
 /// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
 pub const MOST_US: u64 = 1 << 44;
-/// Maximum number of slots of all cgroups together: 640 MB. What comes later is left out, and its cgroups are refused as incomplete.
-const MOST_SLOTS: usize = 16_000_000;
+/// Maximum number of slots of all cgroups together: 200 MB. What comes later is left out, and its cgroups are refused as incomplete.
+const MOST_SLOTS: usize = 10_000_000;
+/// Maximum number of slots of a simulated tree, of 32 bytes: some of these are needed at a time, on up to four threads.
+const MOST_SIMULATED: u64 = 2_000_000;
 /// Slots are at least 2^22 ns long: 4 ms.
 const SHORTEST: u32 = 22;
 /// Maximum number of tasks that one slot may claim, so that no sum overflows.
@@ -25,7 +27,7 @@ const MOST_TASKS: u64 = 1 << 13;
 /// A cgroup with a quota.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
-    slots: Vec<DemandSlot>,
+    slots: Vec<Packed>,
     shift: u32,
     first: CgroupReading,
     /// The reading before the latest one.
@@ -33,6 +35,25 @@ pub struct Cgroup {
     latest: CgroupReading,
     /// The quota, the period or the burst was changed during the recording.
     pub has_changed: bool,
+}
+
+/// A [`DemandSlot`] in half the memory: recorded amounts are 32nds of a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Packed([u32; 5]);
+
+impl Packed {
+    fn of(slot: DemandSlot, shift: u32) -> Self {
+        let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
+        let amounts = [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns];
+        // Sums are limited to `MOST_TASKS`, which is 2^18 parts.
+        Self(amounts.map(|ns| u32::try_from(demand::parts(ns, shift)).unwrap_or(u32::MAX)))
+    }
+
+    fn slot(self, shift: u32) -> DemandSlot {
+        let [ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns] =
+            self.0.map(|parts| demand::ns_of(parts.into(), shift));
+        DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns }
+    }
 }
 
 /// Cgroups with a quota over the same time.
@@ -81,7 +102,8 @@ impl Cgroup {
 
     /// CPU time of its own tasks in the first `span_ns`, ns.
     pub fn ran_ns(&self, span_ns: u64) -> u64 {
-        self.slots.iter().take((span_ns >> self.shift) as usize).map(|slot| slot.ran_ns).sum()
+        let slots = self.slots.iter().take((span_ns >> self.shift) as usize);
+        slots.map(|slot| slot.slot(self.shift).ran_ns).sum()
     }
 
     fn take(&mut self, reading: &CgroupReading) {
@@ -110,9 +132,11 @@ impl Cgroup {
                 return;
             }
             if at >= self.slots.len() {
-                self.slots.resize(at + 1, DemandSlot::default());
+                self.slots.resize(at + 1, Packed::default());
             }
-            add(&mut self.slots[at], more, MOST_TASKS << self.shift);
+            let mut slot = self.slots[at].slot(self.shift);
+            add(&mut slot, more, MOST_TASKS << self.shift);
+            self.slots[at] = Packed::of(slot, self.shift);
         });
         room - (self.slots.len() - before)
     }
@@ -126,9 +150,9 @@ impl Cgroup {
     /// The slots, each joined from several to 2^`shift` ns, until `length`.
     fn joined(&self, shift: u32, length: usize) -> impl Iterator<Item = DemandSlot> + '_ {
         let by = 1usize << shift.saturating_sub(self.shift).min(20);
-        let sum = move |parts: &[DemandSlot]| {
+        let sum = move |parts: &[Packed]| {
             let mut slot = DemandSlot::default();
-            parts.iter().for_each(|part| add(&mut slot, *part, MOST_TASKS << shift));
+            parts.iter().for_each(|part| add(&mut slot, part.slot(self.shift), MOST_TASKS << shift));
             slot
         };
         self.slots.chunks(by).map(sum).chain(iter::repeat(DemandSlot::default())).take(length)
@@ -297,9 +321,21 @@ impl History {
         self.end_ns.saturating_sub(self.begin_ns.unwrap_or(self.end_ns)).min(LONGEST_NS)
     }
 
-    /// How many parts of a slot are simulated. A long history has enough bursts that what happens within slots evens out.
-    fn refinement(&self) -> u32 {
-        if self.span_ns() <= REFINED_NS { 4 } else { 1 }
+    /// How many parts of a slot are simulated. A long history has enough bursts that what happens within slots evens out; many
+    /// cgroups would take too much memory.
+    fn refinement(&self, slots: u64) -> u32 {
+        if self.span_ns() <= REFINED_NS && slots <= MOST_SIMULATED / 4 { 4 } else { 1 }
+    }
+
+    /// Whether the memory suffices to simulate these cgroups together for this time.
+    pub fn is_bounded(&self, family: &[(u64, Option<usize>)]) -> bool {
+        self.simulated_slots(family) <= MOST_SIMULATED
+    }
+
+    fn simulated_slots(&self, family: &[(u64, Option<usize>)]) -> u64 {
+        let known = family.iter().filter_map(|(id, _)| self.cgroups.get(id));
+        let shift = known.map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);
+        (self.span_ns() >> shift).saturating_mul(family.len() as u64)
     }
 
     /// What the recording shows about arrivals: the loops that it does not contradict for the cgroup at `own`, or the one that is known; and
@@ -361,6 +397,7 @@ impl History {
         let known = || family.iter().filter_map(|(id, _)| self.cgroups.get(id));
         let shift = known().map(|cgroup| cgroup.shift).max().unwrap_or(SHORTEST);
         let length = (self.span_ns() >> shift) as usize;
+        let refinement = self.refinement(self.simulated_slots(family));
         let node = |((id, parent), has_queue): (&(u64, Option<usize>), &bool)| {
             let cgroup = self.cgroups.get(id);
             let (mut slots, is_throttled) =
@@ -376,7 +413,7 @@ impl History {
             if *has_queue {
                 profile = profile.unqueued();
             }
-            Node { parent: *parent, limit, threads: None, profile: profile.refined(self.refinement()) }
+            Node { parent: *parent, limit, threads: None, profile: profile.refined(refinement) }
         };
         let cpuset = known().filter_map(|cgroup| cgroup.last.cpus).max().unwrap_or(self.cpus);
         Tree {

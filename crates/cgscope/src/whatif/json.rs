@@ -62,6 +62,7 @@ fn name(refusal: &Refusal) -> &'static str {
         Refusal::Incomplete(..) => "incomplete",
         Refusal::Contended(_) => "contended",
         Refusal::Unfit => "unfit",
+        Refusal::TooMany(_) => "too_many",
     }
 }
 

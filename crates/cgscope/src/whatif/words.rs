@@ -94,6 +94,12 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::Changed => {
             "its quota, period or burst was changed, or that of a cgroup that shares a quota with it; measure again".into()
         }
+        Refusal::Incomplete(0, usage_ns) => format!(
+            "nothing of the {} of CPU time that the kernel counted is known: at most 256 cgroups with a quota have a place in a \
+             measurement, those that are throttled longest, and at most 46 hours of them are read; measure again when fewer have a \
+             quota, or for less time",
+            duration(*usage_ns)
+        ),
         Refusal::Incomplete(ran_ns, usage_ns) => format!(
             "the samples have {} of the {} of CPU time that the kernel counted for this cgroup; measure the whole host with an \
              interval of at most 1 s, and look for losses in the recording",
@@ -104,6 +110,9 @@ fn refused(refusal: &Refusal) -> String {
             "for {} of the time in which its tasks could run they waited for a CPU, so nobody knows when their work arrives; measure again \
              when CPUs are free",
             percent(*waited)
+        ),
+        Refusal::TooMany(cgroups) => format!(
+            "{cgroups} cgroups share its limits, too many to be simulated for so long: use a shorter recording"
         ),
         Refusal::Unfit => {
             "the simulation of the limit in force differs from what the kernel counted by more than 10 % and 2 points, so it would \

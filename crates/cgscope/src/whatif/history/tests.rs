@@ -50,6 +50,42 @@ fn hostile_slots_neither_fill_the_memory_nor_overflow_a_sum() {
     assert_eq!(many.cgroups[&1].ran_ns(many.span_ns()), MOST_TASKS << SHIFT);
 }
 
+/// A file of some KB that has an hour of hundreds of cgroups, each with one slot at its end.
+#[test]
+fn an_hour_of_hundreds_of_cgroups_is_neither_kept_nor_simulated() {
+    let ids = 1..=400;
+    let at = |second: u64, slot: u64| {
+        let one = sample(second, slot, [1; 5]);
+        let limits = ids.clone().map(|id| CgroupReading { id, ..one.limits[0].clone() });
+        let demand = ids.clone().flat_map(|id| DemandReading::new(id, SHIFT, slot, &[[1; 5]]));
+        Sample { limits: limits.collect(), demand: demand.collect(), ..one }
+    };
+    let end = 3_590;
+    let slot = (end * S) >> SHIFT;
+    let history = history([at(1, 0), at(2, 0), at(end, slot), at(end + 1, slot)]);
+    let slots: usize = history.cgroups.values().map(|cgroup| cgroup.slots.len()).sum();
+    assert!(slots <= MOST_SLOTS && slots > MOST_SLOTS * 9 / 10, "{slots}");
+    assert!(slots * size_of::<Packed>() <= 200 << 20);
+    let family: Vec<_> = ids.map(|id| (id, None)).collect();
+    assert!(!history.is_bounded(&family) && history.is_bounded(&family[..9]));
+    assert!(history.simulated_slots(&family[..1]).abs_diff(slot) <= 121);
+    // Minutes of a few cgroups are simulated in four parts of each slot, and those of many in whole slots.
+    let minutes = self::history([1, 2, 3, 100].map(|second| sample(second, second, [1; 5])));
+    assert_eq!([MOST_SIMULATED / 4, MOST_SIMULATED / 4 + 1].map(|slots| minutes.refinement(slots)), [4, 1]);
+}
+
+#[test]
+fn amounts_are_kept_to_the_part() {
+    let slot = DemandSlot {
+        ran_ns: 7 << (SHIFT - 5),
+        wanted_ns: (MOST_TASKS << SHIFT) - (1 << (SHIFT - 5)),
+        throttled_ns: MOST_TASKS << SHIFT,
+        waited_ns: 0,
+        presumed_ns: 1 << (SHIFT - 5),
+    };
+    assert_eq!(Packed::of(slot, SHIFT).slot(SHIFT), slot);
+}
+
 #[test]
 fn a_quota_that_was_away_has_changed() {
     let mut samples = [1, 2, 3, 4, 5].map(|second| sample(second, 0, [0; 5]));
