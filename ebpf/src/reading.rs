@@ -11,8 +11,8 @@ use cgscope_layout::{
     verifier::{get, set},
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
-        NOBODY, ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord,
-        TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
+        ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
+        TaskStorage, Totals, UNCHANGED, Waits,
     },
 };
 
@@ -299,7 +299,6 @@ fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
     record.rq_clock_ns = queue.clock_ns();
-    record.owner = if is_shared() { task.owner() } else { NOBODY };
 }
 
 /// Writes the task's figures at its latest move, before the new figures overwrite them.

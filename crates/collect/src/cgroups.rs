@@ -15,14 +15,20 @@ use std::{
 };
 
 use cgscope_layout::wire::{CgroupEvent, cgroup_event};
-use cgscope_model::printable;
+use cgscope_model::{
+    printable,
+    selection::{is_bounded, path_and_ancestors},
+};
 
 use crate::source::coarse::text;
-use walk::Walk;
+use walk::{Bound, Walk};
 
 /// Minimum time between walks, slightly less than the usual interval. It is needed because a host can create cgroups faster than
 /// we walk them.
 const WALK_EVERY: Duration = Duration::from_millis(900);
+/// After a walk, this many times as long as it took passes before the next one: who renames cgroups, or makes more than are kept,
+/// always gives us a reason to walk.
+const WALK_SHARE: u32 = 20;
 /// How long the figures of a removed cgroup may still change: its last task may be exiting, and not all figures may have been
 /// read.
 const LINGERS: Duration = Duration::from_secs(1);
@@ -78,6 +84,17 @@ pub struct CgroupTree {
     unreadable: HashSet<u64>,
     /// When the tree was last walked, and how many cgroups it had.
     walked: Option<(Instant, usize)>,
+    /// How long that took.
+    walk_took: Duration,
+    bound: Bound,
+    /// Bytes of `paths`.
+    bytes: usize,
+    /// Whether there may be more cgroups than are kept.
+    is_full: bool,
+    /// Cgroups in figures that are not kept, with the path of the nearest one above that is.
+    merged: HashMap<u64, Arc<str>>,
+    /// The sum of the sizes of `merged` in all samples.
+    merges: u64,
     is_renamed: bool,
     /// Whether events were lost, so that known cgroups may have been removed.
     pub(crate) has_missed: bool,
@@ -98,26 +115,66 @@ impl CgroupTree {
 
     /// Adds an event that the BPF side had not yet reported at `since_ns` (CLOCK_MONOTONIC).
     pub(crate) fn receive_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
-        if let TreeEvent::Made(id, _) = &event {
-            self.made.insert(*id, since_ns);
-        }
+        let made = if let TreeEvent::Made(id, _) = &event { Some(*id) } else { None };
         self.receive(event, now);
+        if let Some(id) = made.filter(|id| !self.merged.contains_key(id)) {
+            self.made.insert(id, since_ns);
+        }
     }
 
     pub(crate) fn receive(&mut self, event: TreeEvent, now: Instant) {
         match event {
-            TreeEvent::Made(id, Some(path)) => {
+            TreeEvent::Made(id, Some(path)) if is_bounded(&path) => {
                 self.removed.remove(&id);
-                self.ids.insert(path.clone(), id);
-                self.paths.insert(id, path);
+                match self.nearest_kept(&path) {
+                    Some(above) => self.merge(id, above),
+                    None => {
+                        self.ids.insert(path.clone(), id);
+                        self.keep(id, path);
+                    }
+                }
             }
-            // A walk finds the path when a figure refers to the cgroup.
-            TreeEvent::Made(_, None) => {}
+            // A walk finds the path when a figure refers to the cgroup, or hides it.
+            TreeEvent::Made(..) => {}
             TreeEvent::Removed(id) => {
                 self.removed.entry(id).or_insert(now);
             }
             TreeEvent::Renamed => self.is_renamed = true,
         }
+    }
+
+    fn keep(&mut self, id: u64, path: Arc<str>) {
+        self.bytes += path.len();
+        if let Some(before) = self.paths.insert(id, path) {
+            self.bytes -= before.len();
+        }
+    }
+
+    /// Returns the nearest cgroup above `path` that is kept, if there is no room for `path`.
+    fn nearest_kept(&mut self, path: &str) -> Option<Arc<str>> {
+        let Bound { cgroups, bytes } = self.bound;
+        self.is_full |= self.paths.len() >= cgroups || self.bytes + path.len() > bytes;
+        if !self.is_full {
+            return None;
+        }
+        let mut above = path_and_ancestors(path).skip(1);
+        let kept = above.find_map(|above| self.ids.get_key_value(above).map(|(path, _)| path.clone()));
+        Some(kept.unwrap_or_else(|| "/".into()))
+    }
+
+    fn merge(&mut self, id: u64, above: Arc<str>) {
+        self.merged.insert(id, above);
+    }
+
+    /// Counts the cgroups that now count for one above them. Returns the sum so far.
+    pub(crate) fn count_merged(&mut self) -> u64 {
+        self.merges += self.merged.len() as u64;
+        self.merges
+    }
+
+    /// Whether the figures of the cgroup count for one above it, because there are more cgroups than are kept.
+    pub(crate) fn is_merged(&self, id: u64) -> bool {
+        self.merged.contains_key(&id)
     }
 
     pub(crate) fn suspect(&mut self, id: u64) {
@@ -128,25 +185,45 @@ impl CgroupTree {
 
     /// Finds the paths of `ids`, and checks known paths. A path is kept as long as figures refer to it, even if the cgroup is
     /// removed.
-    pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
-        let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.removed.contains_key(id);
-        let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();
+    pub fn learn(&mut self, ids: impl IntoIterator<Item = u64> + Clone, now: Instant) {
+        let is_known = |id: &u64| {
+            *id == 0
+                || self.paths.contains_key(id)
+                || self.removed.contains_key(id)
+                || self.merged.contains_key(id)
+        };
+        let unknown: Vec<u64> = ids.clone().into_iter().filter(|id| !is_known(id)).collect();
         self.suspects.retain(|id| !self.removed.contains_key(id));
-        let is_due = self.walked.is_none_or(|(at, _)| now.duration_since(at) >= WALK_EVERY);
+        let has_passed = |pause| self.walked.is_none_or(|(at, _)| now.duration_since(at) >= pause);
+        let may_walk = has_passed(self.walk_took * WALK_SHARE);
+        let is_due = may_walk && has_passed(WALK_EVERY);
         let has_grown = self.walked.is_some_and(|(_, cgroups)| self.paths.len() > MANY + 2 * cgroups);
-        let is_wanted = !unknown.is_empty() || !self.suspects.is_empty() || self.has_missed || has_grown;
-        if self.is_renamed || is_due && is_wanted {
-            self.walk(&unknown, now);
+        let is_wanted =
+            !unknown.is_empty() || !self.suspects.is_empty() || self.has_missed || has_grown || self.is_full;
+        if self.is_renamed && may_walk || is_due && is_wanted {
+            self.walk(&ids.into_iter().filter(|id| *id != 0).collect(), &unknown, now);
+        }
+        if self.is_full {
+            for id in unknown {
+                if !self.paths.contains_key(&id) && !self.merged.contains_key(&id) {
+                    self.merge(id, "/".into());
+                }
+            }
         }
     }
 
-    fn walk(&mut self, unknown: &[u64], now: Instant) {
-        let walk = Walk::over(&self.mount);
+    fn walk(&mut self, ids: &HashSet<u64>, unknown: &[u64], now: Instant) {
+        let begun = Instant::now();
+        let walk = Walk::over(&self.mount, self.bound);
+        (self.walk_took, self.is_full) = (begun.elapsed(), walk.is_full);
         let mut hidden = 0;
-        if walk.is_whole() {
+        if walk.is_full {
+            self.keep_only(&walk, ids, now);
+        } else if walk.is_whole() {
             // Assume that hidden cgroups exist: the BPF side reports their removal, unless events were lost.
             let is_hidden = |id: &u64| self.paths.get(id).is_some_and(|path| walk.hides(path));
-            for id in self.paths.keys().chain(unknown).filter(|id| !walk.found.contains_key(id)) {
+            let known = self.paths.keys().chain(self.merged.keys());
+            for id in known.chain(unknown).filter(|id| !walk.found.contains_key(id)) {
                 if !self.has_missed && is_hidden(id) {
                     hidden += 1;
                 } else {
@@ -159,20 +236,54 @@ impl CgroupTree {
             };
             self.unreadable.extend(self.suspects.drain().filter(unmoved));
             self.made.retain(|id, _| walk.found.contains_key(id) || self.paths.contains_key(id));
+        }
+        if walk.is_full || walk.is_whole() {
             (self.is_renamed, self.has_missed) = (false, false);
         }
         let found = walk.found;
         self.walked = Some((now, found.len() + hidden));
         self.removed.retain(|id, _| !found.contains_key(id));
+        self.merged.retain(|id, _| !found.contains_key(id));
         self.paths.extend(found.iter().map(|(id, path)| (*id, path.clone())));
+        let bytes = |paths: &HashMap<u64, Arc<str>>| paths.values().map(|path| path.len()).sum();
+        self.bytes = bytes(&self.paths);
+        if self.paths.len() > 2 * self.bound.cgroups || self.bytes > 2 * self.bound.bytes {
+            // The owner drops no entries.
+            let removed = &self.removed;
+            self.paths.retain(|id, _| !removed.contains_key(id) || ids.contains(id));
+            self.removed.retain(|id, _| ids.contains(id));
+            self.bytes = bytes(&self.paths);
+        }
         // If two cgroups have the same path, the existing one is used.
         self.ids = self.paths.iter().map(|(id, path)| (path.clone(), *id)).collect();
         self.ids.extend(found.into_iter().map(|(id, path)| (path, id)));
     }
 
-    /// Returns the path below the mount; for a removed cgroup, its last path. `None` if it was never read.
+    /// Forgets the cgroups that are not in a walk that could not keep all. Those in figures count for one above them from now on;
+    /// what was removed keeps its path as long as figures refer to it.
+    fn keep_only(&mut self, walk: &Walk, ids: &HashSet<u64>, now: Instant) {
+        let is_found = |id: &u64| walk.found.contains_key(id);
+        let removed = &self.removed;
+        self.paths.retain(|id, _| is_found(id) || removed.contains_key(id));
+        self.made.retain(|id, _| is_found(id) || removed.contains_key(id));
+        self.suspects.clear();
+        let kept: HashSet<&Arc<str>> = walk.found.values().collect();
+        let gone: Vec<&u64> = ids.iter().filter(|id| !is_found(id) && !removed.contains_key(id)).collect();
+        for id in gone {
+            let seen = walk.left_out.get(id);
+            if seen.is_none() && self.has_missed {
+                // Its removal may have been missed. If it exists, its tasks keep its figures.
+                self.removed.entry(*id).or_insert(now);
+            }
+            let above = seen.or_else(|| self.merged.get(id)).filter(|above| kept.contains(above));
+            self.merge(*id, above.cloned().unwrap_or_else(|| "/".into()));
+        }
+    }
+
+    /// Returns the path below the mount; for a removed cgroup, its last path; for one that is not kept, that of the nearest one above
+    /// that is. `None` if it was never read.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
-        self.paths.get(&id)
+        self.paths.get(&id).or_else(|| self.merged.get(&id))
     }
 
     pub(crate) fn is_removed(&self, id: u64) -> bool {
@@ -187,7 +298,8 @@ impl CgroupTree {
     /// If the mount shows only a part of the hierarchy, it may hide the cgroup. Then only a cgroup that was once seen counts as
     /// removed.
     fn removed_since(&self, id: u64) -> Option<Instant> {
-        self.removed.get(&id).copied().filter(|_| self.shows_all || self.paths.contains_key(&id))
+        let was_seen = self.paths.contains_key(&id) || self.merged.contains_key(&id);
+        self.removed.get(&id).copied().filter(|_| self.shows_all || was_seen)
     }
 
     pub(crate) fn drop_entries(&mut self, is_named: impl Fn(u64) -> bool, now: Instant) {
@@ -196,13 +308,16 @@ impl CgroupTree {
             if !is_kept {
                 self.unreadable.remove(id);
                 self.made.remove(id);
+                self.merged.remove(id);
                 let path = self.paths.remove(id);
+                self.bytes -= path.as_ref().map_or(0, |path| path.len());
                 if let Some(path) = path.filter(|path| self.ids.get(path) == Some(id)) {
                     self.ids.remove(&path);
                 }
             }
             is_kept
         });
+        self.merged.retain(|id, _| is_named(*id));
     }
 
     /// Returns a moment before the cgroup was created, ns of CLOCK_MONOTONIC; `None` if it may have existed before we started.
@@ -221,8 +336,11 @@ impl CgroupTree {
 
     /// Iterates over the ids of the known ancestors.
     pub fn ancestors(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
-        let path = self.paths.get(&id).map_or("", |path| path);
+        let path = self.path(id).map_or("", |path| path);
         let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
+        // Where it is not kept, the last one is that with its path.
+        let last = self.is_merged(id).then_some(path.len()).filter(|length| *length > 1);
+        let ends = ends.chain(last);
         ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
     }
 
@@ -256,7 +374,7 @@ impl Remains {
 
 /// Returns the paths of all readable cgroups below `mount`, by id.
 pub fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
-    Walk::over(mount).found
+    Walk::over(mount, Bound::default()).found
 }
 
 #[cfg(test)]

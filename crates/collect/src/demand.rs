@@ -1,6 +1,10 @@
 //! Gives cgroups with a quota their places in the table of demand, and reads the slots that changed.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
 
 use cgscope_layout::{
     Loss,
@@ -27,6 +31,8 @@ pub(crate) fn table_size(cgroups: usize, is_daemon: bool) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Demands {
     places: BTreeMap<u64, Place>,
+    /// How long each cgroup with a quota was throttled, if there are more of these than places.
+    throttled: BTreeMap<u64, Throttled>,
     free: Vec<u32>,
     /// The number of the latest change of places.
     turn: u32,
@@ -40,6 +46,61 @@ struct Place {
     seen: Box<Slots>,
     /// What rounding has left of each amount, ns: it counts in the next slot that is not empty.
     left_ns: [u64; AMOUNTS],
+}
+
+/// Who is throttled most gets a place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Throttled {
+    total_ns: u64,
+    /// ns a reading, mostly of the last eight readings.
+    lately_ns: u64,
+}
+
+impl Throttled {
+    fn next(before: Option<&Self>, total_ns: u64) -> Self {
+        // What came before the first reading says nothing about now.
+        let before = before.copied().unwrap_or(Self { total_ns, lately_ns: 0 });
+        let more_ns = total_ns.saturating_sub(before.total_ns);
+        Self { total_ns, lately_ns: before.lately_ns - before.lately_ns / 8 + more_ns / 8 }
+    }
+}
+
+/// A cgroup with a quota: how long it was throttled lately, its id, and its [family](cgscope_model::selection::family).
+type Candidate = (u64, u64, Arc<str>);
+
+/// Shorter throttling gives no right to the place of another, ns a reading.
+const LEAST_NS: u64 = 1_000_000;
+
+/// The cgroups that lose their places, and those that get them. One that was throttled takes a place of the family that has most of
+/// them, if that has more than twice as many as its own; or that of one that was throttled less than half as long, in its own family or
+/// in one that has more places.
+fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u64)> {
+    waiting.sort_unstable_by(|a, b| b.cmp(a));
+    let mut by_family: BTreeMap<Arc<str>, BTreeSet<(u64, u64)>> = BTreeMap::new();
+    for (ns, id, family) in placed {
+        by_family.entry(family).or_default().insert((ns, id));
+    }
+    let mut exchanged = Vec::new();
+    for (waits_ns, next, family) in waiting.into_iter().take_while(|(ns, ..)| *ns >= LEAST_NS) {
+        let own = by_family.get(&family).map_or(0, BTreeSet::len);
+        let largest = by_family.iter().max_by_key(|(_, places)| places.len());
+        let of_largest = largest.filter(|(_, places)| places.len() > 2 * (own + 1));
+        let is_larger = |(name, places): &(&Arc<str>, &BTreeSet<_>)| **name == family || places.len() > own;
+        let least = by_family
+            .iter()
+            .filter(is_larger)
+            .min_by_key(|(_, places)| places.first().map_or(u64::MAX, |(ns, _)| *ns));
+        let has_less = |(_, places): &(&Arc<str>, &BTreeSet<(u64, u64)>)| {
+            places.first().is_some_and(|(ns, _)| waits_ns > ns.saturating_mul(2))
+        };
+        let Some(loser) = of_largest.or(least.filter(has_less)).map(|(family, _)| family.clone()) else {
+            continue;
+        };
+        let Some((_, holder)) = by_family.get_mut(&loser).and_then(BTreeSet::pop_first) else { continue };
+        by_family.entry(family).or_default().insert((u64::MAX, next));
+        exchanged.push((holder, next));
+    }
+    exchanged
 }
 
 impl Demands {
@@ -70,11 +131,22 @@ impl Demands {
         Ok(readings)
     }
 
-    /// Gives places to the cgroups that have a quota now, and takes those of others.
+    fn note_throttled(&mut self, limits: &[CgroupReading]) {
+        let with_quota = limits.iter().filter(|limits| limits.quota_us.is_some());
+        let throttled = with_quota.map(|limits| {
+            let total_ns = limits.throttled_ns.unwrap_or(0);
+            (limits.id, Throttled::next(self.throttled.get(&limits.id), total_ns))
+        });
+        self.throttled = throttled.collect();
+    }
+
+    /// Gives places to the cgroups that have a quota now, and takes those of others. If there are not enough, those that were throttled
+    /// most have them, see [`exchange`].
     pub(crate) fn give_places(
         &mut self,
         side: &mut KernelSide,
         limits: &[CgroupReading],
+        family: impl Fn(u64) -> Box<str>,
         losses: &mut Losses,
     ) -> Result<(), Failure> {
         let shift = |limits: &CgroupReading| shift_for(limits.period_us.unwrap_or(0).saturating_mul(1_000));
@@ -83,13 +155,27 @@ impl Demands {
         let is_kept = |id: &u64, place: &Place| {
             wanted.get(id).is_some_and(|shift| place.seen.shift == u64::from(*shift))
         };
-        let gone: Vec<u64> =
+        let mut gone: Vec<u64> =
             self.places.iter().filter(|(id, place)| !is_kept(id, place)).map(|(id, _)| *id).collect();
-        let mut has_changed = !gone.is_empty();
-        for id in gone {
-            side.set_demand_place(id, None)?;
-            self.free.extend(self.places.remove(&id).map(|place| place.at));
+        self.note_throttled(limits);
+        let mut chosen: BTreeSet<u64> = BTreeSet::new();
+        if wanted.len() > self.places.len() + self.free.len() {
+            let lately =
+                |id: u64| (self.throttled.get(&id).map_or(0, |of| of.lately_ns), id, Arc::from(family(id)));
+            let waiting = wanted.keys().filter(|id| !self.places.contains_key(id)).map(|id| lately(*id));
+            let placed = self.places.keys().filter(|id| !gone.contains(id)).map(|id| lately(*id));
+            let exchanged = exchange(waiting.collect(), placed.collect());
+            gone.extend(exchanged.iter().map(|(holder, _)| *holder));
+            chosen = exchanged.into_iter().map(|(_, next)| next).collect();
         }
+        let mut has_changed = !gone.is_empty();
+        for id in &gone {
+            side.set_demand_place(*id, None)?;
+            self.free.extend(self.places.remove(id).map(|place| place.at));
+        }
+        let lately_ns = |id: &u64| self.throttled.get(id).map_or(0, |of| of.lately_ns);
+        let mut wanted: Vec<(u64, u32)> = wanted.into_iter().collect();
+        wanted.sort_by_key(|(id, _)| std::cmp::Reverse((chosen.contains(id), lately_ns(id))));
         for (id, shift) in wanted {
             if self.places.contains_key(&id) {
                 continue;
@@ -184,6 +270,36 @@ mod tests {
             "{sum:?}"
         );
         assert_eq!(changed(5, &before, &before, 1_600 * SLOT, &mut left_ns), None);
+    }
+
+    #[test]
+    fn places_go_to_those_that_are_throttled_most() {
+        let of = |family: &str, ns: u64, ids: std::ops::RangeInclusive<u64>| -> Vec<Candidate> {
+            ids.map(|id| (ns, id, family.into())).collect()
+        };
+        let (waits, holds) = (80_000_000, 8_000_000);
+        assert_eq!(exchange(of("/a", waits, 300..=300), of("/a", holds, 1..=256)), [(1, 300)]);
+        assert_eq!(
+            exchange(of("/a", 2 * holds, 300..=300), of("/a", holds, 1..=256)),
+            [],
+            "not more than twice"
+        );
+        assert_eq!(exchange(of("/a", LEAST_NS - 1, 300..=300), of("/a", 0, 1..=1)), []);
+        let two = [of("/a", waits, 301..=301), of("/a", LEAST_NS, 300..=300)].concat();
+        assert_eq!(exchange(two, of("/a", 0, 7..=9)), [(7, 301), (8, 300)]);
+        // One user's cgroups are throttled all the time, those of another now and then: both have places.
+        let (hostile, mut other) = (of("/user", 1_000_000_000, 1..=256), of("/pods", 2_000_000, 300..=420));
+        let exchanged = exchange(other.clone(), hostile.clone());
+        assert_eq!(exchanged.len(), 85, "a third of 256");
+        other.truncate(85);
+        let left = hostile.into_iter().skip(85).chain(other).collect();
+        assert_eq!(exchange(of("/user", 1_000_000_000, 1..=85), left), [], "and keep them");
+        let mut throttled = Throttled::next(None, 1 << 60);
+        assert_eq!(throttled.lately_ns, 0);
+        for reading in 1..=100 {
+            throttled = Throttled::next(Some(&throttled), (1 << 60) + reading * 8_000_000);
+        }
+        assert!((7_900_000..=8_000_000).contains(&throttled.lately_ns), "{throttled:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use cgscope_layout::{
     Cause,
     wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
 };
-use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, access::Access, comm};
+use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
 
 use crate::{
     by_cpu::NodePlaces,
@@ -121,8 +121,8 @@ impl KnownTasks {
         }
     }
 
-    pub(crate) fn access(&self) -> impl Iterator<Item = Access> + '_ {
-        self.tasks.iter().map(|task| Access { serial: task.reading.serial, ..task.access })
+    pub(crate) fn followed(&self) -> impl Iterator<Item = Followed> + '_ {
+        self.tasks.iter().map(|task| Followed { serial: task.reading.serial, followers: task.followers })
     }
 }
 
@@ -179,7 +179,7 @@ impl Reading<'_> {
         if let Some(at) = self.seek(record.serial) {
             let task = &mut self.known.tasks[at];
             task.reported_in = self.known.turn;
-            task.access.followers = shared::followers(record.followed);
+            task.followers = shared::followers(record.followed);
         }
     }
 
@@ -221,7 +221,7 @@ impl Reading<'_> {
                         reading,
                         base: None,
                         stack: None,
-                        access: Access::default(),
+                        followers: 0,
                         reported_in: 0,
                         has_exited: false,
                     });
@@ -311,7 +311,8 @@ pub(crate) struct KnownTask {
     /// The task's figures when it moved to its cgroup from another one.
     base: Option<Box<Base>>,
     pub(crate) stack: Option<Arc<[u64]>>,
-    access: Access,
+    /// The bits of the viewers that follow it.
+    followers: u64,
     reported_in: u64,
     /// It is in the latest sample for the last time.
     has_exited: bool,
@@ -340,7 +341,7 @@ impl KnownTask {
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
         self.reported_in = turn;
-        self.access = shared::access(record);
+        self.followers = shared::followers(record.waits.flags);
         if let Some(base) = reported.base {
             self.base = Some(Box::new(Base::new(reported, *base, around.read_ns)));
         }

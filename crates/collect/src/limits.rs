@@ -183,6 +183,13 @@ impl LimitFiles {
         Some(reading)
     }
 
+    /// Keeps what is known of a cgroup that is not read now.
+    pub(crate) fn keep(&mut self, id: u64) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.is_read = true;
+        }
+    }
+
     /// Re-reads the settings of a cgroup next time if its quota kept a task from running and no quota is known.
     pub fn was_out_of_quota(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {

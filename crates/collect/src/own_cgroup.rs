@@ -194,10 +194,34 @@ pub(crate) fn own_directory(
     let cgroups = fs::read(root.join("proc/self/cgroup")).ok()?;
     let (_, ours) = text::hierarchy(&cgroups, controller)?;
     let shown = shown_at(mountinfo, mount).unwrap_or_else(|| "/".into());
-    let path = below(std::str::from_utf8(ours).ok()?, &shown)?;
+    let ours = std::str::from_utf8(ours).ok()?;
+    let top = root.join(mount.strip_prefix("/").unwrap_or(mount));
+    let path = below(ours, &shown).or_else(|| found(&top, &shown, ours))?;
     // Joining with an empty path leaves a slash at the end.
     let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
     Some((directory, path))
+}
+
+/// Finds our cgroup by our process. In a cgroup namespace, a mount from outside shows for example `/../..`, as it starts two levels above
+/// the namespace, and the names of these levels are hidden.
+fn found(mount: &Path, shown: &str, ours: &str) -> Option<String> {
+    let hidden = shown
+        .strip_prefix('/')?
+        .split('/')
+        .try_fold(0, |levels, name| (name == "..").then_some(levels + 1))?;
+    let mut level = vec![String::new()];
+    for _ in 0..hidden {
+        let children = level.iter().flat_map(|path| {
+            let entries =
+                fs::read_dir(mount.join(path.trim_start_matches('/'))).into_iter().flatten().flatten();
+            let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            directories.filter_map(move |entry| Some(format!("{path}/{}", entry.file_name().to_str()?)))
+        });
+        level = children.collect();
+    }
+    let ours = ours.trim_end_matches('/');
+    let mut paths = level.into_iter().map(|path| path + ours);
+    paths.find(|path| pids(&mount.join(path.trim_start_matches('/'))).contains(&std::process::id()))
 }
 
 /// Converts a path of the hierarchy to a path below a mount that shows `shown`.

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -15,14 +16,23 @@ use crate::{
     source::coarse::text,
 };
 
+/// A container may have a limit that its view of the hierarchy hides. Without a limit that is known, this one is assumed: it is the one of our
+/// unit and of our pods.
+const ASSUMED: u64 = 1 << 30;
+/// The inode of the cgroup namespace of the host (`PROC_CGROUP_INIT_INO`, since Linux 4.6).
+const HOSTS_NAMESPACE: u64 = 0xeffffffb;
+
 /// This fraction of a limit stays free for other memory. With 180,000 threads and 1 GiB, that memory took 80 MiB, at peaks 50 MiB
 /// more.
 const RESERVE: u64 = 4;
 
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
+    /// Our cgroup and its ancestors, as far as they are visible; empty if our cgroup is not found.
     directories: Vec<PathBuf>,
     files: &'static Files,
+    /// Further ancestors may exist, and have a limit.
+    hides_limits: bool,
 }
 
 /// Names of files, and of lines in `memory.stat`.
@@ -33,14 +43,23 @@ struct Files {
     /// Cached file pages. They can be dropped, except for those of `in_memory`.
     cached: &'static str,
     in_memory: &'static str,
+    /// A file that the root of the hierarchy lacks (`true`), or that only the root has.
+    of_root: (&'static str, bool),
 }
 
-const V2: Files = Files { limit: "memory.max", used: "memory.current", cached: "file ", in_memory: "shmem " };
+const V2: Files = Files {
+    limit: "memory.max",
+    used: "memory.current",
+    cached: "file ",
+    in_memory: "shmem ",
+    of_root: ("cgroup.type", true),
+};
 const V1: Files = Files {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     cached: "total_cache ",
     in_memory: "total_shmem ",
+    of_root: ("release_agent", false),
 };
 
 impl OwnMemory {
@@ -50,22 +69,42 @@ impl OwnMemory {
         let (files, controller) = if v1.is_some() { (&V1, Some("memory")) } else { (&V2, None) };
         let mount = v1.or_else(|| cgroup_mounts(&mountinfo).unified);
         let ours = mount.and_then(|mount| own_directory(root, &mountinfo, &mount, controller));
-        let directories = ours.map_or_else(Vec::new, |(directory, path)| {
+        let directories: Vec<PathBuf> = ours.map_or_else(Vec::new, |(directory, path)| {
             let depth = path.split('/').filter(|name| !name.is_empty()).count();
             directory.ancestors().take(depth + 1).map(Path::to_owned).collect()
         });
-        Self { directories, files }
+        let hides_limits = match directories.last() {
+            Some(top) => top.join(files.of_root.0).exists() == files.of_root.1,
+            None => {
+                fs::metadata(root.join("proc/self/ns/cgroup")).is_ok_and(|it| it.ino() != HOSTS_NAMESPACE)
+            }
+        };
+        Self { directories, files, hides_limits }
     }
 
-    /// Returns how many bytes the followed tasks may take in addition; negative if they take too many. `None` if there is no limit.
+    /// Returns how many bytes the followed tasks may take in addition; negative if they take too many. `None` if there is no limit, or
+    /// nothing says how much is used.
     pub(crate) fn room(&self) -> Option<i64> {
-        self.directories.iter().filter_map(|directory| self.room_in(directory)).min()
+        let known =
+            self.directories.iter().filter_map(|directory| self.room_in(directory, self.limit(directory)?));
+        let assumed = || self.room_in(self.directories.first().filter(|_| self.hides_limits)?, ASSUMED);
+        known.min().or_else(assumed)
     }
 
-    fn room_in(&self, directory: &Path) -> Option<i64> {
-        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
+    /// The same before anything is followed. Here, a limit is also assumed if nothing says how much is used.
+    pub(crate) fn room_at_start(&self) -> Option<i64> {
+        let assumed = self.hides_limits.then_some((ASSUMED - ASSUMED / RESERVE) as i64);
+        self.room().or(assumed)
+    }
+
+    fn limit(&self, directory: &Path) -> Option<u64> {
+        let text = fs::read_to_string(directory.join(self.files.limit)).ok()?;
         // `max`, or in v1 a huge number, means no limit.
-        let limit = number(&read(self.files.limit)?).filter(|limit| *limit < 1 << 60)?;
+        number(&text).filter(|limit| *limit < 1 << 60)
+    }
+
+    fn room_in(&self, directory: &Path, limit: u64) -> Option<i64> {
+        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
         let used = number(&read(self.files.used)?)?;
         let stat = read("memory.stat").unwrap_or_default();
         let of = |name: &str| text::value(stat.as_bytes(), name.as_bytes()).unwrap_or(0);
@@ -157,6 +196,51 @@ mod tests {
             ],
         );
         assert_eq!(host.room(), None);
+        assert_eq!(OwnMemory::new(&host.0).room_at_start(), None);
         assert_eq!(Fake::new("nothing", &[("proc/self/cgroup", "")]).room(), None);
+    }
+
+    /// The mount is that of the host.
+    #[test]
+    fn in_a_cgroup_namespace_our_cgroup_is_found_by_our_process() {
+        let ours = format!("7\n{}\n", std::process::id());
+        let mount = |root: &str| format!("30 23 0:26 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        let files = [
+            ("sys/fs/cgroup/pods/cgroup.procs", "12\n"),
+            ("sys/fs/cgroup/pods/other/memory.max", "1000\n"),
+            ("sys/fs/cgroup/pods/other/inner/cgroup.procs", "13\n"),
+            ("sys/fs/cgroup/pods/ours/memory.max", "max\n"),
+            ("sys/fs/cgroup/pods/ours/inner/cgroup.procs", ours.as_str()),
+            ("sys/fs/cgroup/pods/ours/inner/memory.max", "8000000\n"),
+            ("sys/fs/cgroup/pods/ours/inner/memory.current", "1000000\n"),
+        ];
+        let within = |name: &str, shows: &str, path: &str| {
+            let (mount, path) = (mount(shows), format!("0::{path}\n"));
+            let of_process = [("proc/self/mountinfo", mount.as_str()), ("proc/self/cgroup", path.as_str())];
+            Fake::new(name, &[&files[..], &of_process].concat()).room()
+        };
+        assert_eq!(within("at-its-root", "/../../..", "/"), Some(7_000_000 - 2_000_000));
+        assert_eq!(within("below-its-root", "/../..", "/inner"), Some(5_000_000));
+        assert_eq!(within("elsewhere", "/../..", "/other"), None, "our process is not there");
+        assert_eq!(within("beside", "/../../else", "/inner"), None, "the mount does not show us");
+    }
+
+    #[test]
+    fn a_container_without_a_known_limit_has_that_of_our_pods() {
+        let host = Fake::new(
+            "assumed",
+            &[
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("proc/self/cgroup", "0::/\n"),
+                ("sys/fs/cgroup/cgroup.type", "domain\n"),
+                ("sys/fs/cgroup/memory.max", "max\n"),
+                ("sys/fs/cgroup/memory.current", "5000000\n"),
+            ],
+        );
+        assert_eq!(host.room(), Some((3 << 28) - 5_000_000));
+        // Without files, only the inode of the namespace tells.
+        let hidden = Fake::new("hidden", &[("proc/self/cgroup", "0::/\n"), ("proc/self/ns/cgroup", "")]);
+        let memory = OwnMemory::new(&hidden.0);
+        assert_eq!((memory.room(), memory.room_at_start()), (None, Some(3 << 28)));
     }
 }

@@ -1,20 +1,11 @@
-//! Readings that viewers of several users share: who owns a task, and for whom it is followed.
+//! Readings that viewers share: for whom a task is followed.
 
 use std::collections::BTreeMap;
 
-use cgscope_layout::wire::{FOLLOWED, NOBODY, TaskRecord};
-use cgscope_model::access::{Access, Follower};
+use cgscope_layout::wire::FOLLOWED;
+use cgscope_model::follower::Follower;
 
 use crate::{Failure, kernel_side::KernelSide};
-
-pub(crate) fn access(record: &TaskRecord) -> Access {
-    let owner = Some(record.owner).filter(|owner| *owner != NOBODY);
-    Access {
-        serial: record.serial,
-        owner: owner.and_then(|owner| u32::try_from(owner).ok()),
-        followers: followers(record.waits.flags),
-    }
-}
 
 /// Returns the viewers that follow a task, from its flags.
 pub(crate) fn followers(flags: u64) -> u64 {

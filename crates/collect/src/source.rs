@@ -2,10 +2,11 @@
 
 mod bpf;
 pub(crate) mod coarse;
+mod exited;
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use cgscope_model::{CgroupReading, Losses, Mode, Sample, TaskReading, access::Access};
+use cgscope_model::{CgroupReading, Losses, Mode, Sample, TaskReading, follower::Followed};
 
 use crate::{
     Failure,
@@ -38,7 +39,7 @@ pub(crate) trait Source: Send {
     fn add_pressure(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) {}
 
     /// Keeps the demand of the cgroups that have a quota in the following readings.
-    fn keep_demand(&mut self, _limits: &[CgroupReading]) -> Result<(), Failure> {
+    fn keep_demand(&mut self, _limits: &[CgroupReading], _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -59,8 +60,8 @@ pub(crate) trait Source: Send {
         (0, 0)
     }
 
-    /// Returns the owner of each task of the latest reading, ascending by serial; empty unless readings are shared.
-    fn access(&self) -> &[Access] {
+    /// Returns for whom each task of the latest reading is followed, ascending by serial; empty unless readings are shared.
+    fn followed(&self) -> &[Followed] {
         &[]
     }
 

@@ -135,14 +135,8 @@ kernel_fields! {
     task_signal: "task_struct", "signal", ProcessTimes;
     /// `struct cred *`.
     task_cred: "task_struct", "cred", Credentials;
-    /// `struct cred *`: the credentials that decide what others may do to the task.
-    task_real_cred: "task_struct", "real_cred", Credentials;
     /// `uid_t`: real user id.
     cred_uid: "cred", "uid.val", Credentials;
-    /// `uid_t`: effective user id.
-    cred_euid: "cred", "euid.val", Credentials;
-    /// `uid_t`: saved user id.
-    cred_suid: "cred", "suid.val", Credentials;
     /// `u64`, ns: sum of the exited threads.
     signal_utime: "signal_struct", "utime", ProcessTimes;
     /// `u64`, ns: sum of the exited threads.

@@ -75,6 +75,9 @@ crate::named! {
         /// User space: a cgroup waited behind more others than are kept separate, so one of them is now summed with the rest.
         /// Causes are not affected, and the sum over its culprits is complete.
         CulpritMerged = "culprit_merged",
+        /// User space: there are more cgroups than the tens of thousands that are kept, so one counts for the nearest cgroup above
+        /// it that is kept and known. Counted at each reading. Sums are complete.
+        CgroupMerged = "cgroup_merged",
         /// In a recording by a newer version: a loss for which this version has no name.
         Other = "other",
     }
@@ -98,6 +101,7 @@ impl Loss {
                 | Self::MovedUnseen
                 | Self::CulpritMerged
                 | Self::CgroupEventLost
+                | Self::CgroupMerged
                 | Self::StackNotCounted
                 | Self::IntervalLate
                 | Self::TaskUnseen

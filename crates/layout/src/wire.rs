@@ -372,12 +372,7 @@ pub struct TaskRecord {
     pub pending: ByCause,
     /// The cause of the wait at this moment, a [`crate::Cause`]. Waiting time after `rq_clock_ns` counts for this cause.
     pub pending_cause: u64,
-    /// If readings are [shared](Config::shared): the user who owns the task, or [`NOBODY`] if the kernel names several.
-    pub owner: u64,
 }
-
-/// In [`TaskRecord::owner`]: the effective or saved user id differs from the real one, or the owner is unknown.
-pub const NOBODY: u64 = u64::MAX;
 
 /// A task that did nothing since its last report, as the iterator reports it: in place of a [`TaskRecord`], with the flag [`SAME`].
 #[repr(C)]

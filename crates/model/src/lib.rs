@@ -3,7 +3,6 @@
 //! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts them. Live, recorded and replayed figures all
 //! come from that one function. For a reader that skips Samples, [`Skipped`] holds the missing rows.
 
-pub mod access;
 pub mod accounts;
 mod averages;
 pub mod blocked_on;
@@ -18,6 +17,7 @@ pub mod demand;
 pub mod diff;
 pub mod doctor;
 pub mod findings;
+pub mod follower;
 pub mod hist;
 pub mod interval;
 pub mod json;

@@ -9,6 +9,8 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_layout::Loss;
+
 use crate::{
     ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals,
     interval::{self, later},
@@ -34,12 +36,23 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
 /// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
 ///
 /// Accounts are left out, because only readers of every Sample request accounts.
+///
+/// At most [`MOST_CGROUPS`] have a sum of their own: a reader may skip the Samples of a day in which thousands of cgroups are removed each
+/// second. Further sums are added to that of the root, and counted as [`Loss::ExitedInOtherCgroup`].
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
     paths: BTreeMap<u64, Arc<str>>,
     containers: BTreeMap<u64, ContainerReading>,
+    /// How many readings were added to the root.
+    in_root: u64,
 }
+
+/// The number of cgroups that the table of exited tasks of the kernel side has, too.
+pub const MOST_CGROUPS: usize = 4_096;
+
+/// The id of the root cgroup, in v1 and v2 (`KERNFS_ROOT_INO`, since Linux 4.20).
+const ROOT: u64 = 1;
 
 /// Sums of exited tasks by cgroup, to be added to each later reading.
 #[derive(Debug, Default)]
@@ -102,11 +115,12 @@ impl Skipped {
     /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample.
     ///
     /// The reader's latest Sample was at `since_ns` of CLOCK_MONOTONIC. `before` returns the readings of a task in it, by
-    /// serial.
+    /// serial, and `exited_before` that of the exited tasks of a cgroup.
     pub fn add<'a>(
         &mut self,
         since_ns: u64,
         before: impl Fn(u64) -> Option<(&'a Totals, &'a Arc<Hist>)>,
+        exited_before: impl Fn(u64) -> Option<&'a ExitedReading>,
         ended: &Sample,
     ) {
         for task in &ended.tasks {
@@ -114,16 +128,25 @@ impl Skipped {
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
-                self.take(ExitedReading { cgroup_id, max_ns, totals, hist, ..Default::default() }, ended);
+                let reading = ExitedReading { cgroup_id, max_ns, totals, hist, ..Default::default() };
+                self.take(reading, None, ended);
             }
         }
         for exited in &ended.exited {
             // Adds the whole sum, because the reader subtracts the part that it already has.
-            self.take(exited.clone(), ended);
+            self.take(exited.clone(), exited_before(exited.cgroup_id), ended);
         }
     }
 
-    fn take(&mut self, exited: ExitedReading, ended: &Sample) {
+    fn take(&mut self, mut exited: ExitedReading, before: Option<&ExitedReading>, ended: &Sample) {
+        if self.sums.0.len() >= MOST_CGROUPS && !self.sums.0.contains_key(&exited.cgroup_id) {
+            // The reader subtracts only what it has of the root.
+            if let Some(more) = before.and_then(|before| exited.since(before)) {
+                exited = more;
+            }
+            exited.cgroup_id = ROOT;
+            self.in_root += 1;
+        }
         if let Ok(at) = ended.cgroups.binary_search_by_key(&exited.cgroup_id, |(id, _)| *id) {
             self.paths.insert(exited.cgroup_id, ended.cgroups[at].1.clone());
         }
@@ -135,22 +158,38 @@ impl Skipped {
 
     /// True if the reader's Samples lack nothing.
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
+        self.sums.is_empty() && self.in_root == 0
     }
 
-    /// The exited tasks of the reader's next Sample plus the skipped rows, and the names of cgroups.
-    pub fn added_to(&mut self, sample: &Sample) -> (Vec<ExitedReading>, Vec<(u64, Arc<str>)>) {
-        let mut exited = sample.exited.clone();
-        self.sums.add_to(&mut exited);
+    /// Adds the skipped rows to the exited tasks of the reader's next Sample, with the names of their cgroups.
+    pub fn add_to(&mut self, sample: &mut Sample) {
+        self.sums.add_to(&mut sample.exited);
         self.paths.retain(|id, _| self.sums.0.contains_key(id));
         self.containers.retain(|id, _| self.sums.0.contains_key(id));
         let mut names = self.paths.clone();
-        names.extend(sample.cgroups.iter().cloned());
-        (exited, names.into_iter().collect())
+        names.extend(std::mem::take(&mut sample.cgroups));
+        sample.cgroups = names.into_iter().collect();
+        let mut containers = self.containers.clone();
+        containers.extend(sample.containers.drain(..).map(|named| (named.cgroup_id, named)));
+        sample.containers = containers.into_values().collect();
+        sample.losses.add(Loss::ExitedInOtherCgroup, self.in_root);
+    }
+
+    /// Memory of the sums and names, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let sums = self.sums.0.values().map(|sum| size_of::<ExitedSum>() + sum.reading.hist.memory_bytes());
+        let paths = self.paths.values().map(|path| path.len());
+        sums.chain(paths).sum::<usize>() + self.containers.len() * size_of::<ContainerReading>()
     }
 }
 
 impl Sample {
+    /// The reading of the exited tasks of a cgroup, by its id.
+    pub fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
+        let at = self.exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id).ok()?;
+        Some(&self.exited[at])
+    }
+
     /// The readings of a task, by serial.
     pub fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
         let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
@@ -163,11 +202,14 @@ impl Interval {
     pub fn over(a: &Sample, b: &Sample, skipped: &mut Skipped) -> Self {
         let mut interval = Self::between(a, b);
         if !skipped.is_empty() {
-            let (exited, cgroups) = skipped.added_to(b);
-            interval.exited = interval::exited_between(&a.exited, &exited);
-            interval.cgroups = later(&a.cgroups, &cgroups, |(id, _)| *id);
-            let containers: Vec<_> = skipped.containers.values().cloned().collect();
-            interval.set_names(&containers, &later(&a.containers, &b.containers, |named| named.cgroup_id));
+            let (exited, cgroups) = (b.exited.clone(), b.cgroups.clone());
+            let containers = b.containers.clone();
+            let mut whole = Sample { exited, cgroups, containers, ..Sample::default() };
+            skipped.add_to(&mut whole);
+            interval.exited = interval::exited_between(&a.exited, &whole.exited);
+            interval.cgroups = later(&a.cgroups, &whole.cgroups, |(id, _)| *id);
+            interval.set_names(&a.containers, &whole.containers);
+            interval.losses.add(Loss::ExitedInOtherCgroup, skipped.in_root);
         }
         interval
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgscope_layout::Loss;
-use cgscope_model::{Sample, access::Follower, skipped};
+use cgscope_model::{Sample, follower::Follower, skipped};
 use tokio::sync::watch;
 
 use crate::{
@@ -161,7 +161,7 @@ fn run(
 pub struct Ended {
     /// The number of the sample that lacks the rows ([`Taken::number`]).
     pub number: u64,
-    /// The rows, as the sample before had them, with the access to its tasks.
+    /// The rows, as the sample before had them, with the followers of its tasks.
     pub reading: Reading,
     next: OnceLock<Arc<Self>>,
 }
@@ -175,8 +175,8 @@ impl Ended {
             true => skipped::ended(&before.sample, &now.sample),
             false => Sample::default(),
         };
-        let access = sample.tasks.iter().filter_map(|task| before.access_to(task.serial)).collect();
-        let next = Arc::new(Self { number, reading: Reading { sample, access }, next: OnceLock::new() });
+        let followed = sample.tasks.iter().filter_map(|task| before.followers_of(task.serial)).collect();
+        let next = Arc::new(Self { number, reading: Reading { sample, followed }, next: OnceLock::new() });
         self.next.get_or_init(|| next).clone()
     }
 
@@ -213,7 +213,7 @@ mod tests {
         fn collect(&mut self) -> Result<Reading, String> {
             self.left = self.left.checked_sub(1).ok_or("the kernel is out of tasks")?;
             let sample = Sample { unix_ns: self.followed, ..Sample::default() };
-            Ok(Reading { sample, access: Vec::new() })
+            Ok(Reading { sample, followed: Vec::new() })
         }
         fn follow(&mut self, _: Follower, pids: &[u32]) {
             self.followed += pids.len() as u64;
@@ -326,7 +326,10 @@ mod tests_of_ended {
     fn reading(serials: &[u64], losses: &Losses) -> Reading {
         let task = |serial: &u64| Arc::new(TaskReading { serial: *serial, ..TaskReading::default() });
         let tasks = serials.iter().map(task).collect();
-        Reading { sample: Sample { tasks, losses: losses.clone(), ..Sample::default() }, access: Vec::new() }
+        Reading {
+            sample: Sample { tasks, losses: losses.clone(), ..Sample::default() },
+            followed: Vec::new(),
+        }
     }
 
     #[test]

@@ -46,10 +46,12 @@ pub struct SocketConfig {
     pub path: PathBuf,
     /// Owner of the socket, by name or number.
     pub owner: Account,
-    /// Group of the socket, by name or number: its members may connect.
-    pub group: Account,
-    /// Groups whose members may see everything, by name or number.
-    pub admin_groups: Vec<Account>,
+    /// Group whose members may connect, and see everything, by name or number; see [`Self::groups`].
+    pub viewers: Option<Account>,
+    /// The group of the socket before version 0.2. Its members may not connect unless they are viewers; see [`Self::outdated`].
+    pub group: Option<Account>,
+    /// Groups whose members saw everything before version 0.2: viewers, too.
+    pub admin_groups: Option<Vec<Account>>,
     /// Shortest interval that a viewer gets, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub shortest_interval: u64,
@@ -134,12 +136,53 @@ impl Default for SocketConfig {
         Self {
             path: crate::client::SOCKET.into(),
             owner: name("root"),
-            group: name("cgscope"),
-            admin_groups: vec![name("cgscope-admin")],
+            viewers: None,
+            group: None,
+            admin_groups: None,
             shortest_interval: 100_000_000,
             clients: 128,
             clients_per_user: 64,
         }
+    }
+}
+
+impl SocketConfig {
+    /// The group of the socket: who can open it at all.
+    pub fn group(&self) -> Account {
+        self.group.clone().or_else(|| self.groups().into_iter().next()).unwrap_or(Account::Id(0))
+    }
+
+    /// The groups whose members may connect: `viewers`, those in `admin_groups` of an older configuration, or else the default. If an older
+    /// one names none, nobody but root and the daemon's user saw everything.
+    pub fn groups(&self) -> Vec<Account> {
+        match (&self.viewers, &self.admin_groups) {
+            (None, None) => vec![Self::default_viewers()],
+            (viewers, admins) => viewers.iter().chain(admins.iter().flatten()).cloned().collect(),
+        }
+    }
+
+    /// The group that the packages make.
+    pub fn default_viewers() -> Account {
+        Account::Name("cgscope-admin".into())
+    }
+
+    /// Warnings about keys that a later version will refuse.
+    pub fn outdated(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(group) = &self.group {
+            let viewers = self.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+            warnings.push(format!(
+                "`group` in [socket] is outdated: only members of {group} can open the socket, and of these only members of {viewers} \
+                 may use it. Remove `group`, and name in `viewers` the group whose members may see everything"
+            ));
+        }
+        if self.admin_groups.is_some() {
+            warnings.push(
+                "`admin_groups` in [socket] is outdated: remove it, and name in `viewers` the group whose members may see everything"
+                    .into(),
+            );
+        }
+        warnings
     }
 }
 
@@ -267,6 +310,23 @@ mod tests {
         assert!(config.http.listen.unwrap().ip().is_loopback());
     }
 
+    /// Nobody gets a wider sight by an upgrade.
+    #[test]
+    fn an_older_configuration_allows_those_who_saw_everything() {
+        let groups = |socket: &str| {
+            let config = Config::parse(&format!("[socket]\n{socket}\n")).unwrap().socket;
+            (config.groups(), config.group())
+        };
+        let name = |name: &str| Account::Name(name.into());
+        let admin = || name("cgscope-admin");
+        assert_eq!(groups(""), (vec![admin()], admin()));
+        assert_eq!(groups("viewers = \"adm\""), (vec![name("adm")], name("adm")));
+        assert_eq!(groups("group = \"cgscope\""), (vec![admin()], name("cgscope")));
+        assert_eq!(groups("admin_groups = [\"wheel\"]"), (vec![name("wheel")], name("wheel")));
+        assert_eq!(groups("admin_groups = []"), (vec![], Account::Id(0)));
+        assert_eq!(groups("group = \"a\"\nadmin_groups = []"), (vec![], name("a")));
+    }
+
     #[test]
     fn every_key_can_be_set() {
         let config = Config::parse(
@@ -277,7 +337,8 @@ mod tests {
             [socket]
             path = ""
             owner = 0
-            group = "adm"
+            viewers = "adm"
+            group = 4
             admin_groups = ["wheel", 27]
             shortest_interval = "250ms"
             [http]
@@ -294,8 +355,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.collect.interval, 2_000_000_000);
-        assert_eq!(config.socket.owner, Account::Id(0));
-        assert_eq!(config.socket.admin_groups, [Account::Name("wheel".into()), Account::Id(27)]);
+        assert_eq!((config.socket.owner.clone(), config.socket.group()), (Account::Id(0), Account::Id(4)));
+        let outdated = config.socket.outdated();
+        assert!(outdated[0].contains("only members of 4 can open the socket"), "{outdated:?}");
+        assert!(outdated[0].contains("only members of adm or wheel or 27 may use it"), "{outdated:?}");
+        assert!(outdated[1].contains("`admin_groups`"), "{outdated:?}");
+        assert_eq!(Config::default().socket.outdated(), [""; 0]);
+        let name = |name: &str| Account::Name(name.into());
+        assert_eq!(config.socket.groups(), [name("adm"), name("wheel"), Account::Id(27)]);
         assert_eq!(config.socket.shortest_interval, 250_000_000);
         assert_eq!(config.http.listen, None);
         assert!(config.metrics.include.is_some_and(|include| include.is_match("/kubepods/x")));

@@ -23,7 +23,7 @@ pub struct Request {
     pub version: u32,
     /// Time between samples, ns.
     pub interval_ns: u64,
-    /// Processes to show, including those that they start from now on; empty means all that the viewer may see.
+    /// Processes to show, including those that they start from now on; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
     /// Send one more sample now, then close the connection.
@@ -108,7 +108,7 @@ pub struct Word {
     /// sent because later samples need them for decoding.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// Set if the request is accepted: whether the viewer sees everything, or only their own processes.
+    /// Set if the request is accepted: true. An older daemon may show only the viewer's own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
     /// A sentence for people; can be empty.
@@ -132,8 +132,8 @@ impl Word {
     }
 
     /// Creates the message that a request is accepted.
-    pub fn answered(shows_all: bool) -> Self {
-        Self { shows_all: Some(shows_all), ..Self::said("") }
+    pub fn answered() -> Self {
+        Self { shows_all: Some(true), ..Self::said("") }
     }
 
     /// Makes the sentence safe to print: anyone can serve a socket.
@@ -149,7 +149,8 @@ impl Word {
 }
 
 cgscope_layout::named! {
-    /// Why the daemon does not serve a viewer.
+    /// Why the daemon does not serve a viewer. A viewer takes a name that it does not know for that of another program, so there can be
+    /// no more of them while older viewers exist.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Refusal (name,) {
@@ -159,13 +160,13 @@ cgscope_layout::named! {
 
     /// The request is malformed or too long.
     BadRequest = "bad_request";
-    /// The request came from a different user than the one who connected.
+    /// The user may not connect, or the request came from a different user than the one who connected.
     OtherUser = "other_user";
     /// A limit is reached: on clients, intervals, viewers that follow processes, or memory.
     TooManyClients = "too_many_clients";
     /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";
-    /// A process does not exist, or the viewer may not see it.
+    /// A process does not exist.
     NoSuchProcess = "no_such_process";
     /// The client sent no request in time, or read too slowly.
     TooSlow = "too_slow";
@@ -227,6 +228,30 @@ mod tests {
         let mut requests = Requests::default();
         assert_eq!(requests.take(&mut [b' '; LONGEST].as_slice()), Ok(None));
         assert!(requests.take(&mut b" ".as_slice()).unwrap_err().sentence.contains("too long"));
+    }
+
+    /// What version 0.1 sends and understands.
+    #[test]
+    fn the_names_of_older_viewers_and_daemons_stay() {
+        let names: Vec<&str> = Refusal::ALL.iter().map(|refusal| refusal.name()).collect();
+        let old = [
+            "bad_request",
+            "other_user",
+            "too_many_clients",
+            "too_many_requests",
+            "no_such_process",
+            "too_slow",
+            "failed",
+            "ending",
+        ];
+        assert_eq!(names, old);
+        let old = br#"{"version":1,"interval_ns":1000000000,"pids":[7],"last":true}"#;
+        assert_eq!(
+            Request::parse(old),
+            Ok(Request { pids: vec![7], last: true, ..Request::every(1_000_000_000) })
+        );
+        let own_only: Word = serde_json::from_str(r#"{"shows_all":false,"skip":2}"#).unwrap();
+        assert_eq!((own_only.shows_all, own_only.skip), (Some(false), 2));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Streams of samples to viewers. Viewers with the same view and interval share a stream: each sample is filtered and encoded
-//! once for all of them, and each viewer reads at their own speed.
+//! Streams of samples to viewers. Viewers of everything with the same interval share a stream: each sample is encoded once for all of
+//! them, and each viewer reads at their own speed. A viewer that follows processes has a stream of its own.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Entry},
@@ -7,13 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Hist, Sample, Skipped, TaskReading, Totals};
+use cgscope_model::{Hist, Sample, Skipped, TaskReading, Totals, follower::Follower};
 use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
     collection::{Ended, Taken},
     protocol::{Refusal, Word},
-    shown::{IsOwned, Reading, Shower, View},
+    shown::{Reading, Shower},
 };
 
 /// An encoded frame, shared by all readers that have not read it yet.
@@ -21,7 +21,8 @@ pub type Frame = Arc<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKind {
-    pub view: View,
+    /// Only processes that are followed for this viewer; `None`: everything.
+    pub follower: Option<Follower>,
     pub interval_ns: u64,
 }
 
@@ -60,6 +61,8 @@ pub struct Streams {
 #[derive(Clone, Copy, Debug)]
 pub struct StreamMemory {
     pub kind: StreamKind,
+    /// The user who began the stream.
+    pub account: u32,
     pub bytes: usize,
     /// Number of the stream, in the order of creation.
     pub made: u64,
@@ -70,7 +73,7 @@ pub struct StreamMemory {
 enum Sent {
     Nothing,
     Whole(Arc<Reading>),
-    /// Shown to a viewer who does not see everything.
+    /// Shown to a viewer that follows processes.
     Part(Reported),
 }
 
@@ -95,7 +98,8 @@ impl Reported {
 #[derive(Debug)]
 pub(crate) struct Stream {
     outgoing: Outgoing,
-    shower: Shower,
+    /// `None`: everything is shown.
+    shower: Option<Shower>,
     /// The last key frame and all frames after it. `first` is the position of that key frame.
     frames: VecDeque<Shown>,
     first: u64,
@@ -113,21 +117,21 @@ pub(crate) struct Stream {
     sent: Sent,
     /// What ended in samples that were not shown.
     skipped: Skipped,
+    account: u32,
     made: u64,
     ended: Option<Word>,
 }
 
 impl Streams {
-    /// Returns the number of streams of these users, without streams that follow processes.
-    pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
-        let views = self.streams.keys().map(|kind| kind.view);
-        views.filter(|view| view.user.is_some_and(&is_one) && view.follower.is_none()).count()
-    }
-
     /// Iterates over the memory of each stream that has not ended.
     pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
         let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
-        going_on.map(|(kind, stream)| StreamMemory { kind: *kind, bytes: stream.bytes(), made: stream.made })
+        going_on.map(|(kind, stream)| StreamMemory {
+            kind: *kind,
+            account: stream.account,
+            bytes: stream.bytes(),
+            made: stream.made,
+        })
     }
 
     /// Returns why a reader receives nothing more.
@@ -142,19 +146,14 @@ impl Streams {
         }
     }
 
-    /// Whether any viewer is shown the exited tasks of their own cgroups.
-    pub fn show_users(&self) -> bool {
-        self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
-    }
-
     /// Adds a reader, who starts at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
-    /// `since_changes`.
-    pub fn join(&mut self, kind: StreamKind, since_changes: u64) -> io::Result<Cursor> {
+    /// `since_changes`. `account` is the user who begins it.
+    pub fn join(&mut self, kind: StreamKind, account: u32, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 self.made += 1;
-                entry.insert(Stream::new(kind, since_changes, self.made)?)
+                entry.insert(Stream::new(kind, account, since_changes, self.made)?)
             }
         };
         stream.readers += 1;
@@ -192,14 +191,22 @@ impl Streams {
         self.streams.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
     }
 
-    /// Returns the next frame for a reader, if there is one. A reader that fell behind the last key frame continues there.
+    /// Returns how many samples a reader has not read, and cannot read any more. It continues at the last key frame.
+    pub fn passed(&self, cursor: &mut Cursor) -> u64 {
+        let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
+        let passed = stream.first.saturating_sub(cursor.next);
+        cursor.next += passed;
+        passed
+    }
+
+    /// Returns the next frame for a reader, if there is one. Call [`Self::passed`] before.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
+        self.passed(cursor);
         let stream = self.streams.get_mut(&cursor.kind)?;
-        cursor.next = cursor.next.max(stream.first);
         let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
         // A stream that follows processes has a single reader, so frames that were read are not needed again.
-        if cursor.kind.view.follower.is_some() {
+        if cursor.kind.follower.is_some() {
             stream.frames.drain(..(cursor.next - stream.first) as usize);
             stream.first = cursor.next;
         }
@@ -207,20 +214,20 @@ impl Streams {
     }
 
     /// Adds what ended in samples that streams skip. Must be called for each sample, before [`show`](Self::show).
-    pub fn skip(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
+    pub fn skip(&mut self, taken: &Taken) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
-                stream.skip(ended, &mut is_owned);
+                stream.skip(ended);
             }
         }
         self.ended = taken.ended.clone();
     }
 
     /// Shows a sample in all streams where it is due. If a sample cannot be encoded (a bug in cgscope), the stream ends.
-    pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
+    pub fn show(&mut self, taken: &Taken) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
-                && let Err(error) = stream.show(taken, is_beside, &mut is_owned)
+                && let Err(error) = stream.show(taken, is_beside)
             {
                 stream.end(cannot_be_sent(&error));
             }
@@ -239,10 +246,10 @@ fn cannot_be_sent(error: &WriteError) -> Word {
 }
 
 impl Stream {
-    fn new(kind: StreamKind, since_changes: u64, made: u64) -> io::Result<Self> {
+    fn new(kind: StreamKind, account: u32, since_changes: u64, made: u64) -> io::Result<Self> {
         Ok(Self {
             outgoing: Outgoing::new()?,
-            shower: Shower::new(kind.view),
+            shower: kind.follower.map(Shower::new),
             frames: VecDeque::new(),
             first: 0,
             readers: 0,
@@ -253,6 +260,7 @@ impl Stream {
             number: 0,
             sent: Sent::Nothing,
             skipped: Skipped::default(),
+            account,
             made,
             ended: None,
         })
@@ -273,22 +281,23 @@ impl Stream {
             // Shared with the other viewers who see everything.
             Sent::Nothing | Sent::Whole(_) => 0,
         };
-        STREAM_BYTES + self.outgoing.memory_bytes() + sent + frames
+        STREAM_BYTES + self.outgoing.memory_bytes() + self.skipped.memory_bytes() + sent + frames
     }
 
-    fn skip(&mut self, ended: &Ended, is_owned: IsOwned<'_>) {
+    fn skip(&mut self, ended: &Ended) {
         if !Skipped::concerns(&ended.reading.sample, ended.number, self.number) {
             return;
         }
-        let shown = self.shower.ended(&ended.reading, is_owned);
+        let shown = self.shower.as_ref().map(|shower| shower.ended(&ended.reading));
         let sample = shown.as_ref().unwrap_or(&ended.reading.sample);
         match &self.sent {
             Sent::Nothing => {}
             Sent::Whole(reading) => {
                 let sent = &reading.sample;
-                self.skipped.add(sent.mono_ns, |serial| sent.did(serial), sample);
+                self.skipped.add(sent.mono_ns, |serial| sent.did(serial), |id| sent.exited_of(id), sample);
             }
-            Sent::Part(sent) => self.skipped.add(sent.mono_ns, |serial| sent.did(serial), sample),
+            // Few cgroups have tasks that are followed, so that each has a sum.
+            Sent::Part(sent) => self.skipped.add(sent.mono_ns, |serial| sent.did(serial), |_| None, sample),
         }
     }
 
@@ -306,20 +315,19 @@ impl Stream {
         (is_on_grid || self.wants_one).then_some(!is_on_grid)
     }
 
-    fn show(&mut self, taken: &Taken, is_beside: bool, is_owned: IsOwned<'_>) -> Result<(), WriteError> {
+    fn show(&mut self, taken: &Taken, is_beside: bool) -> Result<(), WriteError> {
         self.number = taken.number;
         self.wants_one = false;
         if self.has_new && self.frames.len() >= KEY_FOR_NEW_AFTER {
             self.outgoing.start_anew();
         }
-        let mut shown = self.shower.show(&taken.reading, is_owned);
+        let mut shown = self.shower.as_mut().map(|shower| shower.show(&taken.reading));
         if !self.skipped.is_empty() {
-            let sample = shown.get_or_insert_with(|| taken.reading.sample.clone());
-            (sample.exited, sample.cgroups) = self.skipped.added_to(sample);
+            self.skipped.add_to(shown.get_or_insert_with(|| taken.reading.sample.clone()));
         }
         let (frame, is_key) = self.outgoing.sample(shown.as_ref().unwrap_or(&taken.reading.sample))?;
         self.sent = match &shown {
-            Some(shown) if !self.shower.shows_all() => Sent::Part(Reported::of(shown)),
+            Some(shown) if self.shower.is_some() => Sent::Part(Reported::of(shown)),
             _ => Sent::Whole(taken.reading.clone()),
         };
         if is_key {

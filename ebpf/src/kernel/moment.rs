@@ -4,8 +4,6 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack, bpf_task_pt_regs};
 
-use cgscope_layout::wire::NOBODY;
-
 use super::{Task, throttles_tasks};
 
 /// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46). Such a thread never was in user space.
@@ -28,16 +26,6 @@ impl Task {
     #[inline(always)]
     pub fn uid(self) -> u32 {
         field!(field!(self.0, task_cred: *const c_void), cred_uid)
-    }
-
-    /// The only user who owns it, or [`NOBODY`]. As in the kernel's rule for inspecting a process (`__ptrace_may_access`), its
-    /// real, effective and saved user id must be the same.
-    #[inline(always)]
-    pub fn owner(self) -> u64 {
-        let cred = field!(self.0, task_real_cred: *const c_void);
-        let uid: u32 = field!(cred, cred_uid);
-        let is_one = field!(cred, cred_euid: u32) == uid && field!(cred, cred_suid: u32) == uid;
-        if is_one { u64::from(uid) } else { NOBODY }
     }
 
     /// Whether it may be in a system call: true for threads of programs, except those that the kernel created for them.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cgscope_collect::{Collector, Options};
-use cgscope_model::access::Follower;
+use cgscope_model::follower::Follower;
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::{collection::Collect, shown::Reading};
 
@@ -37,7 +37,7 @@ impl Own {
 impl Collect for Own {
     fn collect(&mut self) -> std::result::Result<Reading, String> {
         let sample = self.0.sample().map_err(|failure| failure.to_string())?;
-        Ok(Reading { sample, access: self.0.access().to_vec() })
+        Ok(Reading { sample, followed: self.0.followed().to_vec() })
     }
 
     fn read_ahead(&mut self) {

@@ -155,6 +155,10 @@ impl Pages for Source {
         Format::for_accept(accept)
     }
 
+    fn health(&self) -> Result<(), String> {
+        self.freshness.health()
+    }
+
     async fn make(&self, format: Format) -> Page {
         let came = Instant::now();
         self.freshness.wait().await;
@@ -195,7 +199,7 @@ impl State {
         for ended in before.ended.until(now.number) {
             let sample = &ended.reading.sample;
             if Skipped::concerns(sample, ended.number, before.number) {
-                skipped.add(since.mono_ns, |serial| since.did(serial), sample);
+                skipped.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), sample);
             }
         }
         let interval = Interval::over(since, &now.reading.sample, &mut skipped);
@@ -236,6 +240,7 @@ impl State {
         ];
         let Some(taken) = &self.before else { return given };
         let cost = &taken.reading.sample.cost;
+        given.push(Given::one(family::SAMPLE_AGE, taken.at.elapsed().as_secs_f64()));
         given.push(Given::one(family::COLLECTIONS, taken.number as f64));
         given.push(Given::one(family::COLLECTION_TIME, taken.took.as_secs_f64()));
         given.extend(cost.cpu_ns.map(|ns| Given::one(family::PROCESS_CPU, ns as f64 / 1e9)));

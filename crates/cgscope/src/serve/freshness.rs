@@ -16,6 +16,8 @@ use tokio::{
 
 /// The maximum age of a sample on a page. This limits the number of samples that frequent scrapes cause.
 const FRESH: Duration = Duration::from_millis(250);
+/// After this time, a sample counts as stuck: probes fail, and the watchdog of systemd is no longer notified.
+pub(super) const STUCK: Duration = Duration::from_secs(30);
 /// The longest wait for a sample; after that, the page shows the previous one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Margin added to the time that the last sample took, when a sample is taken ahead.
@@ -56,6 +58,23 @@ impl Freshness {
             Err(_) => true,
         };
         let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
+    }
+
+    /// Returns why no samples are taken any more. Sentences have no details of the host.
+    pub fn health(&self) -> Result<(), String> {
+        self.health_after(STUCK)
+    }
+
+    fn health_after(&self, stuck: Duration) -> Result<(), String> {
+        if self.latest.borrow().is_err() {
+            return Err("The daemon can no longer take samples; its log says why.".into());
+        }
+        match self.pace.busy_for().filter(|busy| *busy >= stuck) {
+            Some(busy) => {
+                Err(format!("A sample has been under way for {} s; restart the daemon.", busy.as_secs()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Records a scrape at `at`. `readying` is the time that its sample took to get ready.
@@ -139,6 +158,21 @@ mod tests {
         let mut beat = Beat::default();
         came_ms.iter().for_each(|ms| beat.came(start + Duration::from_millis(*ms)));
         beat.next().map(|next| (next - start).as_millis() as u64)
+    }
+
+    #[test]
+    fn a_collector_that_hangs_or_has_ended_is_not_healthy() {
+        let (pace, (send, latest)) = (Arc::new(Pace::default()), watch::channel(Ok(None)));
+        let freshness = Freshness::new(pace.clone(), latest);
+        assert_eq!(freshness.health_after(Duration::ZERO), Ok(()), "no sample is under way");
+        pace.now();
+        pace.wait(0);
+        assert_eq!(freshness.health(), Ok(()));
+        let said = freshness.health_after(Duration::ZERO).expect_err("it hangs");
+        assert!(said.starts_with("A sample has been under way for 0 s"), "{said}");
+        let _ = send.send_replace(Err("secret of the host".into()));
+        let said = freshness.health().expect_err("it has ended");
+        assert!(!said.contains("secret"), "{said}");
     }
 
     #[test]

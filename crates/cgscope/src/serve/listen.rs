@@ -43,7 +43,7 @@ impl Listening {
             return Ok(None);
         }
         let path = &config.path;
-        let (uid, gid) = (user_id(&config.owner)?, viewers_group(config)?);
+        let (uid, gid) = (user_id(&config.owner)?, group_of_socket(config)?);
         remove_stale(path)?;
         let failed = |error: io::Error| {
             format!(
@@ -129,9 +129,10 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 
 /// The group whose members may connect to a new socket. If the default group does not exist, as on a host without setup for the
 /// daemon, only root can connect.
-fn viewers_group(config: &SocketConfig) -> Result<u32, String> {
-    match group_id(&config.group) {
-        Err(sentence) if config.group == SocketConfig::default().group => {
+fn group_of_socket(config: &SocketConfig) -> Result<u32, String> {
+    let group = config.group();
+    match group_id(&group) {
+        Err(sentence) if group == SocketConfig::default_viewers() => {
             say!("cgscope: {sentence}; until then only root can connect");
             Ok(0)
         }

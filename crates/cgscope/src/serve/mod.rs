@@ -18,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-use cgscope_collect::facts::CgroupMounts;
 use cgscope_record::Header;
 use cgscope_serve::{
     collection::{Collection, Latest},
@@ -38,6 +37,7 @@ use tokio::{
 use self::{
     collector::Own,
     exporter::{Exporter, Parts},
+    freshness::STUCK,
     listen::Listening,
 };
 use crate::{
@@ -50,6 +50,7 @@ use crate::{
 pub async fn run(options: &Serve) -> Result {
     let (config, source) = read(options.config.as_deref()).map_err(Error::could_not_run)?;
     if options.check {
+        config.socket.outdated().iter().for_each(|warning| say!("cgscope: {warning}"));
         say!("cgscope: {source} is valid");
         return Ok(Exit::Done);
     }
@@ -74,16 +75,18 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
 
 /// The limits of viewers, and warnings about groups that do not exist.
 fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
-    let (mut admin_gids, mut warnings) = (Vec::new(), Vec::new());
-    for group in &config.admin_groups {
+    let (mut viewer_gids, mut warnings) = (Vec::new(), config.outdated());
+    let groups = config.groups();
+    for group in &groups {
         match listen::group_id(group) {
-            Ok(gid) => admin_gids.push(gid),
-            Err(_) if *config.admin_groups == SocketConfig::default().admin_groups => {}
+            Ok(gid) => viewer_gids.push(gid),
+            Err(_) if *group == SocketConfig::default_viewers() => {}
             Err(sentence) => warnings.push(format!("{sentence}; until it exists, it has no members")),
         }
     }
     let limits = ViewerLimits {
-        admin_gids,
+        viewer_gids,
+        viewers: groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         shortest_interval_ns: config.shortest_interval,
         clients: config.clients,
         clients_per_user: config.clients_per_user,
@@ -220,8 +223,7 @@ impl Daemon {
             return ended.map_err(Error::incomplete).map(|()| Exit::Done);
         };
         let listener = socket.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
-        let mount = CgroupMounts::read(Path::new("/")).cpu().map(Path::to_path_buf);
-        let server = Server::new(listener, collection, &self.header, mount, limits, counters)
+        let server = Server::new(listener, collection, &self.header, limits, counters)
             .map_err(|error| Error::could_not_run(error.to_string()))?;
         reload.limits = Some(Box::new(server.limits()));
         say!("cgscope: serving viewers at {}", socket.place);
@@ -283,9 +285,6 @@ impl Reload {
         say!("cgscope: {source} was read again{}", reload::what_stays(&self.started, &config));
     }
 }
-
-/// After this time, a sample counts as stuck, and we stop notifying the watchdog.
-const STUCK: Duration = Duration::from_secs(30);
 
 /// Notifies the watchdog of systemd while samples are taken.
 async fn keep_alive(pace: &Pace) {

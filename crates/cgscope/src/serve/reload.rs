@@ -8,7 +8,7 @@ pub fn what_stays(started: &Config, now: &Config) -> String {
         ("`user`", started.user != now.user),
         ("`path` in [socket]", started.socket.path != now.socket.path),
         ("`owner` in [socket]", started.socket.owner != now.socket.owner),
-        ("`group` in [socket]", started.socket.group != now.socket.group),
+        ("`viewers` in [socket]", started.socket.group() != now.socket.group()),
         ("`listen` in [http]", started.http.listen != now.http.listen),
         ("`runtime` in [containers]", started.containers.runtime != now.containers.runtime),
     ]
@@ -32,14 +32,14 @@ mod tests {
     #[test]
     fn only_changed_keys_that_need_a_restart_are_named() {
         let started = parsed("");
-        let at_once = "[collect]\ninterval = \"1s\"\n[socket]\nclients = 3\nadmin_groups = []\n\
+        let at_once = "[collect]\ninterval = \"1s\"\n[socket]\nclients = 3\nadmin_groups = [\"cgscope-admin\"]\n\
                        [http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n[metrics]\ndepth = 3\n";
         assert_eq!(what_stays(&started, &parsed(at_once)), "");
         for (text, key) in [
             ("user = \"x\"", "`user`"),
             ("[socket]\npath = \"/x\"", "`path` in [socket]"),
             ("[socket]\nowner = 5", "`owner` in [socket]"),
-            ("[socket]\ngroup = \"x\"", "`group` in [socket]"),
+            ("[socket]\nviewers = \"x\"", "`viewers` in [socket]"),
             ("[http]\nlisten = \"\"", "`listen` in [http]"),
             ("[containers]\nruntime = \"\"", "`runtime` in [containers]"),
         ] {

@@ -86,12 +86,12 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.receive(TreeEvent::Renamed, start);
-    tree.learn([b], start);
+    tree.learn([b], start + WALK_EVERY / 2);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "a rename causes a walk at once");
     assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
 
     tree.suspect(b);
-    tree.learn([], start + WALK_EVERY);
+    tree.learn([], start + 2 * WALK_EVERY);
     assert!(!tree.is_removed(b));
     tree.suspect(b);
     assert!(tree.suspects.is_empty(), "the cgroup exists: it causes no more walks");
@@ -101,13 +101,13 @@ fn a_rename_or_lost_events_cause_a_walk() {
     fs::create_dir(&anew).unwrap();
     fs::remove_dir_all(&mount).unwrap();
     tree.has_missed = true;
-    tree.learn([], start + WALK_EVERY);
     tree.learn([], start + 2 * WALK_EVERY);
+    tree.learn([], start + 3 * WALK_EVERY);
     assert!(!tree.is_removed(b), "the hierarchy is no longer mounted");
     fs::rename(&anew, &mount).unwrap();
-    tree.learn([], start + 2 * WALK_EVERY);
-    assert!(!tree.is_removed(b), "the next walk is not due");
     tree.learn([], start + 3 * WALK_EVERY);
+    assert!(!tree.is_removed(b), "the next walk is not due");
+    tree.learn([], start + 4 * WALK_EVERY);
     fs::remove_dir(&mount).unwrap();
     assert!(tree.is_removed(b));
 }
@@ -244,4 +244,71 @@ fn a_tree_deeper_than_any_path_does_not_keep_others_from_being_freed() {
         assert!(tree.is_removed(other) && !tree.is_removed(deepest));
         fs::remove_dir_all(&mount).unwrap();
     }
+}
+
+#[test]
+fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
+    let mount = std::env::temp_dir().join(format!("cgscope-many-{}", std::process::id()));
+    let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
+    let hostile: Vec<String> = (0..60).map(|at| format!("user/hostile/{}/{at}", at % 6)).collect();
+    let others: Vec<String> = (0..8).map(|at| format!("pods/pod{at}/main")).collect();
+    for path in hostile.iter().chain(&others) {
+        fs::create_dir_all(mount.join(path)).unwrap();
+    }
+    let ids: Vec<u64> = hostile.iter().map(|path| inode(path)).collect();
+    let mut tree = CgroupTree::new(&mount);
+    (tree.shows_all, tree.bound.cgroups) = (true, 50);
+    let start = Instant::now();
+    tree.learn(ids.iter().copied(), start);
+    assert_eq!(tree.paths.len(), 50);
+    assert!(others.iter().all(|path| tree.paths.contains_key(&inode(path))), "{:?}", tree.paths);
+    let merged: Vec<_> = ids.iter().filter(|id| tree.is_merged(**id)).collect();
+    assert_eq!((merged.len(), tree.merged.len()), (86 - 50, 86 - 50), "{:?}", tree.merged);
+    assert_eq!([tree.count_merged(), tree.count_merged()], [36, 72], "each sample has the loss");
+    for (path, id) in hostile.iter().zip(&ids).filter(|(_, id)| tree.is_merged(**id)) {
+        let above = format!("/{}", path.rsplit_once('/').unwrap().0);
+        assert_eq!(tree.path(*id).map(|path| &**path), Some(&*above));
+        assert_eq!(tree.ancestors(*id).last(), Some(inode(above.trim_start_matches('/'))));
+        assert!(!tree.is_removed(*id));
+    }
+    assert!(tree.living().all(|(id, _)| !tree.is_merged(id)));
+
+    // What is made later has no place either, and is known as soon as it is in a figure.
+    tree.receive(made(1 << 50, "/user/hostile/3/late"), start);
+    tree.receive(made(1 << 51, "/user/hostile/3/late/below"), start);
+    for late in [1 << 50, 1 << 51] {
+        assert_eq!(tree.path(late).map(|path| &**path), Some("/user/hostile/3"));
+    }
+    tree.learn([1 << 50, 1 << 52], start);
+    assert_eq!(tree.path(1 << 52).map(|path| &**path), Some("/"), "it may be anywhere");
+    tree.drop_entries(|id| id == 1 << 50, start);
+    assert_eq!(tree.merged.len(), 1);
+
+    // When there is room again, each has its own path.
+    fs::create_dir_all(mount.join("pods/late/main")).unwrap();
+    let late = inode("pods/late/main");
+    for path in &hostile[20..] {
+        fs::remove_dir(mount.join(path)).unwrap();
+    }
+    let later = start + WALK_EVERY + tree.walk_took * WALK_SHARE;
+    tree.learn(ids[..20].iter().copied().chain([late]), later);
+    assert!(!tree.is_full && tree.path(late).is_some_and(|path| **path == *"/pods/late/main"));
+    assert!(ids[..20].iter().all(|id| !tree.is_merged(*id) && tree.path(*id).is_some()));
+    assert_eq!(tree.bytes, tree.paths.values().map(|path| path.len()).sum::<usize>());
+    fs::remove_dir_all(&mount).unwrap();
+}
+
+#[test]
+fn long_paths_take_a_bounded_number_of_bytes() {
+    let mut tree = CgroupTree::new("/nowhere");
+    tree.shows_all = true;
+    tree.bound.bytes = 10_000;
+    let start = Instant::now();
+    for id in 1..1_000 {
+        tree.receive(made(id, &format!("/{}{id:03}", "n".repeat(200))), start);
+    }
+    assert!(tree.bytes <= 10_000 && tree.paths.len() == 49, "{} {}", tree.bytes, tree.paths.len());
+    (1..1_000).for_each(|id| tree.receive(TreeEvent::Removed(id), start));
+    tree.drop_entries(|_| false, start + LINGERS);
+    assert_eq!((tree.bytes, tree.paths.len(), tree.merged.len(), tree.made.len()), (0, 0, 0, 0));
 }

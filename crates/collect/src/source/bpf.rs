@@ -10,15 +10,17 @@ use std::{
 
 use cgscope_layout::{
     Feature, Loss,
-    pressure::KeptPressure,
-    wire::{Config, EXITED_CGROUPS, Exited},
+    wire::{Config, EXITED_CGROUPS},
 };
 use cgscope_model::{
     CgroupReading, CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading,
-    access::Access, skipped::ExitedSums,
+    follower::Followed, selection::family, skipped::ExitedSums,
 };
 
-use super::Source;
+use super::{
+    Source,
+    exited::{Crowd, ExitedPlace, surplus},
+};
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, NodePlaces},
@@ -87,24 +89,9 @@ pub(crate) struct BpfSource {
     buffer: Buffer,
     /// Exited tasks that had stacks at the latest reading, by serial.
     exited: HashSet<u64>,
-    /// Owners of the tasks of the latest reading, ascending by serial; empty unless readings are shared.
-    access: Vec<Access>,
+    /// For whom the tasks of the latest reading are followed, ascending by serial; empty unless readings are shared.
+    followed: Vec<Followed>,
     changes: Changes,
-}
-
-struct ExitedPlace {
-    reading: ExitedReading,
-    pressure: KeptPressure,
-    /// The number of the latest task reading when this entry was read.
-    reported_in: u64,
-    is_quiet: bool,
-}
-
-impl ExitedPlace {
-    fn new(cgroup_id: u64, accounts: bool) -> Self {
-        let (none, pressure) = (&Exited::NONE, KeptPressure::default());
-        Self { reading: exited_reading(cgroup_id, none, accounts), pressure, reported_in: 0, is_quiet: false }
-    }
 }
 
 impl Source for BpfSource {
@@ -181,10 +168,11 @@ impl Source for BpfSource {
             *sum = sum.wrapping_add(figure);
         }
         figures.retain(|id, _| !living.contains(id));
-        self.make_missing(&living)?;
+        let crowd = Crowd::of(&living, tree);
+        self.make_missing(&living, crowd.as_ref())?;
         self.make_places_above(tree)?;
         let settled = self.remains.settled(figures);
-        let surplus = surplus(&self.places, &living, self.config.root_cgroup_id);
+        let surplus = surplus(&self.places, &living, self.config.root_cgroup_id, crowd.as_ref());
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
         }
@@ -206,11 +194,12 @@ impl Source for BpfSource {
         self.pressure.add_to(sample, &self.known.active, self.clock_ns, root_id, above);
     }
 
-    fn keep_demand(&mut self, limits: &[CgroupReading]) -> Result<(), Failure> {
+    fn keep_demand(&mut self, limits: &[CgroupReading], tree: Option<&CgroupTree>) -> Result<(), Failure> {
         if !self.counts_demand() {
             return Ok(());
         }
-        self.demands.give_places(&mut self.side, limits, &mut self.own_losses)
+        let family = |id| family(tree.and_then(|tree| tree.path(id)).map_or("", |path| path)).into();
+        self.demands.give_places(&mut self.side, limits, family, &mut self.own_losses)
     }
 
     fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
@@ -240,8 +229,8 @@ impl Source for BpfSource {
         (self.places.len(), self.ledger.len())
     }
 
-    fn access(&self) -> &[Access] {
-        &self.access
+    fn followed(&self) -> &[Followed] {
+        &self.followed
     }
 
     fn changes(&mut self) -> Option<&mut Changes> {
@@ -288,7 +277,7 @@ impl BpfSource {
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
             selection: &options.selection,
-            room: memory.room(),
+            room: memory.room_at_start(),
             demand_places,
         };
         let side = KernelSide::start(loader, &plan)?;
@@ -318,7 +307,7 @@ impl BpfSource {
             own_losses: Losses::default(),
             buffer: Buffer::default(),
             exited: HashSet::new(),
-            access: Vec::new(),
+            followed: Vec::new(),
             changes: Changes::default(),
         };
         // From now on every selected task is followed. The BPF side does not return the same data again, so `known` keeps it.
@@ -331,8 +320,10 @@ impl BpfSource {
     }
 
     /// Makes entries for cgroups with tasks and without an entry: it was freed, or a task moved there and no program could make one.
-    fn make_missing(&mut self, living: &HashSet<u64>) -> Result<(), Failure> {
+    fn make_missing(&mut self, living: &HashSet<u64>, crowd: Option<&Crowd>) -> Result<(), Failure> {
         let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
+        let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
+        let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
         // Where the table is full, each would only be refused, at every reading.
         self.side.make_places(missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
     }
@@ -365,9 +356,9 @@ impl BpfSource {
             })?;
         }
         self.clock_ns = self.clock_ns.max(reading.end());
-        self.access.clear();
+        self.followed.clear();
         if self.config.shared != 0 {
-            self.access.extend(self.known.access());
+            self.followed.extend(self.known.followed());
         }
         Ok((self.known.readings(), stacks))
     }
@@ -535,16 +526,6 @@ fn hierarchy_with_events(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
-/// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
-fn surplus(places: &HashMap<u64, ExitedPlace>, living: &HashSet<u64>, root_id: u64) -> Vec<u64> {
-    if places.len() < EXITED_CGROUPS / 4 * 3 {
-        return Vec::new();
-    }
-    let is_idle = |id: &u64, place: &ExitedPlace| place.is_quiet && *id != root_id && !living.contains(id);
-    let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
-    idle.take(places.len() - EXITED_CGROUPS / 2).collect()
-}
-
 /// Returns a checksum that changes whenever a task is added.
 fn motion(place: &ExitedReading) -> u64 {
     let totals = &place.totals;
@@ -563,18 +544,6 @@ fn motion(place: &ExitedReading) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
-        let living: HashSet<u64> = (100..200).collect();
-        let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
-        let mut places: HashMap<u64, ExitedPlace> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
-        let given_back = surplus(&places, &living, 1);
-        assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
-        assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
-        given_back.iter().for_each(|id| drop(places.remove(id)));
-        assert!(surplus(&places, &living, 1).is_empty(), "entries are free");
-    }
 
     #[test]
     fn an_added_task_changes_the_checksum() {

@@ -31,7 +31,7 @@ pub struct Config {
     pub accounts: u64,
     /// If not 0, and `accounts` is set: take a task's stack each time it has been blocked for this long since the last time, ns.
     pub stack_every_ns: u64,
-    /// 1: the readings serve viewers of several users. The owner of each task is reported, and processes are followed per viewer.
+    /// 1: the readings serve several viewers, and processes are followed for each viewer.
     pub shared: u64,
     /// Number of possible CPUs.
     pub cpus: u64,

@@ -25,7 +25,10 @@ use super::{
 
 const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.\n\n\
                      /metrics     figures for Prometheus\n\
-                     /-/healthy   whether this server answers\n";
+                     /-/healthy   whether samples are taken\n";
+
+/// The page for health probes.
+const HEALTHY: &str = "/-/healthy";
 
 /// Size of the pieces in which the connection gets a page, bytes. The pieces are slices of the page: a slow reader holds no copy,
 /// but keeps the page alive until it has taken the last piece. [`super::HttpLimits::pages`] limits this memory.
@@ -53,7 +56,7 @@ impl<P: Pages> Answers<P> {
         peer: IpAddr,
         watch: &Arc<Watch>,
     ) -> Response<Pieces> {
-        let answer = self.found(request.method(), request.uri().path(), request.headers(), peer).await;
+        let answer = self.found(request.method(), request.uri().path(), request.headers(), peer, watch).await;
         match answer.refusal {
             Some(refusal) => self.http.counts.refuse(refusal),
             None => drop(self.http.counts.answered.fetch_add(1, Relaxed)),
@@ -61,7 +64,14 @@ impl<P: Pages> Answers<P> {
         answer.response(watch)
     }
 
-    async fn found(&self, method: &Method, path: &str, headers: &HeaderMap, peer: IpAddr) -> Answer {
+    async fn found(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        peer: IpAddr,
+        watch: &Watch,
+    ) -> Answer {
         if !matches!(*method, Method::GET | Method::HEAD) {
             let answer = Answer::refused(
                 405,
@@ -71,8 +81,18 @@ impl<P: Pages> Answers<P> {
             return answer.with(header::ALLOW, "GET, HEAD");
         }
         // For health probes, so it needs no password. It reveals nothing about the host.
-        if path == "/-/healthy" {
-            return Answer::of(Page::text(200, "cgscope serve is running.\n"));
+        if path == HEALTHY {
+            return match self.pages.source.health() {
+                Ok(()) => Answer::of(Page::text(200, "cgscope serve is running.\n")),
+                Err(sentence) => Answer {
+                    refusal: Some(HttpRefusal::Unavailable),
+                    ..Answer::of(Page::text(503, format!("{sentence}\n")))
+                },
+            };
+        }
+        if watch.is_spare() {
+            let words = "All places are taken by requests that are being answered; try again later.\n";
+            return Answer::refused(503, HttpRefusal::Full, words).with(header::RETRY_AFTER, "1");
         }
         if let Some(answer) = self.stopped(headers, peer).await {
             return answer;

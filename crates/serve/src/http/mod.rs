@@ -42,6 +42,8 @@ use users::PasswordFile;
 pub struct HttpLimits {
     /// Maximum number of connections. A further connection displaces the one whose client is idle longest, if any is.
     pub connections: usize,
+    /// Maximum number of connections of one address, or of one IPv6 network (/64). A further connection displaces an idle one of this client.
+    pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
     /// Maximum time from the first byte of a request to the end of its headers. For the first request it runs from the
@@ -66,6 +68,7 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 64,
+            of_a_client: 16,
             handshake: Duration::from_secs(5),
             request: Duration::from_secs(10),
             page: Duration::from_secs(20),
@@ -235,7 +238,7 @@ cgscope_layout::named! {
         name: &'static str,
     }
 
-    /// All places are taken by clients that are being answered.
+    /// All places, or all that one client may have, are taken by clients that are being answered.
     Full = "full";
     /// A newer client took the place of a client that made the server wait.
     Displaced = "displaced";

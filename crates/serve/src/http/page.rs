@@ -23,6 +23,11 @@ pub trait Pages: Send + Sync + 'static {
 
     /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
+
+    /// For health probes. The error says in a sentence what hangs. Must not wait, and must not reveal anything about the host.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A page as the answer to a client.

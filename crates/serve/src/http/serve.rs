@@ -56,7 +56,7 @@ impl Http {
         loop {
             tokio::select! {
                 taken = listener.accept() => match taken {
-                    Ok((stream, peer)) => match seats.take() {
+                    Ok((stream, peer)) => match seats.take(peer.ip()) {
                         Some(seat) => {
                             connections.spawn(answers.clone().connection(stream, peer.ip(), seat));
                         }

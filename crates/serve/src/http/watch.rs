@@ -5,6 +5,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::{IpAddr, Ipv6Addr},
     pin::{Pin, pin},
     sync::{Arc, Mutex},
     task::{Context, Poll},
@@ -40,15 +41,23 @@ pub(super) enum Phase {
 /// Shared by a connection's task, its service and its socket, which are all polled by that one task.
 pub(super) struct Watch {
     limits: HttpLimits,
+    /// See [`network`].
+    client: IpAddr,
+    /// The connection is beyond the limit: only health probes are answered.
+    is_spare: bool,
     at: Mutex<(Phase, Instant)>,
     /// Ends the connection the next time it is polled.
     displaced: Notify,
 }
 
 impl Watch {
-    pub(super) fn new(limits: HttpLimits) -> Arc<Self> {
+    fn new(limits: HttpLimits, client: IpAddr, is_spare: bool) -> Arc<Self> {
         let at = Mutex::new((Phase::Request, Instant::now()));
-        Arc::new(Self { limits, at, displaced: Notify::new() })
+        Arc::new(Self { limits, client, is_spare, at, displaced: Notify::new() })
+    }
+
+    pub(super) fn is_spare(&self) -> bool {
+        self.is_spare
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -180,10 +189,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// A limited number of connections. A new client displaces one that makes us wait.
+/// A limited number of connections, in all and for each client. A new client displaces one that makes us wait.
 pub(super) struct Seats {
     limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
+}
+
+/// Places beyond the limit, for health probes.
+const SPARE: usize = 4;
+
+/// Returns the address for which a client's connections count: in IPv6 the network, because a client has all addresses in it.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+    }
 }
 
 /// A place, taken until this is dropped.
@@ -198,15 +218,31 @@ impl Seats {
     }
 
     /// Takes a free place, or displaces the client that has made us wait longest. So clients that only hold connections cannot
-    /// keep out clients that request something. Returns `None` if all clients are being answered.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
+    /// keep out clients that request something. If all clients are being answered, or this one has its share of the places, health
+    /// probes still get a place. Returns `None` if there is none for these, either.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let client = network(address);
         let mut taken = lock(&self.taken);
-        if taken.len() >= self.limits.connections {
-            let waiting = taken.iter().enumerate();
-            let longest = waiting.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min()?;
-            taken.swap_remove(longest.1).displaced.notify_one();
+        let usual = taken.iter().filter(|watch| !watch.is_spare).count();
+        let of_client = taken.iter().filter(|watch| watch.client == client && !watch.is_spare).count();
+        let is_greedy = of_client >= self.limits.of_a_client;
+        let mut is_spare = false;
+        if usual >= self.limits.connections || is_greedy {
+            let displaceable =
+                |(_, watch): &(usize, &Arc<Watch>)| !watch.is_spare && (!is_greedy || watch.client == client);
+            let those = taken.iter().enumerate().filter(displaceable);
+            let longest = those.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
+            is_spare = longest.is_none();
+            if let Some((_, at)) = longest {
+                taken.swap_remove(at).displaced.notify_one();
+            } else if taken.len() - usual >= SPARE {
+                // A probe that still waits for its client makes way for the next one.
+                let spare = taken.iter().enumerate().filter(|(_, watch)| watch.is_spare);
+                let longest = spare.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
+                taken.swap_remove(longest?.1).displaced.notify_one();
+            }
         }
-        let watch = Watch::new(self.limits);
+        let watch = Watch::new(self.limits, client, is_spare);
         taken.push(watch.clone());
         Some(Seat { watch, seats: self.clone() })
     }
@@ -237,10 +273,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn watch(limits: HttpLimits) -> Arc<Watch> {
+        Watch::new(limits, Ipv6Addr::LOCALHOST.into(), false)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_own_time_limit() {
-        let watch =
-            Watch::new(HttpLimits { request: 3 * SECOND, idle: 60 * SECOND, ..HttpLimits::default() });
+        let watch = watch(HttpLimits { request: 3 * SECOND, idle: 60 * SECOND, ..HttpLimits::default() });
         let start = Instant::now();
         let conversation = async {
             sleep(2 * SECOND).await;
@@ -261,7 +300,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_complete_only_after_its_last_piece_is_flushed() {
-        let watch = Watch::new(HttpLimits::default());
+        let watch = watch(HttpLimits::default());
         watch.enter(Phase::Write { handed: false });
         watch.flushed();
         sleep(SECOND).await;
@@ -276,7 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_displaced_conversation_ends() {
-        let watch = Watch::new(HttpLimits::default());
+        let watch = watch(HttpLimits::default());
         watch.displaced.notify_one();
         assert_eq!(watch.over(std::future::pending::<()>()).await, Err(HttpRefusal::Displaced));
     }
@@ -290,16 +329,48 @@ mod tests_of_seats {
 
     use super::*;
 
+    const HOST: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+    fn v6(network: u16, host: u16) -> IpAddr {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host).into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_cannot_take_the_places_of_others_and_probes_have_their_own() {
+        let seats = Seats::new(HttpLimits { connections: 6, of_a_client: 4, ..HttpLimits::default() });
+        let mut taken: Vec<_> = (0..4).map(|host| seats.take(v6(1, host)).unwrap()).collect();
+        let is_answered = |seat: &Seat| seat.watch.enter(Phase::Answer);
+        taken.iter().for_each(is_answered);
+        assert!(
+            seats.take(v6(1, 9)).unwrap().watch.is_spare(),
+            "the same network has only places for probes left"
+        );
+        taken.extend((0..2).map(|host| seats.take(v6(2, host)).unwrap()));
+        // Its own idle connections make way for a client that has its share.
+        let more = seats.take(v6(1, 9)).unwrap();
+        assert!(more.watch.is_spare() && taken[4].watch.over(std::future::ready(())).await.is_ok());
+        drop(more);
+        taken.iter().for_each(is_answered);
+        let spare: Vec<_> = (0..SPARE).map(|_| seats.take(HOST).unwrap()).inspect(is_answered).collect();
+        assert!(spare.iter().all(|seat| seat.watch.is_spare()) && !taken[5].watch.is_spare());
+        assert!(seats.take(v6(3, 0)).is_none(), "nothing is left");
+        spare[0].watch.enter(Phase::Idle);
+        let next = seats.take(v6(3, 0)).unwrap();
+        assert!(next.watch.is_spare(), "a probe makes way for a probe, and never for more");
+        drop((taken, next));
+        assert!(!seats.take(v6(3, 0)).unwrap().watch.is_spare());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_new_client_displaces_the_client_that_is_idle_longest() {
         let seats = Seats::new(HttpLimits { connections: 3, ..HttpLimits::default() });
         let mut taken = Vec::new();
         for _ in 0..3 {
-            taken.push(seats.take().unwrap());
+            taken.push(seats.take(HOST).unwrap());
             sleep(Duration::from_millis(1)).await;
         }
         taken[0].watch.enter(Phase::Answer);
-        let fourth = seats.take().unwrap();
+        let fourth = seats.take(HOST).unwrap();
         let now = || std::future::ready(());
         assert_eq!(taken[1].watch.over(now()).await, Err(HttpRefusal::Displaced));
         assert_eq!(taken[0].watch.over(now()).await, Ok(()));
@@ -307,16 +378,18 @@ mod tests_of_seats {
         for seat in [&taken[2], &fourth] {
             seat.watch.enter(Phase::Answer);
         }
-        assert!(seats.take().is_none(), "clients that are being answered keep their places");
+        let spare = seats.take(HOST).expect("a place for a health probe");
+        assert!(spare.watch.is_spare(), "clients that are being answered keep their places");
+        drop(spare);
         drop(fourth);
-        assert!(seats.take().is_some());
+        assert!(seats.take(HOST).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_slow_readers_are_displaced_to_free_memory() {
         let limits = HttpLimits::default();
         let seats = Seats::new(limits);
-        let taken: Vec<_> = (0..4).map(|_| seats.take().unwrap()).collect();
+        let taken: Vec<_> = (0..4).map(|_| seats.take(HOST).unwrap()).collect();
         let phases =
             [Phase::Idle, Phase::Answer, Phase::Write { handed: false }, Phase::Write { handed: true }];
         for (seat, phase) in taken.iter().zip(phases) {

@@ -19,7 +19,6 @@ use tokio::{
 use super::{CountedFor, Peer, Shared, peer};
 use crate::{
     protocol::{Refusal, Request, Requests, Word},
-    shown::View,
     streams::{Cursor, Frame, StreamKind},
 };
 
@@ -146,18 +145,14 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = self.cursor else { return Ok(()) };
-        // The client's figures restart in that case. Clients reconnect by themselves after `Ending`.
-        if shared.user(&self.peer) != cursor.kind.view.user {
-            return Err(Word::refused(
-                Refusal::Ending,
-                "the daemon's configuration (`admin_groups`) has changed what you may see: connect again",
-            ));
+        if !shared.may_see(&self.peer) {
+            return Err(Word::refused(Refusal::OtherUser, shared.limits.not_allowed()));
         }
         let interval_ns = shared.limits.interval_ns(self.asked_ns);
         if interval_ns == cursor.kind.interval_ns {
             return Ok(());
         }
-        let cursor = self.cursor.insert(shared.change_interval(&cursor, interval_ns)?);
+        let cursor = self.cursor.insert(shared.change_interval(self.seat, &cursor, interval_ns)?);
         if self.last_after.is_some() {
             shared.streams.one_more(cursor);
             shared.want_one();
@@ -224,24 +219,22 @@ impl Connection {
             return Ok(());
         }
         let Some((request, _)) = self.asked.take() else { return Ok(()) };
-        let user = shared.user(&self.peer);
-        let mut view = View { user, follower: None };
-        let mut since_changes = 0;
+        let (mut follower, mut since_changes) = (None, 0);
         if !request.pids.is_empty() {
-            let seat = CountedFor { is_admin: user.is_none(), ..self.seat };
-            (view, since_changes) = shared.follow(view, seat, &request.pids)?;
+            let (own, since) = shared.follow(self.seat, &request.pids)?;
+            (follower, since_changes) = (Some(own), since);
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
-        let cursor = shared.join(StreamKind { view, interval_ns }, since_changes)?;
+        let cursor = shared.join(self.seat, StreamKind { follower, interval_ns }, since_changes)?;
         if !self.is_open {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());
         }
-        push(&mut self.out, &Word::answered(user.is_none()))?;
+        push(&mut self.out, &Word::answered())?;
         self.asked_ns = request.interval_ns;
         begin(&mut self.out, &shared, &cursor, self.asked_ns)?;
         if let Some(before) = self.cursor.replace(cursor) {
-            shared.leave(&before);
+            shared.leave(self.seat, &before);
         }
         if request.last {
             self.last_after = Some(shared.number());
@@ -256,7 +249,13 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        let Some(shown) = self.shared.borrow_mut().streams.next(cursor) else { return Ok(()) };
+        let mut shared = self.shared.borrow_mut();
+        let passed = shared.streams.passed(cursor);
+        let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
+        drop(shared);
+        if passed != 0 {
+            push(&mut self.out, &passed_over(passed))?;
+        }
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
             push(&mut self.out, &Word::skip(1))?;
@@ -308,7 +307,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         if let Some(cursor) = &self.cursor {
-            shared.leave(cursor);
+            shared.leave(self.seat, cursor);
         }
         shared.users.leave(self.seat);
         shared.count_clients();
@@ -343,6 +342,13 @@ fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
              (`shortest_interval`)"
         ),
     })
+}
+
+/// What a viewer lost that read too slowly. Counters go on over the gap, but tasks that ended in it are missing.
+fn passed_over(samples: u64) -> Word {
+    Word::said(format!(
+        "{samples} samples were left out, because this viewer reads too slowly: figures of tasks that ended meanwhile are missing"
+    ))
 }
 
 fn failed(error: &dyn std::error::Error) -> Word {

@@ -6,20 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::access::Follower;
+use cgscope_model::follower::Follower;
 
 use crate::protocol::{Refusal, Word};
 
-/// One in this many connections is reserved for users who may see everything.
-const ONE_FOR_ADMINS_IN: usize = 8;
+/// One in this many connections is reserved for root.
+const ONE_FOR_ROOT_IN: usize = 8;
 
 /// What clients may do.
 #[derive(Clone, Debug)]
 pub struct ViewerLimits {
-    /// Users who may see everything, besides root and the daemon's own user.
-    pub admin_uids: Vec<u32>,
-    /// Groups whose members may see everything.
-    pub admin_gids: Vec<u32>,
+    /// Users who may connect, besides root and the daemon's own user.
+    pub viewer_uids: Vec<u32>,
+    /// Groups whose members may connect.
+    pub viewer_gids: Vec<u32>,
+    /// What these groups are called.
+    pub viewers: String,
     /// The shortest interval, ns. All other intervals are multiples of it.
     pub shortest_interval_ns: u64,
     /// Maximum number of clients at a time.
@@ -37,19 +39,32 @@ impl ViewerLimits {
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
-    /// Returns the maximum number of clients, at a time, that may not see everything.
-    fn clients_of_others(&self) -> usize {
-        self.clients - self.clients / ONE_FOR_ADMINS_IN
+    /// Returns the maximum number of clients, at a time, that are not root's.
+    fn clients_of_users(&self) -> usize {
+        self.clients - self.clients / ONE_FOR_ROOT_IN
+    }
+
+    /// Returns the sentence with which a client is refused who may not connect.
+    pub(super) fn not_allowed(&self) -> String {
+        let viewers = match self.viewers.as_str() {
+            "" => " (`viewers` in the daemon's configuration can name a group)".into(),
+            viewers => format!(", and members of {viewers} (`usermod -aG`, then log in again)"),
+        };
+        format!(
+            "whoever may connect sees all processes of this host, so only these may: root{viewers}; `--mode coarse` measures your own \
+             processes without the daemon"
+        )
     }
 
     /// Returns the sentence with which a new client is refused.
-    pub(super) fn too_many(&self, refusal: Refusal) -> String {
+    pub(super) fn sentence(&self, refusal: Refusal) -> String {
         match refusal {
+            Refusal::OtherUser => self.not_allowed(),
             Refusal::TooManyClients => format!(
-                "the limit of viewers is reached ({} in total, {} of users who may not see everything, {} of each user): close a \
-                 viewer, or raise `clients` or `clients_per_user` in the daemon's configuration",
+                "the limit of viewers is reached ({} in total, {} of them for others than root, {} of each user): close a viewer, or \
+                 raise `clients` or `clients_per_user` in the daemon's configuration",
                 self.clients,
-                self.clients_of_others(),
+                self.clients_of_users(),
                 self.clients_per_user
             ),
             _ => "you connect or send requests too fast: wait a second".into(),
@@ -60,8 +75,9 @@ impl ViewerLimits {
 impl Default for ViewerLimits {
     fn default() -> Self {
         Self {
-            admin_uids: Vec::new(),
-            admin_gids: Vec::new(),
+            viewer_uids: Vec::new(),
+            viewer_gids: Vec::new(),
+            viewers: String::new(),
             shortest_interval_ns: 100_000_000,
             clients: 128,
             clients_per_user: 64,
@@ -101,10 +117,10 @@ const REMEMBERED: usize = 1_024;
 /// The account whose limits a client counts towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CountedFor {
-    /// The user id, or the id of its owner: see `accounts.rs`.
+    /// The user id.
     pub(super) account: u32,
-    /// Whether the client may see everything.
-    pub(super) is_admin: bool,
+    /// Whether it is root, or the daemon's own user.
+    pub(super) is_root: bool,
 }
 
 /// Users who are connected, or were recently.
@@ -113,7 +129,7 @@ pub(super) struct UserLimits {
     users: HashMap<u32, User>,
     /// Number of connected clients.
     pub(super) clients: usize,
-    /// Number of connected clients that may not see everything.
+    /// Number of connected clients that are not root's.
     others: usize,
 }
 
@@ -147,7 +163,7 @@ impl UserLimits {
             self.users.retain(|_, user| user.clients > 0);
         }
         let is_full =
-            self.clients >= limits.clients || (!seat.is_admin && self.others >= limits.clients_of_others());
+            self.clients >= limits.clients || (!seat.is_root && self.others >= limits.clients_of_users());
         let user = self.users.entry(seat.account).or_insert(User { clients: 0, left: BURST, at: now });
         if !user.take(now) {
             return Err(Refusal::TooManyRequests);
@@ -157,7 +173,7 @@ impl UserLimits {
         }
         user.clients += 1;
         self.clients += 1;
-        self.others += usize::from(!seat.is_admin);
+        self.others += usize::from(!seat.is_root);
         Ok(())
     }
 
@@ -165,7 +181,7 @@ impl UserLimits {
         if let Some(user) = self.users.get_mut(&seat.account) {
             user.clients -= 1;
             self.clients -= 1;
-            self.others -= usize::from(!seat.is_admin);
+            self.others -= usize::from(!seat.is_root);
         }
     }
 
@@ -175,10 +191,10 @@ impl UserLimits {
     }
 }
 
-/// Maximum number of viewers with `--pid` for one user who may not see everything.
+/// Maximum number of viewers with `--pid` for one user other than root.
 const PER_USER: usize = 8;
-/// Number of followers reserved for users who may see everything.
-const FOR_ADMINS: usize = 8;
+/// Number of followers reserved for root.
+const FOR_ROOT: usize = 8;
 
 /// The viewers that follow processes, each with its account. The BPF side has a limited number of marks, so each user gets only a
 /// few.
@@ -188,23 +204,23 @@ pub(super) struct Followers(BTreeMap<Follower, CountedFor>);
 impl Followers {
     /// Takes a free follower. An error says why none is available to this user, and what to do.
     pub(super) fn take(&mut self, seat: CountedFor) -> Result<Follower, Word> {
-        let others = self.0.values().filter(|seat| !seat.is_admin);
+        let others = self.0.values().filter(|seat| !seat.is_root);
         let own = others.clone().filter(|other| other.account == seat.account).count();
         let free = Follower::all().find(|follower| !self.0.contains_key(follower));
         let refused = |sentence: String| Err(Word::refused(Refusal::TooManyClients, sentence));
-        if !seat.is_admin && own >= PER_USER {
+        if !seat.is_root && own >= PER_USER {
             return refused(format!(
                 "you have {PER_USER} viewers that follow processes, the limit for a user: close one, or view all processes"
             ));
         }
         match free {
-            Some(follower) if seat.is_admin || others.count() + FOR_ADMINS < Follower::all().count() => {
+            Some(follower) if seat.is_root || others.count() + FOR_ROOT < Follower::all().count() => {
                 self.0.insert(follower, seat);
                 Ok(follower)
             }
             _ => refused(format!(
-                "the limit of viewers that follow processes is reached ({} in total, {FOR_ADMINS} reserved for users who may see \
-                 everything): try again later, or view all processes",
+                "the limit of viewers that follow processes is reached ({} in total, {FOR_ROOT} reserved for root): \
+                 try again later, or view all processes",
                 Follower::all().count()
             )),
         }
@@ -229,7 +245,7 @@ mod tests {
     }
 
     fn user(account: u32) -> CountedFor {
-        CountedFor { account, is_admin: false }
+        CountedFor { account, is_root: false }
     }
 
     #[test]
@@ -249,17 +265,17 @@ mod tests {
     }
 
     #[test]
-    fn some_connections_stay_reserved_for_admins_after_the_limits_change() {
+    fn some_connections_stay_reserved_for_root_after_the_limits_change() {
         let (mut users, now) = (UserLimits::default(), Instant::now());
         let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
         let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
         assert_eq!(admitted, 28, "an eighth is reserved");
-        let admin = CountedFor { account: 0, is_admin: true };
+        let root = CountedFor { account: 0, is_root: true };
         let fewer = ViewerLimits { clients: 30, ..many.clone() };
-        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
-        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
-        assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
-        users.leave(admin);
+        assert_eq!(users.admit(root, &fewer, now), Ok(()));
+        assert_eq!(users.admit(root, &fewer, now), Ok(()));
+        assert_eq!(users.admit(root, &fewer, now), Err(Refusal::TooManyClients));
+        users.leave(root);
         assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "reserved");
         (0..2).for_each(|_| users.leave(user(1)));
         assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
@@ -296,10 +312,10 @@ mod tests_of_followers {
     use super::*;
 
     fn user(account: u32) -> CountedFor {
-        CountedFor { account, is_admin: false }
+        CountedFor { account, is_root: false }
     }
 
-    const ADMIN: CountedFor = CountedFor { account: 0, is_admin: true };
+    const ROOT: CountedFor = CountedFor { account: 0, is_root: true };
 
     #[test]
     fn followers_of_a_user_are_limited_and_others_still_get_one() {
@@ -309,19 +325,19 @@ mod tests_of_followers {
         let word = followers.take(user(1)).unwrap_err();
         assert_eq!(word.refused, Some(Refusal::TooManyClients));
         assert!(word.sentence.contains("you have 8 viewers"), "{}", word.sentence);
-        assert!(followers.take(user(2)).is_ok() && followers.take(ADMIN).is_ok());
+        assert!(followers.take(user(2)).is_ok() && followers.take(ROOT).is_ok());
         followers.give_back(first);
         assert_eq!(followers.take(user(1)), Ok(first));
     }
 
     #[test]
-    fn some_followers_are_reserved_for_admins() {
+    fn some_followers_are_reserved_for_root() {
         let mut followers = Followers::default();
         let taken = (0..100).filter(|account| followers.take(user(*account)).is_ok()).count();
         let all = Follower::all().count();
-        assert_eq!(taken, all - FOR_ADMINS);
-        let admins = (0..100).filter(|_| followers.take(ADMIN).is_ok()).count();
-        assert_eq!(admins, FOR_ADMINS);
+        assert_eq!(taken, all - FOR_ROOT);
+        let of_root = (0..100).filter(|_| followers.take(ROOT).is_ok()).count();
+        assert_eq!(of_root, FOR_ROOT);
         assert!(followers.take(user(0)).unwrap_err().sentence.contains("limit of viewers that follow"));
     }
 }

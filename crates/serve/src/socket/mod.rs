@@ -1,20 +1,18 @@
-//! The socket for viewers: accepts connections, enforces limits, and decides what each viewer may see.
+//! The socket for viewers: accepts connections of those who may see everything, and enforces limits.
 
-mod accounts;
 mod connection;
 mod limits;
-mod owners;
 mod peer;
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
-    path::PathBuf,
+    collections::{BTreeMap, HashSet},
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use cgscope_model::follower::Follower;
 use cgscope_record::{Header, Outgoing, WriteError};
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -25,20 +23,19 @@ use tokio::{
 use crate::{
     collection::{Collection, Latest, Taken},
     protocol::{Refusal, Word},
-    shown::{View, seen},
     streams::{Cursor, StreamKind, StreamMemory, Streams},
 };
-use accounts::Accounts;
 use limits::{CountedFor, Followers, UserLimits};
 pub use limits::{Counters, ViewerLimits};
-use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
 
-/// Minimum time between a sample outside the grid and any other sample.
+/// Minimum time between a sample outside the grid and any other sample, for the configured `shortest_interval`: the first is for a daemon that
+/// allows less, the second for one that allows more.
 const LEAST_GAP: Duration = Duration::from_millis(100);
-/// Maximum number of intervals at a time for a user who may not see everything: each interval is filtered and encoded separately.
+const MOST_GAP: Duration = Duration::from_secs(1);
+/// Maximum number of intervals at a time for a user other than root: samples are encoded for each interval.
 const INTERVALS_PER_USER: usize = 16;
-/// Maximum memory, bytes, of all streams of a user who may not see everything. One stream is always allowed.
+/// Maximum memory, bytes, of all streams that a user other than root began. One stream is always allowed.
 const USER_BYTES: usize = 64 << 20;
 /// Maximum memory, bytes, of the streams of all such users together.
 const USERS_BYTES: usize = 256 << 20;
@@ -53,12 +50,11 @@ struct Shared {
     limits: ViewerLimits,
     /// How often the limits have changed.
     limits_changed: u64,
-    accounts: Accounts,
     users: UserLimits,
     followers: Followers,
+    /// The number of viewers of each account at each interval, without those that follow processes.
+    intervals: BTreeMap<(u32, u64), usize>,
     opening: Arc<[u8]>,
-    mount: Option<PathBuf>,
-    owners: Owners,
     counters: Arc<Counters>,
     latest: Option<Taken>,
     /// An immediate sample is wanted as soon as the rate limit allows; `wanted` wakes the server.
@@ -77,13 +73,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves on a socket that is already bound. `header` describes the host; `mount` is the mount point of the cgroups in
-    /// samples.
+    /// Serves on a socket that is already bound. `header` describes the host.
     pub fn new(
         listener: UnixListener,
         collection: Collection,
         header: &Header,
-        mount: Option<PathBuf>,
         limits: ViewerLimits,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
@@ -96,12 +90,10 @@ impl Server {
             streams: Streams::default(),
             limits,
             limits_changed: 0,
-            accounts: Accounts::default(),
             users: UserLimits::default(),
             followers: Followers::default(),
+            intervals: BTreeMap::new(),
             opening: Outgoing::opening(header)?.into(),
-            mount,
-            owners: Owners::default(),
             counters,
             latest: None,
             wants_one: false,
@@ -181,8 +173,13 @@ impl Server {
         // On an error, the client has already closed the connection.
         let Ok(peer) = Peer::of(&socket) else { return };
         let limits = shared.limits.clone();
-        let seat = shared.seat(&peer);
-        match shared.users.admit(seat, &limits, Instant::now()) {
+        let seat = CountedFor { account: peer.uid, is_root: is_root(peer.uid) };
+        let admitted = shared.users.admit(seat, &limits, Instant::now());
+        let admitted = admitted.and_then(|()| {
+            let is_allowed = shared.may_see(&peer);
+            is_allowed.then_some(()).ok_or(Refusal::OtherUser).inspect_err(|_| shared.users.leave(seat))
+        });
+        match admitted {
             Ok(()) => {
                 shared.count_clients();
                 let client = connection::Connection::new(socket, peer, seat, self.shared.clone());
@@ -190,13 +187,17 @@ impl Server {
             }
             Err(refusal) => {
                 shared.counters.refuse(refusal);
-                if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.too_many(refusal))) {
+                if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.sentence(refusal))) {
                     // The message fits into the socket's buffer, unless the client does not read.
                     let _ = socket.try_write(&word);
                 }
             }
         }
     }
+}
+
+fn is_root(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 async fn until(at: Option<Instant>) {
@@ -223,31 +224,16 @@ impl Shared {
         self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
     }
 
-    /// Returns the user whose processes a client is shown; `None` means that the client is shown everything.
-    fn user(&self, peer: &Peer) -> Option<u32> {
-        let is_admin = peer.uid == 0
-            || peer.uid == rustix::process::geteuid().as_raw()
-            || self.limits.admin_uids.contains(&peer.uid)
-            || peer.gids.iter().any(|gid| self.limits.admin_gids.contains(gid));
-        (!is_admin).then_some(peer.uid)
-    }
-
-    /// Returns the account whose limits a new client counts towards.
-    fn seat(&mut self, peer: &Peer) -> CountedFor {
-        self.accounts.refresh();
-        CountedFor { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
+    /// Returns whether a client may see everything. Others may not connect.
+    fn may_see(&self, peer: &Peer) -> bool {
+        is_root(peer.uid)
+            || self.limits.viewer_uids.contains(&peer.uid)
+            || peer.gids.iter().any(|gid| self.limits.viewer_gids.contains(gid))
     }
 
     fn show(&mut self, taken: Taken) {
-        let Self { streams, owners, mount, .. } = self;
-        // What ended was in the sample before, so the owners recorded for that sample's cgroups apply.
-        streams.skip(&taken, |path, user| owners.is_owned(path, user));
-        if let Some(mount) = mount
-            && streams.show_users()
-        {
-            owners.look(&taken.reading.sample, Instant::now(), |path| Directory::of(mount, path));
-        }
-        streams.show(&taken, |path, user| owners.is_owned(path, user));
+        self.streams.skip(&taken);
+        self.streams.show(&taken);
         self.bound_memory(USER_BYTES, USERS_BYTES);
         self.latest = Some(taken);
         self.news.send_replace(());
@@ -256,10 +242,8 @@ impl Shared {
     /// Ends streams of users who take too much memory with more than one stream: the newest first.
     fn bound_memory(&mut self, user_bytes: usize, users_bytes: usize) {
         let mut of_users: BTreeMap<u32, Vec<StreamMemory>> = BTreeMap::new();
-        for held in self.streams.held() {
-            if let Some(user) = held.kind.view.user {
-                of_users.entry(self.accounts.of(user)).or_default().push(held);
-            }
+        for held in self.streams.held().filter(|held| !is_root(held.account)) {
+            of_users.entry(held.account).or_default().push(held);
         }
         let bytes = |streams: &Vec<StreamMemory>| streams.iter().map(|held| held.bytes).sum::<usize>();
         loop {
@@ -279,14 +263,16 @@ impl Shared {
     /// Returns when a wanted sample may be taken.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + LEAST_GAP)))
+        let gap = Duration::from_nanos(self.limits.shortest_interval_ns).clamp(LEAST_GAP, MOST_GAP);
+        self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + gap)))
     }
 
-    fn join(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
-        if let (Some(user), None) = (kind.view.user, kind.view.follower)
-            && !self.streams.streams.contains_key(&kind)
-            && self.streams.of_users(|other| self.accounts.of(other) == self.accounts.of(user))
-                >= INTERVALS_PER_USER
+    fn join(&mut self, seat: CountedFor, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
+        let of_account = || self.intervals.range((seat.account, 0)..=(seat.account, u64::MAX));
+        if kind.follower.is_none()
+            && !seat.is_root
+            && !self.intervals.contains_key(&(seat.account, kind.interval_ns))
+            && of_account().count() >= INTERVALS_PER_USER
         {
             return Err(Word::refused(
                 Refusal::TooManyClients,
@@ -296,21 +282,29 @@ impl Shared {
                 ),
             ));
         }
-        self.begin(kind, since_changes).inspect_err(|_| self.give_back(kind.view))
+        self.begin(seat, kind, since_changes).inspect_err(|_| self.give_back(kind.follower))
     }
 
     /// Moves a reader to another interval.
-    fn change_interval(&mut self, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
+    fn change_interval(
+        &mut self,
+        seat: CountedFor,
+        cursor: &Cursor,
+        interval_ns: u64,
+    ) -> Result<Cursor, Word> {
         let since_changes = self.streams.since_changes(cursor);
-        let changed = self.begin(StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
-        self.stop(cursor);
+        let changed = self.begin(seat, StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
+        self.stop(seat, cursor);
         Ok(changed)
     }
 
-    fn begin(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
-        let cursor = self.streams.join(kind, since_changes).map_err(|error| {
+    fn begin(&mut self, seat: CountedFor, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
+        let cursor = self.streams.join(kind, seat.account, since_changes).map_err(|error| {
             Word::refused(Refusal::Failed, format!("the daemon cannot start to send samples ({error})"))
         })?;
+        if kind.follower.is_none() {
+            *self.intervals.entry((seat.account, kind.interval_ns)).or_default() += 1;
+        }
         self.collection.pace.ask(kind.interval_ns);
         if self.streams.is_new(&cursor) {
             self.want_one();
@@ -318,36 +312,43 @@ impl Shared {
         Ok(cursor)
     }
 
-    fn leave(&mut self, cursor: &Cursor) {
-        self.stop(cursor);
-        self.give_back(cursor.kind.view);
+    fn leave(&mut self, seat: CountedFor, cursor: &Cursor) {
+        self.stop(seat, cursor);
+        self.give_back(cursor.kind.follower);
     }
 
-    fn stop(&mut self, cursor: &Cursor) {
+    fn stop(&mut self, seat: CountedFor, cursor: &Cursor) {
         self.streams.leave(cursor);
         self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
+        let place = (seat.account, cursor.kind.interval_ns);
+        if cursor.kind.follower.is_none()
+            && let Some(count) = self.intervals.get_mut(&place)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.intervals.remove(&place);
+            }
+        }
     }
 
-    fn give_back(&mut self, view: View) {
-        if let Some(follower) = view.follower {
+    fn give_back(&mut self, follower: Option<Follower>) {
+        if let Some(follower) = follower {
             self.collection.follow(follower, Vec::new());
             self.followers.give_back(follower);
         }
     }
 
-    /// Follows processes that the view shows. Returns the view of them, and the [`Taken::changes`] from which it is complete.
-    fn follow(&mut self, view: View, seat: CountedFor, pids: &[u32]) -> Result<(View, u64), Word> {
-        let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
-        if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
-            return Err(Word::refused(
-                Refusal::NoSuchProcess,
-                format!("process {pid} does not exist, or you may not see it"),
-            ));
+    /// Follows processes. Returns the follower, and the [`Taken::changes`] from which its view is complete.
+    fn follow(&mut self, seat: CountedFor, pids: &[u32]) -> Result<(Follower, u64), Word> {
+        let tasks = self.latest.iter().flat_map(|latest| &latest.reading.sample.tasks);
+        let known: HashSet<u32> = tasks.map(|task| task.tgid).collect();
+        if let Some(pid) = pids.iter().find(|pid| !known.contains(pid)) {
+            return Err(Word::refused(Refusal::NoSuchProcess, format!("process {pid} does not exist")));
         }
         let follower = self.followers.take(seat)?;
         let changes = self.collection.follow(follower, pids.to_vec());
         self.want_one();
-        Ok((View { follower: Some(follower), ..view }, changes))
+        Ok((follower, changes))
     }
 
     /// Returns whether the latest sample was begun after this time.

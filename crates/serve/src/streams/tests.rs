@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use cgscope_model::{
     ExitedReading, Interval, Sample, TaskReading, Totals,
-    access::{Access, Follower},
+    follower::{Followed, Follower},
 };
 use cgscope_record::{Header, Incoming, Message};
 
@@ -14,7 +14,7 @@ const SECOND: u64 = 1_000_000_000;
 fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
     let sample = Sample { unix_ns: number, mono_ns: number, ..Sample::default() };
     Taken {
-        reading: Arc::new(Reading { sample, access: Vec::new() }),
+        reading: Arc::new(Reading { sample, followed: Vec::new() }),
         ended: Arc::default(),
         at_ns,
         is_on_grid,
@@ -27,7 +27,11 @@ fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
 }
 
 fn every(interval_ns: u64) -> StreamKind {
-    StreamKind { view: View::ALL, interval_ns }
+    StreamKind { follower: None, interval_ns }
+}
+
+fn join(streams: &mut Streams, kind: StreamKind) -> Cursor {
+    streams.join(kind, 0, 0).unwrap()
 }
 
 /// Returns the numbers of the samples that a reader gets now.
@@ -45,14 +49,14 @@ fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
 }
 
 fn show(streams: &mut Streams, taken: &Taken) {
-    streams.show(taken, |_, _| false);
+    streams.show(taken);
 }
 
 #[test]
 fn each_stream_has_the_samples_of_its_grid() {
     let mut streams = Streams::default();
-    let mut seconds = streams.join(every(SECOND), 0).unwrap();
-    let mut halves = streams.join(every(SECOND / 2), 0).unwrap();
+    let mut seconds = join(&mut streams, every(SECOND));
+    let mut halves = join(&mut streams, every(SECOND / 2));
     assert!(streams.is_new(&seconds));
     show(&mut streams, &taken(1, SECOND / 4, false));
     show(&mut streams, &taken(2, SECOND / 2, true));
@@ -69,16 +73,16 @@ fn each_stream_has_the_samples_of_its_grid() {
 #[test]
 fn a_later_reader_starts_at_the_last_key_frame_and_then_shares() {
     let mut streams = Streams::default();
-    let mut first = streams.join(every(SECOND), 0).unwrap();
+    let mut first = join(&mut streams, every(SECOND));
     for number in 1..=12 {
         show(&mut streams, &taken(number, number * SECOND, true));
     }
     assert_eq!(read(&mut streams, &mut first).len(), 12);
-    let mut second = streams.join(every(SECOND), 0).unwrap();
+    let mut second = join(&mut streams, every(SECOND));
     assert_eq!(read(&mut streams, &mut second), (1..=12).collect::<Vec<_>>());
     show(&mut streams, &taken(13, 13 * SECOND, true));
     assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for the new readers");
-    let mut third = streams.join(every(SECOND), 0).unwrap();
+    let mut third = join(&mut streams, every(SECOND));
     assert_eq!(read(&mut streams, &mut third), [13]);
     assert_eq!((streams.streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
     for cursor in [first, second, third] {
@@ -90,20 +94,23 @@ fn a_later_reader_starts_at_the_last_key_frame_and_then_shares() {
 #[test]
 fn a_reader_that_falls_behind_continues_at_a_key_frame() {
     let mut streams = Streams::default();
-    let mut slow = streams.join(every(SECOND), 0).unwrap();
+    let mut slow = join(&mut streams, every(SECOND));
     show(&mut streams, &taken(1, SECOND, true));
     assert_eq!(read(&mut streams, &mut slow), [1]);
     for number in 2..=400 {
         show(&mut streams, &taken(number, number * SECOND, true));
     }
+    let passed = streams.passed(&mut slow);
     let got = read(&mut streams, &mut slow);
     assert!(got.len() <= 129 && got.last() == Some(&400), "{got:?}");
+    assert_eq!(1 + passed + got.len() as u64, 400, "the viewer is told how many it lost");
+    assert_eq!(streams.passed(&mut slow), 0);
 }
 
 #[test]
 fn an_immediate_sample_is_outside_the_grid_and_shown_once() {
     let mut streams = Streams::default();
-    let mut cursor = streams.join(every(SECOND), 0).unwrap();
+    let mut cursor = join(&mut streams, every(SECOND));
     show(&mut streams, &taken(1, SECOND, true));
     assert_eq!(streams.one_more(&cursor), 1);
     for number in 2..=3 {
@@ -119,7 +126,7 @@ fn an_immediate_sample_is_outside_the_grid_and_shown_once() {
 #[test]
 fn nothing_is_shown_before_the_requested_processes_are_followed() {
     let mut streams = Streams::default();
-    let mut cursor = streams.join(every(SECOND), 2).unwrap();
+    let mut cursor = streams.join(every(SECOND), 0, 2).unwrap();
     show(&mut streams, &taken(1, SECOND, true));
     assert!(streams.next(&mut cursor).is_none());
     show(&mut streams, &Taken { changes: 2, ..taken(2, SECOND * 2, true) });
@@ -129,13 +136,13 @@ fn nothing_is_shown_before_the_requested_processes_are_followed() {
 #[test]
 fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     let mut streams = Streams::default();
-    let user = |user| StreamKind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
-    let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
+    let following = StreamKind { follower: Follower::all().next(), interval_ns: SECOND };
+    let [mut all, mut one] = [every(SECOND), following].map(|kind| join(&mut streams, kind));
     show(&mut streams, &taken(1, SECOND, true));
-    // Tasks are out of order, but the user does not see them.
+    // Tasks are out of order, but none of them is followed.
     let mut sample = cgscope_made_up::host(3, 1, 2);
     sample.tasks.reverse();
-    let reading = Arc::new(Reading { sample, access: Vec::new() });
+    let reading = Arc::new(Reading { sample, followed: Vec::new() });
     let mut seen = |streams: &mut Streams| streams.next(&mut one).map(|shown| shown.number);
     assert_eq!(seen(&mut streams), Some(1));
     show(&mut streams, &Taken { reading, ..taken(2, 2 * SECOND, true) });
@@ -148,16 +155,13 @@ fn a_stream_that_cannot_be_encoded_ends_with_a_reason_and_others_continue() {
     assert!(streams.next(&mut all).is_none());
     // A reader that joins after all others left gets a new stream.
     streams.leave(&all);
-    let mut again = streams.join(every(SECOND), 0).unwrap();
+    let mut again = join(&mut streams, every(SECOND));
     show(&mut streams, &taken(4, 4 * SECOND, true));
     assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
 }
 
-const ALICE: u32 = 1_000;
-const BOB: u32 = 1_001;
-
-/// Tasks as (serial, owner, ns on a CPU), and cgroups in which other tasks exited.
-type Second<'a> = (&'a [(u64, u32, u64)], &'a [u64]);
+/// Tasks as (serial, whether it is followed, ns on a CPU), and cgroups in which other tasks exited.
+type Second<'a> = (&'a [(u64, bool, u64)], &'a [u64]);
 
 /// One sample a second, with all tasks in one cgroup. A task starts half a second before the second given by its serial.
 fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
@@ -167,7 +171,7 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
         let mut task = (*sample.tasks[0]).clone();
         (task.cgroup_id, task.moved_ns) = (7, None);
         let totals = |on_cpu_ns| Totals { on_cpu_ns, ..Totals::default() };
-        let read = |(serial, _, ns): &(u64, u32, u64)| TaskReading {
+        let read = |(serial, _, ns): &(u64, bool, u64)| TaskReading {
             serial: *serial,
             start_ns: serial * SECOND - SECOND / 2,
             totals: totals(*ns),
@@ -181,12 +185,11 @@ fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
         sample.cgroups.extend(exited.iter().map(|id| (*id, format!("/{id}").into())));
         sample.pairs.clear();
         sample.mono_ns = number * SECOND;
-        let access = |(serial, owner, _): &(u64, u32, u64)| Access {
+        let followed = |(serial, is_followed, _): &(u64, bool, u64)| Followed {
             serial: *serial,
-            owner: Some(*owner),
-            followers: u64::MAX,
+            followers: if *is_followed { u64::MAX } else { 0 },
         };
-        let reading = Reading { sample, access: tasks.iter().map(access).collect() };
+        let reading = Reading { sample, followed: tasks.iter().map(followed).collect() };
         ended = ended.then(number, &before, &reading);
         before = reading.clone();
         Taken { reading: Arc::new(reading), ended: ended.clone(), ..taken(number, number * SECOND, true) }
@@ -218,31 +221,26 @@ fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>,
 #[test]
 fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
     let samples = seconds(&[
-        (&[(1, ALICE, 100), (2, BOB, 100)], &[]),
-        (&[(1, ALICE, 120), (2, BOB, 107)], &[8, 9]),
-        (&[(2, BOB, 108), (3, ALICE, 1_000)], &[9]),
-        (&[(2, BOB, 108)], &[9]),
-        (&[(2, BOB, 109)], &[]),
+        (&[(1, true, 100), (2, false, 100)], &[]),
+        (&[(1, true, 120), (2, false, 107)], &[8, 9]),
+        (&[(2, false, 108), (3, true, 1_000)], &[9]),
+        (&[(2, false, 108)], &[9]),
+        (&[(2, false, 109)], &[]),
         (&[], &[]),
         (&[], &[]),
         (&[], &[]),
     ]);
-    let user = |user| View { user, follower: None };
-    let alices_follower = View { user: Some(ALICE), follower: Follower::all().next() };
     let of = |ran: &[(&str, u64)]| ran.iter().map(|(path, ns)| (Some(Arc::from(*path)), *ns)).collect();
-    for (view, expected) in [
-        (user(None), of(&[("/", 1_129), ("/7", 1_029), ("/8", 50), ("/9", 50)])),
-        (user(Some(ALICE)), of(&[("/", 1_070), ("/7", 1_020), ("/8", 50)])),
-        (user(Some(BOB)), of(&[("/", 59), ("/7", 9), ("/9", 50)])),
-        (alices_follower, of(&[("/", 1_020), ("/7", 1_020)])),
+    for (follower, expected) in [
+        (None, of(&[("/", 1_129), ("/7", 1_029), ("/8", 50), ("/9", 50)])),
+        (Follower::all().next(), of(&[("/", 1_020), ("/7", 1_020)])),
     ] {
         let mut streams = Streams::default();
-        let kinds = [1, 2, 3, 7].map(|seconds| StreamKind { view, interval_ns: seconds * SECOND });
-        let mut cursors = kinds.map(|kind| streams.join(kind, 0).unwrap());
-        let is_owned = |path: &str, user| path == if user == ALICE { "/8" } else { "/9" };
+        let kinds = [1, 2, 3, 7].map(|seconds| StreamKind { follower, interval_ns: seconds * SECOND });
+        let mut cursors = kinds.map(|kind| join(&mut streams, kind));
         for taken in &samples {
-            streams.skip(taken, is_owned);
-            streams.show(taken, is_owned);
+            streams.skip(taken);
+            streams.show(taken);
         }
         for cursor in &mut cursors {
             let ran: BTreeMap<_, _> = ran(&mut streams, cursor);

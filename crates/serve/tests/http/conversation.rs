@@ -13,7 +13,7 @@ use cgscope_serve::http::{HttpLimits, HttpRefusal, Page, Pages};
 use flate2::read::GzDecoder;
 use tokio::{io::AsyncWriteExt, sync::Semaphore};
 
-use crate::support::{CONTENT_TYPE, Server, answer, anywhere, ends, get, limited, say};
+use crate::support::{CONTENT_TYPE, Hangs, Server, answer, anywhere, ends, get, limited, say};
 
 #[tokio::test]
 async fn the_metrics_page_depends_on_the_accept_header() {
@@ -37,6 +37,14 @@ async fn the_front_page_lists_the_pages_and_health_needs_no_metrics() {
     assert!(front.text().contains("/metrics") && front.text().contains("/-/healthy"));
     assert_eq!(server.get("/-/healthy", "").await.status, 200);
     assert_eq!(server.made.load(SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_probe_fails_with_a_sentence_while_the_collector_hangs() {
+    let server = Server::of(&anywhere(), Arc::default(), Hangs);
+    let answer = server.get("/-/healthy", "").await;
+    assert_eq!((answer.status, answer.text()), (503, "A sample has been under way for 31 s.\n"));
+    assert_eq!(server.refused(HttpRefusal::Unavailable), 1);
 }
 
 #[tokio::test]
@@ -162,15 +170,15 @@ async fn clients_of_the_same_page_share_it_whatever_they_accept() {
     let (made, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let server = Server::of(&anywhere(), made.clone(), TextOrElse(made.clone(), open.clone()));
     let mut waiting = Vec::new();
-    for n in 0..20 {
+    for n in 0..16 {
         let media = if n % 2 == 0 { "text" } else { "else" };
         let mut stream = server.connect().await;
         stream.write_all(get("/metrics", &format!("Accept: {media}/{n}\r\n")).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
-    server.wait_until("all there", |server| server.http.connections() == 20).await;
+    server.wait_until("all there", |server| server.http.connections() == 16).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    open.add_permits(20);
+    open.add_permits(16);
     for (n, mut stream) in waiting.into_iter().enumerate() {
         assert_eq!(answer(&mut stream, false).await.unwrap().text(), format!("{}\n", n % 2 == 0));
     }

@@ -151,7 +151,8 @@ async fn a_client_is_asked_to_retry_if_pages_use_too_much_memory() {
 
 #[tokio::test]
 async fn idle_connections_make_way_for_a_client_with_a_request() {
-    let server = Server::start(&limited(HttpLimits { connections: 8, ..HttpLimits::default() }), 0);
+    let server =
+        Server::start(&limited(HttpLimits { connections: 8, of_a_client: 8, ..HttpLimits::default() }), 0);
     let mut held = Vec::new();
     for _ in 0..200 {
         held.push(server.connect().await);
@@ -170,7 +171,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     let open = Arc::new(Semaphore::new(0));
     let gate = open.clone();
     let server = Server::with(
-        &limited(HttpLimits { connections: 4, ..HttpLimits::default() }),
+        &limited(HttpLimits { connections: 4, of_a_client: 8, ..HttpLimits::default() }),
         Arc::default(),
         move |_| {
             let gate = gate.clone();
@@ -190,9 +191,14 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
     server.wait_until("all taken", |server| server.http.connections() == 4).await;
     sleep(SHORT).await;
     let mut fifth = server.connect().await;
+    fifth.write_all(get("/metrics", "").as_bytes()).await.unwrap();
     let refused = answer(&mut fifth, false).await.unwrap();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(server.refused(HttpRefusal::Full), 1);
+    // A health probe gets its answer even then.
+    let mut probe = server.connect().await;
+    probe.write_all(get("/-/healthy", "").as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut probe, false).await.unwrap().status, 200);
     open.add_permits(4);
     for mut stream in waiting {
         assert_eq!(answer(&mut stream, false).await.unwrap().text(), "at last\n");

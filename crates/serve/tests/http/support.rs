@@ -50,6 +50,23 @@ pub(crate) fn limited(limits: HttpLimits) -> HttpConfig {
     HttpConfig { limits, ..anywhere() }
 }
 
+/// A server whose collector hangs.
+pub(crate) struct Hangs;
+
+impl Pages for Hangs {
+    type Kind = ();
+
+    fn kind(&self, _: Option<&str>) {}
+
+    fn make(&self, (): ()) -> impl Future<Output = Page> + Send {
+        std::future::pending()
+    }
+
+    fn health(&self) -> Result<(), String> {
+        Err("A sample has been under way for 31 s.".into())
+    }
+}
+
 /// Makes a separate page for each `Accept` header.
 struct EachItsOwn<P>(P);
 

@@ -112,8 +112,7 @@ impl Daemon {
 
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         let is_part = !selection.follows_all() || !self.shows_all;
-        let ended = "the daemon reports tasks that ended between two samples only by cgroup, and only for cgroups whose tasks \
-                     are all yours; to see short tasks, use a short interval";
+        let ended = "the daemon reports tasks that ended between two samples only by cgroup; to see short tasks, use a short interval";
         is_part.then(|| ended.to_owned()).into_iter().chain(self.said.clone()).collect()
     }
 

@@ -1,3 +1,5 @@
+use cgscope_model::follower::Follower;
+
 use super::*;
 use crate::{
     collection::Taken,
@@ -8,12 +10,12 @@ use crate::{
 };
 
 const ALICE: u32 = 61_001;
-const ADMINS: u32 = 61_101;
+const VIEWERS: u32 = 61_101;
 const MS: u64 = 1_000_000;
 
-fn limits(admin_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
+fn limits(viewer_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
     ViewerLimits {
-        admin_gids: admin_gids.to_vec(),
+        viewer_gids: viewer_gids.to_vec(),
         shortest_interval_ns: shortest_ms * MS,
         ..ViewerLimits::default()
     }
@@ -22,8 +24,8 @@ fn limits(admin_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
 /// A viewer of Alice, who is in a group of her own, and the client's end of the socket.
 fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let peer = Peer { uid: ALICE, gids: vec![ADMINS] };
-    let seat = server.shared.borrow_mut().seat(&peer);
+    let peer = Peer { uid: ALICE, gids: vec![VIEWERS] };
+    let seat = CountedFor { account: ALICE, is_root: false };
     let mut viewer = Connection::new(ours, peer, seat, server.shared.clone());
     viewer.asked = Some((Request::every(interval_ns), Instant::now()));
     viewer.answer().unwrap();
@@ -32,7 +34,7 @@ fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
 
 #[tokio::test]
 async fn a_process_that_started_while_a_sample_was_taken_is_found_in_the_next_one() {
-    let (server, _folder) = server(limits(&[ADMINS], 100));
+    let (server, _folder) = server(limits(&[VIEWERS], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
     let before = Instant::now();
     let sample = |tasks, number, began| Taken { began, ..taken(tasks, number) };
@@ -48,40 +50,45 @@ async fn a_process_that_started_while_a_sample_was_taken_is_found_in_the_next_on
     assert!(viewer.asked.is_some() && server.shared.borrow().wants_one);
     show(sample(1, 2, Instant::now()));
     assert_eq!(viewer.answer(), Ok(()));
-    assert!(
-        viewer.asked.is_none() && viewer.cursor.is_some_and(|cursor| cursor.kind.view.follower.is_some())
-    );
+    assert!(viewer.asked.is_none() && viewer.cursor.is_some_and(|cursor| cursor.kind.follower.is_some()));
 }
 
 #[tokio::test]
 async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue() {
-    let (server, _folder) = server(limits(&[ADMINS], 100));
-    let (mut admin, _theirs) = viewer(&server, 1_000 * MS);
-    (server.limits())(limits(&[], 100));
-    let (mut alice, _hers) = viewer(&server, 1_000 * MS);
-    // Tasks are out of order, and none of them is Alice's.
+    let (server, _folder) = server(limits(&[VIEWERS], 100));
+    let (mut all, _theirs) = viewer(&server, 1_000 * MS);
+    let (mut one, _hers) = viewer(&server, 1_000 * MS);
+    // It follows a process, and sees no other.
+    let kind = StreamKind { follower: Follower::all().next(), interval_ns: 1_000 * MS };
+    let joined = server.shared.borrow_mut().join(one.seat, kind, 0).unwrap();
+    let before = one.cursor.replace(joined).expect("the viewer was in a stream");
+    server.shared.borrow_mut().leave(one.seat, &before);
+    // Tasks are out of order, and none of them is followed.
     let mut sample = cgscope_made_up::host(3, 1, 1);
     sample.tasks.reverse();
-    let reading = Arc::new(crate::shown::Reading { sample, access: Vec::new() });
-    let (at, took) = (Instant::now(), Duration::ZERO);
-    let taken = Taken {
-        reading,
-        ended: Arc::default(),
-        at_ns: 0,
-        is_on_grid: true,
-        number: 1,
-        began: at,
-        at,
-        took,
-        changes: 0,
-    };
-    server.shared.borrow_mut().show(taken);
-    alice.out.clear();
-    assert!(!admin.out.is_empty(), "it has not read what was sent before");
-    let word = admin.look_again().expect_err("it cannot be sent");
+    let reading = Arc::new(crate::shown::Reading { sample, followed: Vec::new() });
+    server.shared.borrow_mut().show(Taken { reading, ..taken(1, 1) });
+    one.out.clear();
+    assert!(!all.out.is_empty(), "it has not read what was sent before");
+    let word = all.look_again().expect_err("it cannot be sent");
     assert_eq!(word.refused, Some(Refusal::Failed));
     assert!(word.sentence.contains("other viewers continue"), "{word:?}");
-    assert_eq!((alice.look_again(), alice.fill(), alice.out.len()), (Ok(()), Ok(()), 1));
+    assert_eq!((one.look_again(), one.fill(), one.out.len()), (Ok(()), Ok(()), 1));
+}
+
+#[tokio::test]
+async fn a_viewer_that_reads_too_slowly_is_told_how_many_samples_it_lost() {
+    let (server, _folder) = server(limits(&[VIEWERS], 100));
+    let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
+    viewer.out.clear();
+    let show = |number| server.shared.borrow_mut().show(taken(1, number));
+    show(1);
+    assert_eq!((viewer.fill(), viewer.out.len()), (Ok(()), 1));
+    viewer.out.clear();
+    (2..=2_000).for_each(show);
+    assert_eq!(viewer.fill(), Ok(()));
+    let word = String::from_utf8_lossy(&viewer.out[0]).into_owned();
+    assert!(word.contains("samples were left out, because this viewer reads too slowly"), "{word}");
 }
 
 /// How long to watch a viewer that should stay connected, and one that should be disconnected.
@@ -107,44 +114,32 @@ async fn word_of_change(
 }
 
 #[tokio::test]
-async fn a_former_admin_is_disconnected_and_must_reconnect_as_a_user() {
-    let (server, _folder) = server(limits(&[ADMINS], 100));
+async fn a_former_viewer_is_disconnected() {
+    let (server, _folder) = server(limits(&[VIEWERS], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
-    assert_eq!(viewer.cursor.map(|cursor| cursor.kind.view), Some(View::ALL));
-    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100), STAYS).await;
-    assert_eq!(word, None, "her view is unchanged");
-    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("no admin");
-    assert_eq!(word.refused, Some(Refusal::Ending), "{word:?}");
-    assert!(word.sentence.contains("what you may see"), "{word:?}");
-}
-
-#[tokio::test]
-async fn a_new_admin_is_disconnected_and_must_reconnect_as_one() {
-    let (server, _folder) = server(limits(&[], 100));
-    let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
-    assert_eq!(viewer.cursor.and_then(|cursor| cursor.kind.view.user), Some(ALICE));
-    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS], 100), GOES).await;
-    assert_eq!(word.and_then(|word| word.refused), Some(Refusal::Ending));
+    let word = word_of_change(&server, &mut viewer, limits(&[VIEWERS, 7], 100), STAYS).await;
+    assert_eq!(word, None, "she may still see everything");
+    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("no viewer");
+    assert_eq!(word.refused, Some(Refusal::OtherUser), "{word:?}");
 }
 
 #[tokio::test]
 async fn connected_viewers_continue_at_intervals_that_the_new_limits_allow() {
-    let (server, _folder) = server(limits(&[], 100));
+    let (server, _folder) = server(limits(&[VIEWERS], 100));
     let (mut viewer, _theirs) = viewer(&server, 300 * MS);
     let interval_ms = |viewer: &Connection| viewer.cursor.map(|cursor| cursor.kind.interval_ns / MS);
     for (shortest_ms, ms) in [(1_000, 1_000), (200, 400), (100, 300)] {
-        let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms), STAYS).await;
+        let word = word_of_change(&server, &mut viewer, limits(&[VIEWERS], shortest_ms), STAYS).await;
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
         assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
     // Also a viewer who follows a process; the process stays followed.
     let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
-    let view = View { user: Some(ALICE), follower };
-    let followed = StreamKind { view, interval_ns: 300 * MS };
-    let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
+    let followed = StreamKind { follower, interval_ns: 300 * MS };
+    let joined = server.shared.borrow_mut().join(viewer.seat, followed, 0).unwrap();
     let before = viewer.cursor.replace(joined).expect("the viewer was in a stream");
-    server.shared.borrow_mut().leave(&before);
-    assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500), STAYS).await, None);
-    assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(StreamKind { view, interval_ns: 500 * MS }));
+    server.shared.borrow_mut().leave(viewer.seat, &before);
+    assert_eq!(word_of_change(&server, &mut viewer, limits(&[VIEWERS], 500), STAYS).await, None);
+    assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(StreamKind { follower, interval_ns: 500 * MS }));
     assert!(follower.is_some_and(|follower| server.shared.borrow().followers.has(follower)));
 }

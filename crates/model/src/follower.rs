@@ -1,4 +1,4 @@
-//! Ownership of tasks, for readings shared by viewers of several users: who owns a task, and which viewers follow it.
+//! The viewers of a daemon for whom processes are followed.
 
 use cgscope_layout::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 
@@ -18,21 +18,18 @@ impl Follower {
     }
 }
 
-/// The owner and the followers of a task, which decide who may see it.
+/// A task, and for whom it is followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct Followed {
     /// The task: [`TaskReading::serial`](crate::TaskReading::serial).
     pub serial: u64,
-    /// The user that owns the task: real, effective and saved id are this user's, as the kernel requires to inspect a
-    /// process. `None`: no single owner, or unknown.
-    pub owner: Option<u32>,
     /// The [bits](Follower::bit) of the viewers that follow the task's process or one of its ancestors.
     pub followers: u64,
 }
 
-impl Access {
+impl Followed {
     /// True if this viewer follows the task's process or one of its ancestors.
-    pub fn is_followed_for(&self, follower: Follower) -> bool {
+    pub fn is_for(&self, follower: Follower) -> bool {
         self.followers & follower.bit() != 0
     }
 }
