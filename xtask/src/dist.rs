@@ -19,7 +19,7 @@ use tree::Tree;
 const PLACE: &str = "target/dist";
 
 /// Example files in `deploy/` for monitoring many hosts.
-const EXAMPLES: [&str; 16] = [
+const EXAMPLES: [&str; 17] = [
     "grafana/cgscope.json",
     "kubernetes/Containerfile",
     "kubernetes/access.yaml",
@@ -27,6 +27,7 @@ const EXAMPLES: [&str; 16] = [
     "kubernetes/chart/templates/configmap.yaml",
     "kubernetes/chart/templates/daemonset.yaml",
     "kubernetes/chart/templates/namespace.yaml",
+    "kubernetes/chart/templates/networkpolicy.yaml",
     "kubernetes/chart/templates/podmonitor.yaml",
     "kubernetes/chart/templates/serviceaccount.yaml",
     "kubernetes/chart/values.schema.json",
