@@ -20,7 +20,9 @@ use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
     background::Background,
-    bench::{OF_THE_HOST, assert_ended, cgscope, follow, is_emulated, json_lines, patience, run, scaled},
+    bench::{
+        OF_THE_HOST, assert_ended, cgscope, follow, is_emulated, json_lines, patience, rss_bytes, run, scaled,
+    },
     files::Dir,
     load::Cgroup,
     spread::Spread,
@@ -422,5 +424,79 @@ mod long {
         let exited: Vec<u64> = ours.map(|(_, group)| group.exited).collect();
         assert_eq!(exited.iter().sum::<u64>(), (CGROUPS + 2 * AGAIN) as u64);
         assert_eq!(exited.iter().filter(|exited| **exited == 3).count(), AGAIN);
+    }
+
+    /// Cgroups and tasks, removed on drop.
+    #[derive(Default)]
+    struct Hostile {
+        paths: Vec<PathBuf>,
+        sleepers: Vec<Child>,
+    }
+
+    impl Drop for Hostile {
+        fn drop(&mut self) {
+            for sleeper in &mut self.sleepers {
+                let _ = sleeper.kill();
+                let _ = sleeper.wait();
+            }
+            // What they had started ends within a second.
+            thread::sleep(Duration::from_millis(1_200));
+            self.paths.iter().for_each(|path| _ = fs::remove_dir(path));
+        }
+    }
+
+    /// One user makes more cgroups than are kept, with long names and some tasks, beside a pod.
+    #[test]
+    #[ignore = "all CPUs: makes thousands of cgroups, whose names other tests would lose"]
+    fn forty_thousand_cgroups_of_one_user_cost_a_bounded_amount_and_hide_no_others() {
+        const PARENTS: usize = 40;
+        const EACH: usize = 1_000;
+        let hostile = Cgroup::new("hostile");
+        let pod = Cgroup::new("pod");
+        let dir = Dir::new("forty-thousand");
+        let recorded_rss = |name: &str| {
+            let recording = Background::start(cgscope().args(["record", "-o", &dir.file(name), "-d", "20"]));
+            let begun = Instant::now();
+            thread::sleep(Duration::from_secs(18));
+            let rss = rss_bytes(recording.pid());
+            let (code, said) = recording.wait();
+            assert_ended(code, &said, OF_THE_HOST);
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+            rss
+        };
+        let before = recorded_rss("before.rec");
+        let mut made = Hostile::default();
+        for parent in 0..PARENTS {
+            let parent = hostile.path.join(format!("{parent}-{}", "n".repeat(150)));
+            fs::create_dir(&parent).expect("a cgroup of ours");
+            for at in 0..EACH {
+                let path = parent.join(format!("{at}-{}", "n".repeat(80)));
+                fs::create_dir(&path).expect("a cgroup of ours");
+                if at % 250 == 249 {
+                    let awake = ["-c", "while :; do sleep 1; done"];
+                    let sleeper = Command::new("sh").args(awake).spawn().expect("sh starts");
+                    fs::write(path.join("cgroup.procs"), sleeper.id().to_string()).expect("a cgroup of ours");
+                    made.sleepers.push(sleeper);
+                }
+                made.paths.push(path);
+            }
+            made.paths.push(parent);
+        }
+        let _loop = crate::load::Load::busy_loop(Some(&pod));
+        let after = recorded_rss("after.rec");
+        let shown = run(&["report", &dir.file("after.rec"), "--json"]);
+        let whole = json_lines(&shown).remove(0);
+        let merged = whole["losses"]["cgroup_merged"].as_u64().unwrap_or(0);
+        println!("{} KiB, then {} KiB; {merged} merged", before >> 10, after >> 10);
+        let paths: Vec<&str> = whole["tasks"]
+            .as_array()
+            .expect("tasks")
+            .iter()
+            .filter_map(|task| task["cgroup"].as_str())
+            .collect();
+        assert!(paths.contains(&&*pod.name), "the pod has its name");
+        let of_hostile = paths.iter().filter(|path| path.starts_with(&hostile.name)).count();
+        assert!(merged > 0 && of_hostile > 0, "{merged} {of_hostile}");
+        assert!(after - before < 150 << 20, "{before} {after}");
     }
 }

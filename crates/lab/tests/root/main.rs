@@ -5,7 +5,7 @@
 //! says why a test needs one CPU for itself: it runs only there, with all its children. `#[ignore = "all CPUs: ..."]` says why nothing
 //! may run beside a test. See `load::Cpu`.
 //!
-//! Left out are modules named `long`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only
+//! Left out are modules named `long`, `soak`, `built_kernel`, which only `cargo xtask lab scx` runs, and `systemd_host`, which only
 //! `cargo xtask lab systemd` runs.
 #![allow(missing_docs, reason = "the names of tests explain them")]
 
@@ -63,6 +63,7 @@ mod screen_cost;
 mod serve;
 mod shared;
 mod shares;
+mod soak;
 mod spread;
 mod stat;
 mod stat_classes;

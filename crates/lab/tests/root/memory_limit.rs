@@ -1,7 +1,7 @@
 //! cgscope in a cgroup with a memory limit.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::Stdio,
@@ -44,35 +44,48 @@ impl Drop for Limited {
     }
 }
 
-mod long {
-    use super::*;
+/// Starts cgscope with a memory limit, and then threads whose figures take more.
+fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
+    let limited = Limited::new(limit);
+    let procs = limited.0.join("cgroup.procs");
+    let mut command = cgscope();
+    command.args(["top", "-b", "-n", "6", "-d", "1", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let enter = move || {
+        fs::write(&procs, "0")?;
+        // SAFETY: no pointers.
+        let is_inside = !in_a_namespace || unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } == 0;
+        if is_inside { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure only writes to an existing file and calls unshare, and the child has one thread.
+    let child = unsafe { command.pre_exec(enter) }.spawn().expect("the command starts");
+    // Threads that started before would take little memory until they run.
+    thread::sleep(Duration::from_secs(1));
+    let _load = Load::workload(&["sleep", &threads.to_string(), "60"], None);
+    let output = child.wait_with_output().expect("its output");
+    assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
+    let intervals = json_lines(&output);
+    let last = intervals.last().expect("an interval");
+    let lost = last["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
+    let followed = all_tasks(last);
+    assert!(followed > 1_000 && lost > 1_000, "{followed} followed, {lost} not");
+    assert!(
+        followed + lost >= threads,
+        "{followed} threads followed, {lost} counted as lost: the others are missing"
+    );
+    assert_eq!(output.status.code(), Some(1), "something was lost");
+}
 
+#[test]
+#[ignore = "all CPUs: starts thousands of threads"]
+fn a_cgroup_namespace_does_not_hide_the_memory_limit() {
+    assert_is_not_killed(56 << 20, 12_000, true);
+}
+
+mod long {
     #[test]
     #[ignore = "all CPUs: starts thousands of threads"]
     fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit() {
-        const THREADS: usize = 16_000;
-        let limited = Limited::new(96 << 20);
-        let procs = limited.0.join("cgroup.procs");
-        let mut command = cgscope();
-        command.args(["top", "-b", "-n", "6", "-d", "1", "--json"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: the closure only writes to an existing file, and the child has one thread.
-        let child =
-            unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.spawn().expect("the command starts");
-        // Threads that started before would take little memory until they run.
-        thread::sleep(Duration::from_secs(1));
-        let _load = Load::workload(&["sleep", &THREADS.to_string(), "60"], None);
-        let output = child.wait_with_output().expect("its output");
-        assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
-        let intervals = json_lines(&output);
-        let last = intervals.last().expect("an interval");
-        let lost = last["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
-        let followed = all_tasks(last);
-        assert!(followed > 1_000 && lost > 1_000, "{followed} followed, {lost} not");
-        assert!(
-            followed + lost >= THREADS,
-            "{followed} threads followed, {lost} counted as lost: the others are missing"
-        );
-        assert_eq!(output.status.code(), Some(1), "something was lost");
+        super::assert_is_not_killed(96 << 20, 16_000, false);
     }
 }

@@ -193,8 +193,21 @@ fn an_upgrade_removes_the_daemon_from_the_viewers_group_and_keeps_its_files_read
     // Create the group as an older package did: viewers and the daemon shared one group.
     root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
     root.done(&["useradd", "--groups", "cgscope", "alice"]);
+    // It was the group of the socket, and its members saw their own processes.
+    let old = "[socket]\ngroup = \"cgscope\"\nadmin_groups = [\"cgscope-admin\"]\n";
+    fs::create_dir_all(root.path("etc/cgscope")).expect("a root of ours");
+    fs::write(root.path("etc/cgscope/cgscope.toml"), old).expect("a file");
     fs::copy(package(".deb"), root.path("cgscope.deb")).expect("a package");
-    root.done(&["dpkg", "-i", "/cgscope.deb"]);
+    root.done(&["dpkg", "--force-confold", "-i", "/cgscope.deb"]);
+    let checked = root.run(&["cgscope", "serve", "--check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let says = stderr(&checked);
+    assert!(
+        says.contains("members of cgscope may no longer connect unless they are members of cgscope-admin"),
+        "{says}"
+    );
+    let socket = fs::read_to_string(root.path("usr/lib/systemd/system/cgscope.socket")).expect("a unit");
+    assert!(socket.contains("SocketGroup=cgscope-admin"), "{socket}");
     assert_eq!(root.done(&["id", "-gn", "cgscope"]).trim(), "cgscope-daemon");
     assert_eq!(root.done(&["id", "-Gn", "cgscope"]).trim(), "cgscope-daemon cgscope");
     assert_eq!(root.done(&["id", "-Gn", "alice"]).trim(), "alice cgscope");

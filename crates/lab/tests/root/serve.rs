@@ -24,7 +24,6 @@ use crate::{background::Background, bench::cgscope, files::Dir};
 pub(crate) const ALICE: u32 = 61_001;
 pub(crate) const BOB: u32 = 61_002;
 pub(crate) const VIEWERS: u32 = 61_100;
-pub(crate) const ADMINS: u32 = 61_101;
 
 /// A daemon with a socket in its own directory. Drop ends the daemon and removes the directory.
 pub(crate) struct Daemon {
@@ -70,7 +69,7 @@ impl Daemon {
 
     pub(crate) fn configure(&self, more: &str) {
         let text = format!(
-            "[http]\n{}\n[socket]\npath = \"{}\"\ngroup = {VIEWERS}\nadmin_groups = [{ADMINS}]\n{more}\n",
+            "[http]\n{}\n[socket]\npath = \"{}\"\nviewers = {VIEWERS}\n{more}\n",
             self.http,
             self.socket()
         );

@@ -1,4 +1,4 @@
-//! Readings for viewers of several users: the owner of each task, and which tasks the kernel side follows for which viewer.
+//! Readings for several viewers: which tasks the kernel side follows for which viewer.
 
 use std::{
     collections::BTreeMap,
@@ -11,12 +11,11 @@ use std::{
 use cgscope_collect::{Collector, Options};
 use cgscope_model::{
     Sample,
-    access::{Access, Follower},
+    follower::{Followed, Follower},
 };
 
 use crate::load::Load;
 
-const ALICE: u32 = 61_001;
 /// Number of grandchildren that are started while readings are taken.
 const BIRTHS: u32 = 100;
 
@@ -25,26 +24,19 @@ fn shared() -> Collector {
     Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Takes a sample. Returns it with each task's owner and followers, by tid.
-fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Access>) {
+/// Takes a sample. Returns it with each task's followers, by tid.
+fn read(collector: &mut Collector) -> (Sample, BTreeMap<u32, Followed>) {
     let sample = collector.sample().expect("a sample");
-    let access = collector.access();
-    assert!(access.is_sorted_by(|a, b| a.serial < b.serial));
-    assert_eq!(sample.tasks.len(), access.len());
-    let both = sample.tasks.iter().zip(access);
-    let both = both.map(|(task, access)| {
-        assert_eq!(task.serial, access.serial);
-        (task.tid, *access)
+    let followed = collector.followed();
+    assert!(followed.is_sorted_by(|a, b| a.serial < b.serial));
+    assert_eq!(sample.tasks.len(), followed.len());
+    let both = sample.tasks.iter().zip(followed);
+    let both = both.map(|(task, followed)| {
+        assert_eq!(task.serial, followed.serial);
+        (task.tid, *followed)
     });
     let by_tid = both.collect();
     (sample, by_tid)
-}
-
-/// Starts a process with these ids: real, effective and saved.
-fn sleeper(ids: &str) -> Load {
-    let code =
-        format!("import os, time; os.setresgid(61001, 61001, 61001); os.setresuid({ids}); time.sleep(60)");
-    Load::start("python3", &["-c", &code], None)
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -53,39 +45,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
         thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn uids(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    line.split_ascii_whitespace().filter_map(|uid| uid.parse().ok()).collect()
-}
-
-#[test]
-fn a_task_is_owned_by_a_user_if_all_its_ids_are_those_of_the_user() {
-    let cases = [
-        ("61001, 61001, 61001", [ALICE; 3], Some(ALICE)),
-        ("61001, 0, 0", [ALICE, 0, 0], None),
-        ("61001, 61001, 0", [ALICE, ALICE, 0], None),
-        ("0, 61001, 0", [0, ALICE, 0], None),
-        ("0, 0, 0", [0; 3], Some(0)),
-    ];
-    let loads = cases.map(|(ids, as_expected, owner)| (sleeper(ids), as_expected, owner));
-    for (load, as_expected, _) in &loads {
-        wait_until("its ids", || uids(load.pid()).get(..3) == Some(&as_expected[..]));
-    }
-    let mut collector = shared();
-    let (_, access) = read(&mut collector);
-    for (load, as_expected, owner) in &loads {
-        assert_eq!(access[&load.pid()].owner, *owner, "{as_expected:?}");
-    }
-    let me = std::process::id();
-    assert_eq!(access[&me].owner, Some(0));
-    drop(collector);
-    // A collector without the option `shared` reports no owners.
-    let mut alone = crate::bench::follow(&[me]);
-    alone.sample().expect("a sample");
-    assert!(alone.access().is_empty());
 }
 
 /// Returns the threads with this name.
@@ -121,8 +80,8 @@ impl Parent {
         }
         let mut born = None;
         wait_until("a grandchild that is followed", || {
-            let (sample, access) = read(collector);
-            let followed = |tid: &u32| access[tid].is_followed_for(follower) && !self.orphans.contains(tid);
+            let (sample, by_tid) = read(collector);
+            let followed = |tid: &u32| by_tid[tid].is_for(follower) && !self.orphans.contains(tid);
             born = named(&sample, "sleep").into_iter().find(followed);
             born.is_some()
         });
@@ -150,28 +109,34 @@ fn processes_and_their_children_are_followed_for_each_viewer_separately() {
     let bystander = Load::start("sleep", &["60"], None);
     let me = std::process::id();
     let (_, before) = read(&mut collector);
-    assert!(!before[&parent.pid()].is_followed_for(one));
+    assert!(!before[&parent.pid()].is_for(one));
 
     collector.follow(one, &[parent.pid()]);
     collector.follow(other, &[parent.pid(), me]);
     let (_, marked) = read(&mut collector);
-    assert!(marked[&parent.pid()].is_followed_for(one) && marked[&parent.pid()].is_followed_for(other));
-    assert!(marked[&me].is_followed_for(other) && !marked[&me].is_followed_for(one));
+    assert!(marked[&parent.pid()].is_for(one) && marked[&parent.pid()].is_for(other));
+    assert!(marked[&me].is_for(other) && !marked[&me].is_for(one));
 
     // With one of these delays, a reading finds the process before the kernel reports its fork.
     let later = |n| Duration::from_micros(5) * n;
     let orphans: Vec<u32> = (0..BIRTHS).map(|n| parent.bear(&mut collector, one, later(n))).collect();
-    let (_, access) = read(&mut collector);
-    assert!(orphans.iter().all(|orphan| access[orphan].is_followed_for(other)));
-    assert!(!access[&bystander.pid()].is_followed_for(one));
+    let (_, born) = read(&mut collector);
+    assert!(orphans.iter().all(|orphan| born[orphan].is_for(other)));
+    assert!(!born[&bystander.pid()].is_for(one));
+
+    // A collector without the option `shared` follows nothing for anybody.
+    let mut alone = crate::bench::follow(&[me]);
+    alone.sample().expect("a sample");
+    assert!(alone.followed().is_empty());
+    drop(alone);
 
     collector.follow_no_longer(one);
     let (_, after) = read(&mut collector);
     let orphan = orphans[0];
-    assert!(!after[&orphan].is_followed_for(one) && after[&orphan].is_followed_for(other));
+    assert!(!after[&orphan].is_for(one) && after[&orphan].is_for(other));
     // Reuse the same follower slot for another viewer, without a reading in between.
     collector.follow_no_longer(other);
     collector.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);
-    assert!(!after[&orphan].is_followed_for(other) && after[&bystander.pid()].is_followed_for(other));
+    assert!(!after[&orphan].is_for(other) && after[&bystander.pid()].is_for(other));
 }

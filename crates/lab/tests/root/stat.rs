@@ -212,6 +212,7 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
 }
 
 #[test]
+#[ignore = "one CPU: asserts the share of throttled periods"]
 fn a_cgroup_has_its_quota_and_the_causes_of_its_waits() {
     let outer = half_a_cpu("stat-outer");
     let inner = outer.child("inner");

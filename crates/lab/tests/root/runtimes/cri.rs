@@ -97,6 +97,9 @@ pub(super) struct Mount {
     pub(super) host_path: String,
     #[prost(bool, tag = "3")]
     pub(super) readonly: bool,
+    /// 0: private; 1: from the host to the container.
+    #[prost(int32, tag = "5")]
+    pub(super) propagation: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]

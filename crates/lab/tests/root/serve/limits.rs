@@ -17,47 +17,10 @@ use cgscope_serve::{
 use super::{ALICE, BOB, Daemon, VIEWERS};
 use crate::{
     background::Background,
-    bench::{assert_measured, cgscope, stderr},
+    bench::{assert_measured, cgscope},
     files::Dir,
     load::Load,
 };
-
-/// The first subordinate id that /etc/subuid gives to Alice in these tests.
-const SUBORDINATE: u32 = 700_000;
-
-/// Connects from a user namespace of Alice under six of her subordinate ids; she keeps her groups. Prints `in` or `out` for each
-/// connection, and keeps the accepted ones open.
-const FROM_USER_NAMESPACE: &str = r#"
-import ctypes, os, socket, sys
-path, request, alice, viewers, first = sys.argv[1], sys.argv[2].encode(), *map(int, sys.argv[3:])
-(ready, made), (mapped, go), (held, hold) = os.pipe(), os.pipe(), os.pipe()
-child = os.fork()
-if child:
-    os.read(ready, 1)
-    with open(f'/proc/{child}/uid_map', 'w') as ids: ids.write(f'0 {alice} 1\n1 {first} 100\n')
-    os.write(go, b'x')
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-os.setgroups([viewers]); os.setresgid(viewers, viewers, viewers); os.setresuid(alice, alice, alice)
-if ctypes.CDLL(None).unshare(0x10000000): sys.exit(3)
-os.write(made, b'x'); os.read(mapped, 1)
-for uid in range(1, 7):
-    answered, answer = os.pipe()
-    if os.fork() == 0:
-        os.close(hold)
-        os.setresuid(uid, uid, uid)
-        s = socket.socket(socket.AF_UNIX); s.connect(path)
-        try: s.sendall(request)
-        except OSError: pass # The daemon already refused; its answer can still be read.
-        data = b''
-        while len(data) < 4096 and b'refused' not in data:
-            got = s.recv(4096)
-            if not got: break
-            data += got
-        os.write(answer, b'out ' if b'"refused":"too_many_clients"' in data else b'in ')
-        os.read(held, 1); os._exit(0)
-    os.close(answer)
-    sys.stdout.write(os.read(answered, 10).decode()); sys.stdout.flush()
-"#;
 
 /// A daemon that sees another /etc than the host's.
 struct OfAnotherHost {
@@ -111,24 +74,6 @@ fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
             check(libc::mount(etc.as_ptr(), c"/etc".as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()))
         })
     }
-}
-
-fn text(request: &Request) -> String {
-    String::from_utf8(request.line()).expect("text")
-}
-
-#[test]
-fn ids_of_a_user_namespace_count_as_its_owner() {
-    let passwd = format!("alice:x:{ALICE}:{ALICE}::/:/bin/sh\n");
-    let files = [("passwd", &*passwd), ("subuid", &*format!("alice:{SUBORDINATE}:100\n"))];
-    let daemon = OfAnotherHost::start(&files, &format!("group = {VIEWERS}\nclients_per_user = 2"), "");
-    let ids = [ALICE, VIEWERS, SUBORDINATE].map(|id| id.to_string());
-    let mut python = Command::new("python3");
-    python.args(["-c", FROM_USER_NAMESPACE, &daemon.socket(), &text(&Request::every(1_000_000_000))]);
-    let output = python.args(ids).output().expect("python3");
-    let answers = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(answers, "in in out out out out ", "{}", stderr(&output));
-    daemon.end();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use super::{ADMINS, ALICE, Daemon, VIEWERS, as_user};
+use super::{ALICE, Daemon, VIEWERS, as_user};
 use crate::{
     background::Background,
     bench::{cgscope, patience},
@@ -185,29 +185,24 @@ fn after_a_reload_with_users_the_metrics_need_a_password() {
 }
 
 #[test]
-fn a_user_who_loses_admin_rights_reconnects_as_an_ordinary_user() {
+fn a_user_who_is_no_viewer_any_more_is_disconnected_with_a_sentence() {
     let mut daemon = Daemon::start();
     let mut hist = cgscope();
     hist.args(["hist", "--connect", &daemon.socket(), "0.3"]);
-    let mut viewer = Background::start(as_user(&mut hist, ALICE, &[VIEWERS, ADMINS]));
+    let mut viewer = Background::start(as_user(&mut hist, ALICE, &[VIEWERS]));
     // First, reload an unchanged configuration.
     std::thread::sleep(patience(1_000));
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
     let config = std::fs::read_to_string(daemon.config()).expect("the file still exists");
-    let without = config.replace(&format!("admin_groups = [{ADMINS}]"), "admin_groups = []");
+    let without = config.replace(&format!("viewers = {VIEWERS}"), "viewers = 7");
     assert_ne!(config, without);
     std::fs::write(daemon.config(), without).expect("a file of ours");
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
-    viewer.wait_for("the daemon is back: all figures start from 0");
-    viewer.signal(libc::SIGINT);
-    let (_, words) = viewer.wait();
-    assert_eq!(
-        words.matches("has ended").count(),
-        1,
-        "only the changed configuration disconnects viewers: {words}"
-    );
+    viewer.wait_for("whoever may connect sees all processes of this host");
+    let (code, words) = viewer.wait();
+    assert_eq!((code, words.matches("whoever may connect").count()), (Some(1), 1), "{words}");
 }
 
 #[test]

@@ -86,9 +86,23 @@ impl Containerd {
                 (name, None) => self.namespace.file(name.expect("a name")),
             };
             let container_path = mount["mountPath"].as_str().expect("a path").to_owned();
-            cri::Mount { container_path, host_path, readonly: mount["readOnly"] == true }
+            let propagation = i32::from(mount["mountPropagation"] == "HostToContainer");
+            cri::Mount { container_path, host_path, readonly: mount["readOnly"] == true, propagation }
         };
         mounts.iter().map(mount).collect()
+    }
+
+    /// Mounts a file system below the directory of the socket, which becomes a mount that others may follow. Returns its place.
+    fn mount_below_the_socket(&self, name: &str) -> String {
+        let socket = self.socket();
+        let above = Path::new(&socket).parent().expect("a directory").display().to_string();
+        let place = format!("{above}/{name}");
+        fs::create_dir(&place).expect("a directory of ours");
+        let namespace = &self.namespace;
+        namespace.run(&["mount", "--bind", &above, &above]);
+        namespace.run(&["mount", "--make-shared", &above]);
+        namespace.run(&["mount", "-t", "tmpfs", name, &place]);
+        place
     }
 
     /// Runs a command in a container, as `kubectl exec` does.
@@ -109,6 +123,7 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     let container = Container { name: "app", script: BUSY, quota_us: QUOTA_US, privileged: false };
     let busy = containerd.run_pod(&Pod { namespace: "shop", name: "web-0", labels: &[], container });
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let others = containerd.mount_below_the_socket("of-another-container");
     let ours = containerd.run_daemon_set(&objects, port);
 
     let (status, out, words) = containerd.exec(&ours.container, &["cgscope", "doctor"]);
@@ -133,6 +148,12 @@ fn the_daemon_set_measures_a_pod_of_its_node() {
     // BPF is capability 39, PERFMON 38. The daemon gives them up once it has loaded its programs. Mode 2 of seccomp is a filter.
     assert_eq!((value("CapEff:"), value("CapBnd:")), (Some("0000000000000000"), Some("000000c000000000")));
     assert_eq!((value("Seccomp:"), value("NoNewPrivs:")), (Some("2"), Some("1")));
+
+    // What is unmounted on the host is not kept by our mount of the directory above it.
+    let mounts = || containerd.namespace.run(&["cat", &format!("/proc/{process}/mountinfo")]);
+    assert!(mounts().contains("/run/containerd/of-another-container"), "{}", mounts());
+    containerd.namespace.run(&["umount", &others]);
+    assert!(!mounts().contains("of-another-container"), "{}", mounts());
 
     // The command that `kubectl cgscope` runs.
     let connect = ["--connect", "/run/cgscope/cgscope.sock", "--pod", "shop/web-0", "--container", "app"];
