@@ -1,5 +1,6 @@
 //! The code of the fuzz targets. The tests of the fuzzed crates run the same code on the corpus.
 
+pub mod answers;
 /// Two modules of cgscope-serve, without the crate: its servers and their dependencies would take minutes to build with coverage.
 #[path = "../../crates/serve/src/client.rs"]
 pub mod client;

@@ -1,7 +1,8 @@
 //! Builds and runs the fuzz targets: libFuzzer with coverage, built by the same compiler as the rest of cgscope.
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::dist;
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ pub(crate) fn dir() -> PathBuf {
     steps::workspace().join("fuzz")
 }
 
-/// A fuzz target. Its saved inputs are the directory `NAME` in the archive `fuzz/corpus/NAME.tar`.
+/// A fuzz target. Its saved inputs are the directory `CORPUS` in the archive `fuzz/corpus/CORPUS.tar`.
 #[derive(Debug)]
 struct FuzzTarget {
     name: &'static str,
@@ -20,11 +21,26 @@ struct FuzzTarget {
     /// Default number of runs. Takes about 20 s for `reader` and 10 s for `protocol`.
     runs: &'static str,
     longest: u32,
+    /// The archive of saved inputs: both targets of recordings have the same.
+    corpus: &'static str,
 }
 
-static TARGETS: [FuzzTarget; 2] = [
-    FuzzTarget { name: "reader", inputs: "recordings", runs: "100000", longest: 8_192 },
-    FuzzTarget { name: "protocol", inputs: "clients and daemons", runs: "50000", longest: 4_096 },
+static TARGETS: [FuzzTarget; 3] = [
+    FuzzTarget { name: "reader", inputs: "recordings", runs: "100000", longest: 1 << 20, corpus: "reader" },
+    FuzzTarget {
+        name: "answers",
+        inputs: "recordings that are shown",
+        runs: "20000",
+        longest: 1 << 20,
+        corpus: "reader",
+    },
+    FuzzTarget {
+        name: "protocol",
+        inputs: "clients and daemons",
+        runs: "50000",
+        longest: 64 << 10,
+        corpus: "protocol",
+    },
 ];
 
 /// Compiler flags that show libFuzzer which code an input reaches, as `cargo fuzz` does. We omit the address sanitizer of
@@ -53,7 +69,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     for target in request.targets {
         let runs = request.runs.unwrap_or(target.runs);
         let binary = built.join(&host).join("release").join(target.name);
-        let corpora = Corpora::unpack(&built, target.name, steps)?;
+        let corpora = Corpora::unpack(&built, target.corpus, steps)?;
         let step = format!("{runs} generated {}", target.inputs);
         // libFuzzer writes new inputs into the first directory.
         let fuzzer = |first: &Path, second: &Path| {
@@ -67,17 +83,56 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             &format!("-max_len={}", target.longest),
             "-timeout=60",
             "-rss_limit_mb=1024",
-            "-verbosity=0",
             "-print_final_stats=1",
         ]);
-        steps.step(&step, fuzz.args(request.flags))?;
+        eprintln!("fuzz: {step}");
+        steps.done(&step, with_coverage(fuzz.args(request.flags), target.name))?;
         if request.keep {
             let mut merge = fuzzer(&corpora.saved, &corpora.found);
             steps.step("new inputs that reach other code", merge.arg("-merge=1"))?;
-            steps.step("the archive of saved inputs", &mut corpora.pack(target.name))?;
+            steps.step("the archive of saved inputs", &mut corpora.pack(target.corpus))?;
         }
     }
     Ok(())
+}
+
+/// Runs libFuzzer. It prints its progress; from that, only the coverage at the end is shown.
+fn with_coverage(fuzzer: &mut Command, name: &str) -> Result<(), Failure> {
+    let started = fuzzer.stderr(Stdio::piped()).spawn();
+    let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;
+    let mut coverage = Coverage::default();
+    for line in
+        child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok)
+    {
+        if !coverage.take(&line) {
+            eprintln!("{line}");
+        }
+    }
+    let status = child.wait().map_err(|why| steps::did_not_start(fuzzer, &why))?;
+    eprintln!("fuzz: {name}: inputs reach {} of {} places in the code", coverage.reached, coverage.places);
+    if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) }
+}
+
+/// What libFuzzer says about the code that inputs reach.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Coverage {
+    reached: u64,
+    places: u64,
+}
+
+impl Coverage {
+    /// Reads a line of libFuzzer. Returns whether it is only about progress.
+    fn take(&mut self, line: &str) -> bool {
+        let number = |after: &str| line.split_once(after)?.1.split_whitespace().next()?.parse().ok();
+        if let Some(places) = number(" modules   (") {
+            self.places = places;
+        }
+        let Some(reached) = number(" cov: ").filter(|_| line.starts_with('#')) else {
+            return line.starts_with("INFO:");
+        };
+        self.reached = reached;
+        true
+    }
 }
 
 /// The inputs of a target, in two directories below the target directory.
@@ -173,8 +228,23 @@ mod tests {
     }
 
     #[test]
+    fn the_coverage_is_that_of_the_last_line_of_progress() {
+        let mut coverage = Coverage::default();
+        for (line, is_progress) in [
+            ("INFO: Loaded 1 modules   (41523 inline 8-bit counters): 41523 [0x1, 0x2), ", true),
+            ("#2\tINITED cov: 310 ft: 311 corp: 1/1b exec/s: 0 rss: 40Mb", true),
+            ("#100000\tDONE   cov: 6721 ft: 20311 corp: 2003/1Mb lim: 4096 exec/s: 5000 rss: 80Mb", true),
+            ("stat::peak_rss_mb: 80", false),
+            ("==7== ERROR: libFuzzer: deadly signal", false),
+        ] {
+            assert_eq!(coverage.take(line), is_progress, "{line}");
+        }
+        assert_eq!(coverage, Coverage { reached: 6_721, places: 41_523 });
+    }
+
+    #[test]
     fn target_number_and_flags_are_optional() {
-        let both = || vec!["reader", "protocol"];
+        let both = || vec!["reader", "answers", "protocol"];
         assert_eq!(asked(""), Ok((both(), None, false, 0)));
         assert_eq!(asked("7 -- -seed=1 --keep"), Ok((both(), Some(7), false, 2)));
         assert_eq!(asked("--keep"), Ok((both(), None, true, 0)));

@@ -4,7 +4,7 @@ mod results;
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
-use crate::lanes::{self, History, LONG, Lanes};
+use crate::lanes::{self, History, LONG, Lanes, SOAK};
 use crate::root::AsRoot;
 use crate::steps::{Steps, cargo};
 use crate::{binary, dist, fuzz, lab, mutants, readers, runtimes, setup};
@@ -20,7 +20,7 @@ pub(crate) struct Part {
 }
 
 /// The parts in the order in which they run.
-pub(crate) static PARTS: [Part; 5] = [
+pub(crate) static PARTS: [Part; 6] = [
     Part {
         name: "fuzz",
         what: "generated recordings, clients and daemons",
@@ -43,13 +43,20 @@ pub(crate) static PARTS: [Part; 5] = [
         name: TESTS,
         what: "tests as root that take minutes",
         packages: || [setup::for_lab(), setup::FOR_DEPLOY.to_vec()].concat(),
-        run: tests,
+        run: |run| tests(run, TESTS, LONG),
+    },
+    Part {
+        name: SOAK_PART,
+        what: "half an hour of churn, and system calls that fail",
+        packages: setup::for_lab,
+        run: |run| tests(run, SOAK_PART, SOAK),
     },
     Part { name: "lab", what: "tests on other kernels", packages: setup::for_lab, run: other_kernels },
 ];
 
-/// The only part that needs root.
+/// The parts that need root.
 const TESTS: &str = "tests";
+const SOAK_PART: &str = "soak";
 
 /// The arguments of `test --long`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -98,7 +105,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     let parts: Vec<&Part> = PARTS.iter().filter(|part| request.has(part)).collect();
     // Become root and install everything first, so that a failure does not come after minutes of tests.
     let otherwise = "run this as root, or choose other parts: `cargo xtask test --long fuzz schedules lab`";
-    let has_tests = parts.iter().any(|part| part.name == TESTS);
+    let has_tests = parts.iter().any(|part| [TESTS, SOAK_PART].contains(&part.name));
     let as_root = has_tests.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
     setup::ensure(&parts.iter().flat_map(|part| (part.packages)()).collect::<Vec<_>>())?;
     let mut run = Run {
@@ -112,7 +119,7 @@ pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Re
     let mut failed = Vec::new();
     for part in parts {
         // Without some of its tests, a part is not complete.
-        let is_complete = request.filters.is_empty() || part.name != TESTS;
+        let is_complete = request.filters.is_empty() || ![TESTS, SOAK_PART].contains(&part.name);
         if is_complete && run.has_passed(part.name) {
             continue;
         }
@@ -163,8 +170,8 @@ fn schedules(run: &mut Run<'_>) -> Result<(), Failure> {
     run.steps.step("random schedules", schedules.env("CGSCOPE_SCHEDULES", "1000000"))
 }
 
-/// Runs each test by itself, so that the result of each is recorded.
-fn tests(run: &mut Run<'_>) -> Result<(), Failure> {
+/// Runs each test of these modules by itself, so that the result of each is recorded.
+fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
     // The tests expect the packages beside the binary.
     dist::make(&binary::build()?)?;
@@ -176,7 +183,7 @@ fn tests(run: &mut Run<'_>) -> Result<(), Failure> {
     let is_chosen =
         |name: &String| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
     let chosen: Vec<String> =
-        names.into_iter().filter(|name| name.contains(LONG)).filter(is_chosen).collect();
+        names.into_iter().filter(|name| name.contains(modules)).filter(is_chosen).collect();
     if chosen.is_empty() {
         return Err(Failure::Usage(format!(
             "no test that takes minutes has `{}` in its name",
@@ -185,7 +192,7 @@ fn tests(run: &mut Run<'_>) -> Result<(), Failure> {
     }
     let mut failed = Vec::new();
     for name in &chosen {
-        let what = format!("{TESTS} {name}");
+        let what = format!("{part} {name}");
         if run.has_passed(&what) {
             continue;
         }

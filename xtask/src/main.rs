@@ -46,6 +46,7 @@ cargo xtask COMMAND
                        schedules: a million random schedules of the ledger and of the pressure
                        mutants: changes of the arithmetic that a test must notice
                        tests: tests as root that take minutes
+                       soak: half an hour of churn, and system calls that fail
                        lab: tests on other kernels
   lab [KERNEL...] [--all] [-- FILTER...]
                      run the tests as root on other kernels, each in a virtual machine, and print a table; KERNEL is a

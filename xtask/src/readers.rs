@@ -1,7 +1,6 @@
 //! Installs programs that read exports and manifests in the tests, in pinned versions, into the user's cache.
 mod kubernetes;
 
-use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -105,8 +104,9 @@ fn python(environment: &Path) -> Result<(), Failure> {
 }
 
 fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // Run outside the workspace, so that its settings do not apply. Standard output is for results.
-    let status = steps::status(command.current_dir(env::temp_dir()).stdout(Stdio::from(io::stderr())))?;
+    // Run outside the workspace, so that its settings do not apply, and where no other user can leave files that Python or Maven reads.
+    // Standard output is for results.
+    let status = steps::status(command.current_dir("/").stdout(Stdio::from(io::stderr())))?;
     if status.success() {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use crate::root::{AsRoot, is_on_path};
 use crate::steps;
 
 /// Packages for tests and measurements: tools to compare with, load generators, terminals.
-pub(crate) const TEST_TOOLS: [&str; 11] = [
+pub(crate) const TEST_TOOLS: [&str; 12] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -24,6 +24,7 @@ pub(crate) const TEST_TOOLS: [&str; 11] = [
     "procps",
     "curl",
     "util-linux",
+    "strace",
 ];
 
 /// libFuzzer needs a C++ compiler.
@@ -128,7 +129,7 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
             _ => Command::new(program),
         };
         // Run outside the workspace and without the variables of the calling cargo, so that their settings do not apply.
-        without_cargo(&mut command).current_dir(env::temp_dir());
+        without_cargo(&mut command).current_dir("/");
         if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
             // Use the toolchain of the calling cargo: the default one may be too old.
             command.env("RUSTUP_TOOLCHAIN", toolchain);

@@ -25,7 +25,8 @@ impl Cluster {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = env::temp_dir().join(format!("xtask-kubectl-{}-{number}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory of ours");
+        // Not one that another user made.
+        fs::create_dir(&dir).expect("a directory of ours");
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let plugin = here.join("../deploy/kubernetes/kubectl-cgscope");
         symlink(plugin, dir.join("kubectl-cgscope")).expect("a link of ours");

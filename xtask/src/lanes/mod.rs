@@ -24,12 +24,14 @@ use verdict::{Machine, Try};
 
 /// Tests in modules with this name take minutes, so they run only if they are named.
 pub(crate) const LONG: &str = "long::";
+/// Tests in this module take half an hour, and are a part of their own.
+pub(crate) const SOAK: &str = "soak::";
 /// Tests in this module need the kernel that the lab builds.
 pub(crate) const BUILT_KERNEL: &str = "built_kernel::";
 /// Tests in this module need systemd as the first process.
 pub(crate) const SYSTEMD_HOST: &str = "systemd_host::";
 /// Modules whose tests run only if they are named.
-const SKIPPED: [&str; 3] = [LONG, BUILT_KERNEL, SYSTEMD_HOST];
+const SKIPPED: [&str; 4] = [LONG, SOAK, BUILT_KERNEL, SYSTEMD_HOST];
 /// Options of libtest that print the output of each test: at once, or after its end.
 const AT_ONCE: &str = "--nocapture";
 pub(crate) const SHOW: &str = "--show-output";

@@ -159,7 +159,7 @@ pub(super) fn tool(kept: &Path) -> Result<PathBuf, Failure> {
         let mut cargo = Command::new(steps::cargo_path());
         // A dependency brings a file that asks rustup for another toolchain.
         same_toolchain(without_cargo(&mut cargo));
-        cargo.current_dir(std::env::temp_dir()).args(["install", "--quiet", "--locked"]);
+        cargo.current_dir("/").args(["install", "--quiet", "--locked"]);
         cargo.args([TOOL, "--version", VERSION, "--root"]).arg(&root).stdout(Stdio::from(std::io::stderr()));
         succeeded(&mut cargo, "cargo-mutants cannot be installed")
     })?;

@@ -1,0 +1,75 @@
+//! What is computed from a recording: findings, objects, exports, metrics, a comparison and the screen.
+
+use std::{
+    io::{Cursor, sink},
+    sync::Arc,
+    time::Duration,
+};
+
+use cgscope_export::{About, Format};
+use cgscope_metrics::{Config, Metrics};
+use cgscope_model::{
+    Interval,
+    diff::{self, Side},
+    findings::{Host, findings},
+    json::IntervalObject,
+};
+use cgscope_record::Reader;
+use cgscope_view::{
+    app::App,
+    settings::Settings,
+    snapshot,
+    theme::{Colours, Theme},
+};
+
+/// The most intervals of a file that are used.
+const MOST: usize = 32;
+
+const EXPORTS: [Format; 6] =
+    [Format::Hdr, Format::Perfetto, Format::Csv, Format::Parquet, Format::Pprof, Format::Folded];
+const PAGES: [cgscope_metrics::Format; 3] =
+    [cgscope_metrics::Format::Text, cgscope_metrics::Format::OpenMetrics, cgscope_metrics::Format::Protobuf];
+
+fn intervals(file: &[u8]) -> Vec<Interval> {
+    let Ok(mut reader) = Reader::new(Cursor::new(file)) else { return Vec::new() };
+    let samples: Vec<_> =
+        reader.by_ref().take(MOST).map(|sample| sample.expect("memory does not fail")).collect();
+    samples.windows(2).map(|two| Interval::between(&two[0], &two[1])).collect()
+}
+
+/// Computes everything that cgscope shows of a recording.
+pub fn give(file: &[u8]) {
+    let intervals = intervals(file);
+    if intervals.is_empty() {
+        return;
+    }
+    let host = Host { cpus: Some(2), whole: true };
+    let mut whole = Interval::default();
+    let (mut metrics, mut sides) = (Metrics::new(Config::default()), [Side::default(), Side::default()]);
+    let mut app =
+        App::new(Default::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
+    app.on_resize(120, 40);
+    for (at, interval) in intervals.iter().enumerate() {
+        let _ = serde_json::to_string(&IntervalObject::new(interval, &host)).expect("an object");
+        metrics.add(interval);
+        sides[at % 2].add(interval.clone());
+        whole.append(interval.clone());
+        app.on_interval(Arc::new(interval.clone()));
+        let _ = snapshot::text(&app);
+    }
+    findings(&whole, &host);
+    for format in EXPORTS {
+        let Ok(mut out) = format.sink(Box::new(sink()), About::default()) else { continue };
+        if intervals.iter().all(|interval| out.interval(interval).is_ok()) {
+            let _ = out.finish();
+        }
+    }
+    for format in PAGES {
+        let page = metrics.page(format, &[]);
+        assert!(page.len() < 64 << 20, "a page of {} bytes", page.len());
+    }
+    let diff = diff::compare(std::mem::take(&mut sides[0]), std::mem::take(&mut sides[1]), &[host, host]);
+    for object in diff::json::objects(&diff) {
+        let _ = serde_json::to_string(&object).expect("an object");
+    }
+}
