@@ -240,9 +240,11 @@ impl Interval {
             let (mut sum, mut weights) = (0u128, 0u128);
             for cpu in cpus() {
                 let weight = u128::from(weight(cpu)?);
-                (sum, weights) = (sum + u128::from(of(cpu)?) * weight, weights + weight);
+                // A recording may have any numbers.
+                sum = sum.saturating_add(u128::from(of(cpu)?) * weight);
+                weights = weights.saturating_add(weight);
             }
-            Some((sum / weights.max(1)) as u64)
+            Some(u64::try_from(sum / weights.max(1)).unwrap_or(u64::MAX))
         };
         let contention_ns = mean(|cpu| cpu.contention_ns);
         let throttled_pressure_ns = mean(|cpu| cpu.throttled_pressure_ns);

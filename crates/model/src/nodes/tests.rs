@@ -258,3 +258,19 @@ fn the_contention_of_a_node_is_the_mean_over_the_time_in_which_its_cpus_were_not
     // CPU 0 was never idle, and CPU 1 for three quarters.
     assert_eq!(nodes.iter().map(|node| node.contention_ns).collect::<Vec<_>>(), [Some(400), Some(900)]);
 }
+
+#[test]
+fn the_mean_of_the_largest_numbers_does_not_overflow() {
+    let largest = |cpu| CpuInterval {
+        cpu,
+        node: Some(0),
+        busy_ns: Some(u64::MAX),
+        contention_ns: Some(u64::MAX),
+        throttled_pressure_ns: Some(u64::MAX),
+        ..CpuInterval::default()
+    };
+    let interval =
+        Interval { duration_ns: u64::MAX, cpus: (0..3).map(largest).collect(), ..Interval::default() };
+    let node = &interval.by_node()[0];
+    assert!(node.contention_ns >= Some(u64::MAX / 3) && node.throttled_pressure_ns >= Some(u64::MAX / 3));
+}
