@@ -26,9 +26,11 @@ use walk::{Bound, Walk};
 /// Minimum time between walks, slightly less than the usual interval. It is needed because a host can create cgroups faster than
 /// we walk them.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-/// After a walk, this many times as long as it took passes before the next one: who renames cgroups, or makes more than are kept,
-/// always gives us a reason to walk.
+/// Walks take at most one part in this many of the time: who renames cgroups, or makes more than are kept, always gives us a reason to
+/// walk.
 const WALK_SHARE: u32 = 20;
+/// The share of this time may be used at once, so that the next sample shows a rename even after a walk that the scheduler made long.
+const WALK_CREDIT: Duration = Duration::from_secs(10);
 /// How long the figures of a removed cgroup may still change: its last task may be exiting, and not all figures may have been
 /// read.
 const LINGERS: Duration = Duration::from_secs(1);
@@ -84,8 +86,8 @@ pub struct CgroupTree {
     unreadable: HashSet<u64>,
     /// When the tree was last walked, and how many cgroups it had.
     walked: Option<(Instant, usize)>,
-    /// How long that took.
-    walk_took: Duration,
+    /// The time of which walks had used their share then.
+    walk_debt: Duration,
     bound: Bound,
     /// Bytes of `paths`.
     bytes: usize,
@@ -195,7 +197,7 @@ impl CgroupTree {
         let unknown: Vec<u64> = ids.clone().into_iter().filter(|id| !is_known(id)).collect();
         self.suspects.retain(|id| !self.removed.contains_key(id));
         let has_passed = |pause| self.walked.is_none_or(|(at, _)| now.duration_since(at) >= pause);
-        let may_walk = has_passed(self.walk_took * WALK_SHARE);
+        let may_walk = has_passed(self.walk_debt.saturating_sub(WALK_CREDIT));
         let is_due = may_walk && has_passed(WALK_EVERY);
         let has_grown = self.walked.is_some_and(|(_, cgroups)| self.paths.len() > MANY + 2 * cgroups);
         let is_wanted =
@@ -215,7 +217,9 @@ impl CgroupTree {
     fn walk(&mut self, ids: &HashSet<u64>, unknown: &[u64], now: Instant) {
         let begun = Instant::now();
         let walk = Walk::over(&self.mount, self.bound);
-        (self.walk_took, self.is_full) = (begun.elapsed(), walk.is_full);
+        let since = self.walked.map_or(Duration::MAX, |(at, _)| now.duration_since(at));
+        self.walk_debt = self.walk_debt.saturating_sub(since) + begun.elapsed() * WALK_SHARE;
+        self.is_full = walk.is_full;
         let mut hidden = 0;
         if walk.is_full {
             self.keep_only(&walk, ids, now);

@@ -86,8 +86,14 @@ fn a_rename_or_lost_events_cause_a_walk() {
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "no event was reported");
     tree.receive(TreeEvent::Renamed, start);
+    // The walk just before took this long, and nothing but this one.
+    tree.walk_debt = WALK_CREDIT + WALK_EVERY;
+    tree.learn([b], start + WALK_EVERY / 2);
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "walks have used their share of the time");
+    tree.walk_debt = WALK_CREDIT;
     tree.learn([b], start + WALK_EVERY / 2);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "a rename causes a walk at once");
+    assert!(tree.walk_debt > WALK_CREDIT - WALK_EVERY, "{:?} of credit are used", tree.walk_debt);
     assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
 
     tree.suspect(b);
@@ -290,7 +296,7 @@ fn one_users_cgroups_beyond_the_bound_count_for_those_above_them() {
     for path in &hostile[20..] {
         fs::remove_dir(mount.join(path)).unwrap();
     }
-    let later = start + WALK_EVERY + tree.walk_took * WALK_SHARE;
+    let later = start + WALK_EVERY + tree.walk_debt;
     tree.learn(ids[..20].iter().copied().chain([late]), later);
     assert!(!tree.is_full && tree.path(late).is_some_and(|path| **path == *"/pods/late/main"));
     assert!(ids[..20].iter().all(|id| !tree.is_merged(*id) && tree.path(*id).is_some()));
