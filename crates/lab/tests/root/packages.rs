@@ -203,7 +203,9 @@ fn an_upgrade_removes_the_daemon_from_the_viewers_group_and_keeps_its_files_read
     assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
     let says = stderr(&checked);
     assert!(
-        says.contains("members of cgscope may no longer connect unless they are members of cgscope-admin"),
+        says.contains(
+            "members of cgscope can open the socket, and of these only members of cgscope-admin may use it"
+        ),
         "{says}"
     );
     let socket = fs::read_to_string(root.path("usr/lib/systemd/system/cgscope.socket")).expect("a unit");

@@ -23,12 +23,19 @@ confined() {
 in_a_group_of_its_own() {
     status_of_service > /status &&
     grep -Eq "^Gid:[[:space:]]+$(getent group cgscope-daemon | cut -d: -f3)[[:space:]]" /status &&
-    ! grep -Eq "^Groups:.*[[:space:]]$(getent group cgscope | cut -d: -f3)[[:space:]]" /status
+    ! grep -Eq "^Groups:.*[[:space:]]$(getent group cgscope-admin | cut -d: -f3)[[:space:]]" /status
 }
 serves() { cgscope hist --connect /run/cgscope.sock 0.5 1 | grep usecs; }
 records() { cgscope record --connect /run/cgscope.sock -i 0.2 -d 1 -o /tmp/a.rec; [ -s /tmp/a.rec ]; }
-lets_others_in() { useradd alice && usermod -aG cgscope alice && su alice -c 'cgscope top -b -n 1 -d 0.5' | grep 'your own tasks'; }
+lets_viewers_in() {
+    useradd -G cgscope-admin alice && su alice -c 'cgscope top -b -n 1 -d 0.5' | grep 'whole host, through the daemon'
+}
 keeps_strangers_out() { useradd bob && ! su bob -c 'cgscope hist --connect /run/cgscope.sock 0.5 1'; }
+# They were restricted viewers in older versions.
+keeps_members_of_cgscope_out() {
+    useradd -G cgscope carol && ! su carol -c 'cgscope hist --connect /run/cgscope.sock 0.5 1' 2> /said &&
+    cat /said && grep 'ask an administrator to add you' /said
+}
 exports() {
     exec 3<> /dev/tcp/127.0.0.1/9753 && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 &&
     grep '^cgscope_runqueue_wait_seconds_count' <&3
@@ -45,9 +52,9 @@ reloads() { systemctl reload cgscope.service && says 'was read again'; }
 # `htpasswd -nbB -C 5 prometheus secret`
 warns_of_what_viewers_can_read() {
     echo 'prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O' > /etc/cgscope/users
-    chgrp cgscope /etc/cgscope/users && chmod 640 /etc/cgscope/users
+    chgrp cgscope-admin /etc/cgscope/users && chmod 640 /etc/cgscope/users
     sed -i 's|^#users = |users = |' /etc/cgscope/cgscope.toml && systemctl reload cgscope.service
-    says 'viewers (group cgscope) can read /etc/cgscope/users' || return
+    says 'viewers (group cgscope-admin) can read /etc/cgscope/users' || return
     chgrp cgscope-daemon /etc/cgscope/users && systemctl restart cgscope.service &&
     ! su alice -c 'cat /etc/cgscope/users' &&
     journalctl -u cgscope.service -n 5 | grep 'serving viewers' && ! journalctl -u cgscope.service -n 5 | grep 'viewers (group'
@@ -64,8 +71,8 @@ ends() { systemctl stop cgscope.socket cgscope.service && [ "$(systemctl show -P
 # Where waiting connections are handed over.
 starts_by_its_socket() { systemctl start cgscope.socket && serves && systemctl is-active cgscope.service; }
 
-for name in starts confined in_a_group_of_its_own serves records lets_others_in keeps_strangers_out exports reloads \
-    warns_of_what_viewers_can_read comes_back ends starts_by_its_socket; do
+for name in starts confined in_a_group_of_its_own serves records lets_viewers_in keeps_strangers_out \
+    keeps_members_of_cgscope_out exports reloads warns_of_what_viewers_can_read comes_back ends starts_by_its_socket; do
     check $name $name
 done
 journalctl -u cgscope.service >> /details
