@@ -109,7 +109,7 @@ fn start(file: &str) -> Child {
 fn a_kill_while_the_file_is_created_leaves_no_file_or_a_readable_one() {
     let dir = Dir::new("begun");
     let within_us = (1..=3).map(|i| time_to_begin(&dir.file(&format!("first-{i}.rec"))).as_micros()).max();
-    let within_us = within_us.expect("three times") as u64 * 3 / 2;
+    let mut within_us = within_us.expect("three times") as u64 * 3 / 2;
     let mut numbers = Numbers(40);
     let mut begun = 0;
     for i in 0..40 {
@@ -135,10 +135,14 @@ fn a_kill_while_the_file_is_created_leaves_no_file_or_a_readable_one() {
             begun += 1;
             let opened = open(&file).map(drop);
             assert!(opened.is_ok(), "{lived:?}: {opened:?}");
+            within_us = within_us * 9 / 10;
+        } else {
+            // How long it takes depends on what else runs.
+            within_us = within_us * 11 / 10 + 1;
         }
     }
     assert!(
         (4..=36).contains(&begun),
-        "{begun} of 40 recorders had created their file within {within_us} us"
+        "{begun} of 40 recorders had created their file, the last ones within {within_us} us"
     );
 }
