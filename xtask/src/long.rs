@@ -175,7 +175,7 @@ fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
     // The tests expect the packages beside the binary.
     dist::make(&binary::build()?)?;
-    let mut variables = readers::for_tests(true);
+    let mut variables = readers::for_tests(part == TESTS);
     variables.push(runtimes::for_tests()?);
     let lanes = Lanes { binaries: lab::build(true)?, as_root, variables, history: run.history };
     let names = lab::names_of_tests(&lanes.binaries)?;
