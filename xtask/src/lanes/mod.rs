@@ -40,6 +40,10 @@ const LIMIT: u32 = 300;
 const LONG_LIMIT: u32 = 3_600;
 const SLOWEST: usize = 10;
 
+fn takes_minutes(test: &str) -> bool {
+    [LONG, SOAK].iter().any(|module| test.contains(module))
+}
+
 /// The test binaries, how to run them as root, and environment variables for the tests.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
@@ -112,7 +116,7 @@ impl Lanes<'_> {
         if let Some(cpu) = cpu {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
-        let limit = if test.name.contains(LONG) { LONG_LIMIT } else { LIMIT };
+        let limit = if takes_minutes(&test.name) { LONG_LIMIT } else { LIMIT };
         // Cargo may have replaced the file of xtask in the meantime.
         command
             .arg(format!("/proc/{}/exe", std::process::id()))
@@ -199,7 +203,7 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
         let mark = (object["ignore"] == true).then(|| object["ignore_message"].as_str().unwrap_or_default());
         let name = object["name"].as_str().filter(|_| object["type"] == "test")?.to_owned();
         // Tests that take minutes measure something.
-        let lease = if name.contains(LONG) { Lease::All } else { Lease::of(mark) };
+        let lease = if takes_minutes(&name) { Lease::All } else { Lease::of(mark) };
         Some(Test { name, lease })
     })
 }
