@@ -118,7 +118,7 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
     let daemon = Daemon::start();
     // It has what each command needs: tasks, and the demand of cgroups with a quota.
     let recording = dir.file("a.rec");
-    let mut writer = FileWriter::create(recording.as_ref(), &Header::default()).expect("a directory of ours");
+    let mut writer = FileWriter::create(&recording, &Header::default()).expect("a directory of ours");
     Limited::new(5).take(30).for_each(|sample| writer.sample(&sample).expect("a valid sample"));
     writer.end(0, Reason::Finished).expect("a directory of ours");
     let mapped = before_main(&dir, "mmap");
