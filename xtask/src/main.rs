@@ -20,6 +20,7 @@ mod readers;
 mod root;
 mod runtimes;
 mod setup;
+mod size;
 mod steps;
 mod unchanged;
 
@@ -66,6 +67,7 @@ cargo xtask COMMAND
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root; --before COMMIT: also with an earlier commit, which
                      is built first; fails if a printed bound is missed
+  size               count source files and lines outside tests by crate, and the words of README and docs
   help               print this text
 
 Exit status: 0 success; 1 a step failed; 2 the command could not run; 3 tests are undecided: they failed while other
@@ -115,6 +117,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "book" => nothing_else(command, rest).and_then(|()| book::run()),
         "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),
+        "size" => nothing_else(command, rest).and_then(|()| size::run()),
         lanes::supervise::COMMAND => lanes::supervise::run(rest),
         other => Err(Failure::Usage(format!("unknown command `{other}`"))),
     }
