@@ -8,9 +8,10 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_made_up::{demand::Limited, host, with_accounts};
 use cgscope_metrics::{Config, Format, Metrics};
-use cgscope_model::{Interval, Sample, findings::Host};
-use cgscope_record::Header;
+use cgscope_model::{Interval, Sample, Skipped, findings::Host, skipped::ended};
+use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_view::{
     app::{About, list},
     batch,
@@ -29,14 +30,18 @@ fn path(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../view/tests/files/{file}.rec"))
 }
 
-/// The standard output of a command, or standard error if the command fails.
+/// The standard output of a command, or standard error if the command fails and says why.
 fn output(args: &[&str], files: &[&str]) -> Vec<u8> {
+    output_in(path("").with_file_name("").as_ref(), args, files)
+}
+
+fn output_in(folder: &Path, args: &[&str], files: &[&str]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cgscope"));
     // Some outputs contain file names.
-    command.current_dir(path("").with_file_name(""));
+    command.current_dir(folder);
     let output = command.args(args).args(files.iter().map(|file| format!("{file}.rec"))).output();
     let output = output.expect("cgscope is executed");
-    if output.status.success() { output.stdout } else { output.stderr }
+    if output.status.success() || output.stderr.is_empty() { output.stdout } else { output.stderr }
 }
 
 /// The lines of the snapshot. The outputs are written to a directory.
@@ -149,6 +154,63 @@ fn metric_pages_of_recordings_have_not_changed() {
         for format in Format::ALL {
             golden.add(&format!("metrics {format:?} {file}"), metrics.page(format, &[]));
         }
+    }
+    insta::assert_snapshot!(golden.lines);
+}
+
+/// A host with many kinds of rows: some tasks start and end, and a few cgroups come and go.
+fn busy() -> Vec<Sample> {
+    let of = |round: u64| host(280 + (round as u32 % 3) * 20, 30 + (round as u32 % 2) * 2, round);
+    (0..9).map(|round| Sample { demand: Vec::new(), ..of(round) }).collect()
+}
+
+#[test]
+fn generated_recordings_and_their_outputs_have_not_changed() {
+    let mut golden = Golden::new("generated");
+    let folder = golden.dir.clone();
+    let limited: Vec<Sample> = Limited::new(12).take(40).collect();
+    for (name, samples) in [("busy", &busy()), ("limited", &limited)] {
+        let path = folder.join(format!("{name}.rec"));
+        let mut writer = FileWriter::create(&path, &Header::default()).expect("a file below target");
+        samples.iter().for_each(|sample| writer.sample(sample).expect("a valid sample"));
+        writer.end(0, Reason::Finished).expect("a file below target");
+        golden.add(&format!("record {name}"), fs::read(&path).expect("the file was written"));
+        for args in
+            [vec!["report"], vec!["report", "--json", "--all"], vec!["whatif"], vec!["whatif", "--json"]]
+        {
+            golden.add(&format!("{} {name}", args.join(" ")), output_in(&folder, &args, &[name]));
+        }
+    }
+    for args in [
+        vec!["whatif", "--quota", "0.5..2", "--period", "50000"],
+        vec!["whatif", "--threads", "2", "--target", "5"],
+        vec!["whatif", "--burst", "20000", "--paths", "--json"],
+    ] {
+        golden.add(&args.join(" "), output_in(&folder, &args, &["limited"]));
+    }
+    golden.add("diff --all", output_in(&folder, &["diff", "--all"], &["busy", "limited"]));
+    insta::assert_snapshot!(golden.lines);
+}
+
+/// Each interval lacks one Sample, whose rows were kept.
+#[test]
+fn metric_pages_of_a_reader_that_skips_samples_have_not_changed() {
+    let mut golden = Golden::new("skipping");
+    let samples: Vec<Sample> = busy().into_iter().map(with_accounts).collect();
+    let mut metrics = Metrics::new(Config::default());
+    let mut skipped = Skipped::default();
+    for three in samples.windows(3).step_by(2) {
+        let [first, between, last] = three else { unreachable!("windows of three") };
+        for (before, now) in [(first, between), (between, last)] {
+            let rows = ended(before, now);
+            skipped.add(first.mono_ns, |serial| first.did(serial), |id| first.exited_of(id), &rows);
+        }
+        let interval = Interval::over(first, last, &mut skipped);
+        golden.add(&format!("interval {}", interval.start_unix_ns), format!("{:#?}", interval.by_cgroup()));
+        metrics.add(&interval);
+    }
+    for format in Format::ALL {
+        golden.add(&format!("metrics {format:?}"), metrics.page(format, &[]));
     }
     insta::assert_snapshot!(golden.lines);
 }

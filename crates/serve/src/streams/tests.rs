@@ -40,12 +40,16 @@ fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
     while let Some(shown) = streams.next(cursor) {
         bytes.extend(&*shown.frame);
     }
-    let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
-    let mut numbers = Vec::new();
+    samples(&bytes).iter().map(|sample| sample.unix_ns).collect()
+}
+
+fn samples(mut bytes: &[u8]) -> Vec<Sample> {
+    let mut incoming = Incoming::open::<String>(&mut bytes).unwrap().unwrap();
+    let mut samples = Vec::new();
     while let Some(Message::Sample(sample)) = incoming.receive::<String>().unwrap() {
-        numbers.push(sample.unix_ns);
+        samples.push(*sample);
     }
-    numbers
+    samples
 }
 
 fn show(streams: &mut Streams, taken: &Taken) {
@@ -247,4 +251,41 @@ fn a_reader_that_skips_samples_still_gets_what_ended_in_them() {
             assert_eq!(ran, expected, "{:?}", cursor.kind);
         }
     }
+}
+
+/// The readings that each of three viewers gets of a host: of each second, of every third second, and of some processes.
+#[test]
+fn what_viewers_get_has_not_changed() {
+    let follower = Follower::all().next().unwrap();
+    let mut streams = Streams::default();
+    let kinds =
+        [every(SECOND), every(3 * SECOND), StreamKind { follower: Some(follower), interval_ns: SECOND }];
+    let mut viewers = kinds.map(|kind| join(&mut streams, kind));
+    let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
+    let mut lines = String::new();
+    let mut sent = [(); 3].map(|()| Outgoing::opening(&Header::default()).unwrap());
+    for number in 1..=9 {
+        let sample = cgscope_made_up::host(60 - 4 * (number as u32 % 4), 9 - (number as u32 % 3), number);
+        let of = sample.tasks.iter().filter(|task| task.tgid.is_multiple_of(3));
+        let followed = of.map(|task| Followed { serial: task.serial, followers: follower.bit() }).collect();
+        let reading = Arc::new(Reading { sample, followed });
+        ended = ended.then(number, &before, &reading);
+        before = reading.clone();
+        let taken = Taken { reading, ended: ended.clone(), ..taken(number, number * SECOND, true) };
+        streams.skip(&taken);
+        streams.show(&taken);
+        for (viewer, sent) in viewers.iter_mut().zip(&mut sent) {
+            while let Some(shown) = streams.next(viewer) {
+                sent.extend(&*shown.frame);
+            }
+        }
+    }
+    for (viewer, sent) in sent.iter().enumerate() {
+        for pair in samples(sent).windows(2) {
+            let interval = Interval::between(&pair[0], &pair[1]);
+            let text = format!("{:?} {:?} {:?}", interval.by_cgroup(), interval.pairs, interval.limits);
+            lines += &format!("viewer {viewer}: {:08x} {}\n", crc32fast::hash(text.as_bytes()), text.len());
+        }
+    }
+    insta::assert_snapshot!(lines);
 }
