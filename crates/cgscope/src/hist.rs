@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use cgscope_model::{
-    Interval, Mode, TaskInterval, Wait,
+    CpuInterval, Interval, Mode, TaskInterval, Wait,
     findings::Host,
     json::IntervalObject,
-    nodes::{CpuInterval, NodeGroup},
+    nodes::NodeGroup,
     placement::cpu_list,
     units::{self, duration},
 };

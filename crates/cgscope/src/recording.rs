@@ -3,20 +3,14 @@
 use std::{collections::BTreeSet, path::Path};
 
 use cgscope_layout::Loss;
-use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, printable, units};
+use cgscope_model::{Interval, Losses, Mode, Sample, Selection, Steps, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
 use crate::exit::{Error, Exit, Result};
 
-/// The selected part of the interval between two samples.
-pub fn between(earlier: &Sample, now: &Sample, selection: &Selection) -> Result<Interval> {
-    let mut interval = Interval::between(earlier, now);
-    select(&mut interval, selection)?;
-    Ok(interval)
-}
-
-fn select(interval: &mut Interval, selection: &Selection) -> Result<()> {
-    selection.apply(interval).map_err(|error| Error::could_not_run(error.to_string()))
+/// The steps of a measurement or a recording of this selection.
+pub fn steps(selection: &Selection) -> Result<Steps> {
+    Steps::new(selection).map_err(|error| Error::could_not_run(error.to_string()))
 }
 
 /// The recorded command or selection, in words.
@@ -32,10 +26,10 @@ pub struct Recording {
     /// The path as the user gave it.
     pub file: String,
     pub host: Host,
-    earlier: Option<Sample>,
+    steps: Steps,
     samples: u64,
     /// Samples per interval.
-    step: u64,
+    stride: u64,
     worst: Exit,
 }
 
@@ -48,7 +42,8 @@ impl Recording {
             whole: header.selection.is_whole_host() && header.command.is_none(),
         };
         let file = printable(&path.display().to_string()).to_string();
-        Ok(Self { reader, file, host, earlier: None, samples: 0, step: 1, worst: Exit::Done })
+        let steps = steps(&header.selection)?;
+        Ok(Self { reader, file, host, steps, samples: 0, stride: 1, worst: Exit::Done })
     }
 
     pub fn header(&self) -> &Header {
@@ -68,22 +63,22 @@ impl Recording {
             return Ok(());
         }
         let index = self.reader.index().map_err(|error| self.error(&error))?;
-        self.step = (index.entries().len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
+        self.stride = (index.entries().len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
         Ok(())
     }
 
     /// The selected part of the next interval, which spans several samples after [`Self::at_most`]. `None` after the last one.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
-        let Some(earlier) = self.first()? else { return Ok(None) };
-        // In the coarse mode, `first` has set the step to 1.
-        let interval = if self.step > 1 {
-            self.several(earlier)?
+        if self.steps.latest().is_none() && !self.first()? {
+            return Ok(None);
+        }
+        // In the coarse mode, `first` has set the stride to 1.
+        let interval = if self.stride > 1 {
+            self.several()?
         } else {
-            self.earlier = self.next_sample()?;
-            self.earlier.as_ref().map(|now| Interval::between(&earlier, now))
+            self.next_sample()?.and_then(|now| self.steps.step(Box::new(now)))
         };
-        let Some(mut interval) = interval else { return Ok(None) };
-        select(&mut interval, &self.reader.header().selection)?;
+        let Some(interval) = interval else { return Ok(None) };
         self.worst = self.worst.max(Exit::of_losses(&interval.losses));
         Ok(Some(interval))
     }
@@ -110,11 +105,12 @@ impl Recording {
         Ok(next)
     }
 
-    fn several(&mut self, mut earlier: Sample) -> Result<Option<Interval>> {
+    fn several(&mut self) -> Result<Option<Interval>> {
+        let Some(mut earlier) = self.steps.restart() else { return Ok(None) };
         let mut whole = Interval::default();
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
-        for _ in 0..self.step {
+        for _ in 0..self.stride {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.samples += 1;
@@ -122,32 +118,30 @@ impl Recording {
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
-            earlier = sample;
+            *earlier = sample;
         }
         if whole.duration_ns == 0 {
             return Ok(None);
         }
-        let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? else {
-            return Ok(Some(whole));
-        };
-        let whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_exited_tasks());
-        earlier.tasks = now;
-        self.earlier = Some(earlier);
+        if let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? {
+            whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_exited_tasks());
+            earlier.tasks = now;
+            self.steps.skip(earlier);
+        }
+        self.steps.select(&mut whole);
         Ok(Some(whole))
     }
 
-    /// The first sample of the next interval.
-    fn first(&mut self) -> Result<Option<Sample>> {
-        if self.earlier.is_some() {
-            return Ok(self.earlier.take());
-        }
-        let first = self.next_sample()?;
-        if first.as_ref().is_some_and(|first| first.mode == Mode::Coarse) {
-            self.step = 1;
-        } else if self.step > 1 {
+    /// Takes the first sample of the next interval. Returns false if there is none.
+    fn first(&mut self) -> Result<bool> {
+        let Some(first) = self.next_sample()? else { return Ok(false) };
+        if first.mode == Mode::Coarse {
+            self.stride = 1;
+        } else if self.stride > 1 {
             self.reader.keep_changes();
         }
-        Ok(first)
+        self.steps.skip(Box::new(first));
+        Ok(true)
     }
 
     fn error(&self, error: &ReadError) -> Error {

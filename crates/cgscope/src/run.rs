@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
+use cgscope_model::{Interval, findings::Host, interval::Appended};
 
 use crate::{
     cli::Rhythm,
     exit::{Error, Exit, Result},
     record::Tee,
-    session::{self, End, Pace, Session},
+    session::{self, End, Pace, Session, Step},
 };
 
 /// How often samples are taken if the user gives no interval, so that exited tasks still get their own rows.
@@ -45,24 +45,21 @@ async fn measure(
     tee: &mut Tee,
     mut each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result<(Exit, End)> {
-    let mut earlier: Option<Box<Sample>> = None;
     let mut whole = Appended::default();
     let mut worst = Exit::Done;
     let ended = loop {
-        let (sample, anew, end) = match session.next_sample().await {
-            Ok(next) => next,
+        let Step { interval, restarted, end } = match session.next_step().await {
+            Ok(step) => step,
             Err(error) => break Err(error),
         };
-        if anew {
+        if restarted {
             worst = worst.max(Exit::Incomplete);
             tee.begins_anew();
-            earlier = None;
         }
-        let interval = earlier.as_ref().map(|earlier| session.between(earlier, &sample)).transpose()?;
         let is_leftover =
             interval.as_ref().is_some_and(|interval| is_leftover(session, interval, end.as_ref()));
-        if !is_leftover {
-            tee.sample(&sample);
+        if let Some(sample) = session.latest().filter(|_| !is_leftover) {
+            tee.sample(sample);
         }
         if let Some(interval) = interval {
             worst = worst.max(Exit::of_losses(&interval.losses));
@@ -72,7 +69,6 @@ async fn measure(
                 each(&interval, &session.host)?;
             }
         }
-        earlier = Some(sample);
         if let Some(end) = end {
             break Ok((worst, end));
         }

@@ -5,12 +5,11 @@ mod hidden;
 use std::{
     io,
     os::unix::process::ExitStatusExt,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use cgscope_collect::Options;
-use cgscope_model::{Interval, Mode, Names, Sample, Selection, findings::Host, printable};
+use cgscope_model::{Interval, Mode, Names, Sample, Selection, Steps, findings::Host, printable};
 use cgscope_record::Reason;
 use cgscope_view::app::About;
 
@@ -40,7 +39,7 @@ pub struct Session {
     watch_target: bool,
     target_seen: bool,
     names_checked: bool,
-    paths: bool,
+    steps: Steps,
     ending: Option<End>,
     stands_aside: bool,
     at_end: Option<AtEnd>,
@@ -51,6 +50,20 @@ pub struct Session {
     pub host: Host,
     verbose: bool,
     refused: Vec<String>,
+}
+
+/// What is the case after the daemon was restarted. Commands add what follows from it.
+pub const RESTARTED: &str = "the daemon was restarted and its counters begin at 0 again";
+
+/// A sample, as a step from the one before.
+#[derive(Debug)]
+pub struct Step {
+    /// What happened since; `None` for the first sample, and after a restart.
+    pub interval: Option<Interval>,
+    /// The daemon was [restarted](RESTARTED).
+    pub restarted: bool,
+    /// Why the sample is the last one; `None` if others follow.
+    pub end: Option<End>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +105,7 @@ impl Ready {
             shared: false,
         };
         let (source, coarse) = Source::open(&options, target, pace.interval)?;
-        let session = Session::new(target, selection, signals, &source, coarse, pace);
+        let session = Session::new(target, selection, signals, &source, coarse, pace)?;
         if target.output != Output::Nowhere {
             session.say_limits();
         }
@@ -146,8 +159,9 @@ impl Session {
         source: &Source,
         coarse: Option<Coarse>,
         pace: Pace,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        let steps = recording::steps(&selection)?.with_paths(target.paths);
+        Ok(Self {
             events: None,
             child: None,
             _remains: None,
@@ -157,7 +171,7 @@ impl Session {
             watch_target: !selection.follows_all(),
             target_seen: false,
             names_checked: false,
-            paths: target.paths,
+            steps,
             ending: None,
             stands_aside: target.stands_aside,
             at_end: None,
@@ -168,7 +182,7 @@ impl Session {
             verbose: target.verbose,
             refused: source.limits(&selection),
             selection,
-        }
+        })
     }
 
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
@@ -215,6 +229,25 @@ impl Session {
                 Event::Message(sentence) => say!("cgscope: {sentence}"),
             }
         }
+    }
+
+    /// Returns the next sample, as a step from the one before. Prints messages.
+    pub async fn next_step(&mut self) -> Result<Step> {
+        let (sample, restarted, end) = self.next_sample().await?;
+        Ok(self.step(sample, restarted, end))
+    }
+
+    /// The step to a sample of [`Self::next`].
+    pub fn step(&mut self, sample: Box<Sample>, restarted: bool, end: Option<End>) -> Step {
+        if restarted {
+            self.steps.restart();
+        }
+        Step { interval: self.steps.step(sample), restarted, end }
+    }
+
+    /// The latest sample.
+    pub fn latest(&self) -> Option<&Sample> {
+        self.steps.latest()
     }
 
     fn on(&mut self, event: Event) -> Result<Event> {
@@ -316,14 +349,6 @@ impl Session {
 
     pub fn command_runs(&self) -> bool {
         self.child.is_some()
-    }
-
-    pub fn between(&self, earlier: &Sample, now: &Sample) -> Result<Interval> {
-        let mut interval = recording::between(earlier, now, &self.selection)?;
-        if self.paths {
-            Arc::make_mut(&mut interval.names).only_paths = true;
-        }
-        Ok(interval)
     }
 
     /// Terminates a command that still runs, and prints why the measurement ended early.

@@ -11,7 +11,7 @@ use std::{
 
 use cgscope_model::{
     ProcessMemory, TaskReading,
-    nodes::{ByNode, add_by_node},
+    placement::{ByNode, add_by_node},
     sum,
 };
 

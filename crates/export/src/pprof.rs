@@ -25,7 +25,7 @@ pub const SAMPLE_TYPES: [(&str, &str); 3] =
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
 /// The frame of tasks that exited before they were read, of which only the cgroup is known.
-pub use cgscope_model::interval::ENDED;
+pub use cgscope_model::table::exited::ENDED;
 
 pub(crate) struct Pprof {
     out: Out,

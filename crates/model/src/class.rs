@@ -16,9 +16,8 @@ use serde::Serialize;
 pub(crate) use activity::Activity;
 
 use crate::{
-    BlockedKind, BlockedOn, BlockedTime, Cause, CgroupReading, Interval, TaskInterval, Tree,
+    BlockedKind, BlockedOn, BlockedTime, Cause, CgroupReading, ExitedInterval, Interval, TaskInterval, Tree,
     findings::{BELOW_LIMIT_PERCENT, is_share},
-    interval::ExitedInterval,
     named::by_name,
     words::class::{TOO_SHORT, sentence},
 };

@@ -4,8 +4,7 @@
 //! row, add its name to the lists of the outputs that show it, and read it.
 
 use crate::{
-    Accounts, Cause, CgroupReading, ExitedThreads, Group, Mode, TaskInterval, Totals, Wait,
-    interval::ExitedInterval,
+    Accounts, Cause, CgroupReading, ExitedInterval, ExitedThreads, Group, Mode, TaskInterval, Totals, Wait,
 };
 
 /// A task, or several tasks together, over an interval: the input of all counters. `None`: not read.

@@ -2,9 +2,7 @@
 
 mod appended;
 mod cost;
-mod exited_threads;
 mod group;
-mod idle;
 mod process;
 mod realtime;
 
@@ -13,13 +11,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    Accounts, BeforeMove, ByCause, CgroupReading, ContainerReading, ExitedReading, Hist, Losses, Mode, Names,
-    NodeReading, PairReading, ProcessMemory, Sample, SchedExt, Scheduling, StackReading, TaskReading, Totals,
-    accounts, coarse, culprits,
-    findings::BUSY_THREAD_PERCENT,
-    limits,
-    nodes::{self, CpuInterval, TaskPlacement},
-    stacks, sum,
+    ByCause, CgroupReading, ContainerReading, Hist, Losses, Mode, Names, NodeReading, PairReading,
+    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals, coarse, sum,
+    table::{self, cpus::CpuInterval, exited::ExitedInterval, later},
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
@@ -74,184 +68,6 @@ pub struct Interval {
     pub losses: Losses,
     /// The cost of cgscope itself in the interval.
     pub cost: CostInterval,
-}
-
-/// One task over an interval. If it moved to another cgroup, the figures are those since its latest move: they count for the cgroup where it
-/// was last. Its own row shows all of it: [`Self::all_totals`] and so on.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TaskInterval {
-    /// The reading at the end.
-    pub reading: TaskReading,
-    /// The increase in the interval.
-    pub totals: Totals,
-    /// Where the time went outside the waits; `None`: not requested.
-    pub accounts: Option<Arc<Accounts>>,
-    /// The waits completed in the interval.
-    pub wait: Wait,
-    /// Where the task ran in the interval.
-    pub placement: TaskPlacement,
-    /// All that it did in the interval, if it moved to another cgroup. What it did before that is in [`Interval::exited`], too. `None`: it did
-    /// not move, or an older recording does not say what it did before.
-    pub whole: Option<Box<Figures>>,
-}
-
-/// What a task did in an interval.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
-    /// As in [`TaskInterval::totals`].
-    pub totals: Totals,
-    /// As in [`TaskInterval::accounts`].
-    pub accounts: Option<Arc<Accounts>>,
-    /// As in [`TaskInterval::wait`].
-    pub wait: Wait,
-}
-
-impl Figures {
-    fn add(&mut self, more: &Self) {
-        self.totals.add(&more.totals);
-        append_accounts(&mut self.accounts, more.accounts.clone());
-        self.wait.add(&more.wait);
-    }
-}
-
-impl TaskInterval {
-    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Other threads are idle,
-    /// as in any program, and do not count.
-    pub fn is_busy(&self, duration_ns: u64) -> bool {
-        // A wait that is not over may have begun long before the interval.
-        let pending_ns = self.reading.pending_ns().unwrap_or(0).min(duration_ns);
-        let (totals, wait) = (self.all_totals(), self.all_waits());
-        let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns).saturating_add(pending_ns);
-        u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
-    }
-
-    /// True if the task was in another cgroup before, and a recording by an older version does not say what it did there.
-    pub fn lacks_former_cgroup(&self) -> bool {
-        self.reading.moved_ns.is_some() && self.reading.before_move.is_none() && self.whole.is_none()
-    }
-
-    /// True if the task ran, waited or switched in the interval, or ran or waited at its end.
-    pub fn did_something(&self) -> bool {
-        let (reading, nothing) = (&self.reading, (Totals::default(), Wait::default()));
-        let is_active = reading.pending.is_some() || reading.on_cpu;
-        is_active || *self.all_totals() != nothing.0 || *self.all_waits() != nothing.1
-    }
-
-    /// The name of the policy, if it is a real-time one.
-    pub(crate) fn realtime(&self) -> Option<&'static str> {
-        self.reading.scheduling.and_then(Scheduling::realtime)
-    }
-
-    /// True for a kernel thread whose affinity no user can change.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
-    }
-
-    /// [`Self::totals`] in whatever cgroups.
-    pub fn all_totals(&self) -> &Totals {
-        self.whole.as_ref().map_or(&self.totals, |whole| &whole.totals)
-    }
-
-    /// [`Self::accounts`] in whatever cgroups.
-    pub fn all_accounts(&self) -> Option<&Accounts> {
-        self.whole.as_ref().map_or(self.accounts.as_deref(), |whole| whole.accounts.as_deref())
-    }
-
-    /// [`Self::wait`] in whatever cgroups.
-    pub fn all_waits(&self) -> &Wait {
-        self.whole.as_ref().map_or(&self.wait, |whole| &whole.wait)
-    }
-
-    fn figures(&self) -> Figures {
-        Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
-    }
-
-    /// Adds what the task did before, in another cgroup.
-    fn add_before(&mut self, figures: &Figures) {
-        let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
-        whole.add(figures);
-        self.whole = Some(whole);
-    }
-
-    pub(crate) fn append(&mut self, next: Self) {
-        if let Some(whole) = &mut self.whole {
-            whole.add(&next.figures());
-        }
-        self.reading = next.reading;
-        self.placement.append(next.placement);
-        self.totals.add(&next.totals);
-        append_accounts(&mut self.accounts, next.accounts);
-        self.wait.add(&next.wait);
-    }
-
-    /// Finds out what the task did before it moved. `earlier`: its reading at the start, in another cgroup; `None`: it started in the
-    /// interval.
-    fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
-        let Some(moved) = self.reading.before_move.clone() else { return };
-        let mut before = BeforeMove::default();
-        if let Some(earlier) = earlier {
-            before.add(earlier.before_move.as_deref());
-            before.add(Some(&BeforeMove::of(earlier)));
-        }
-        let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
-        let Some((totals, hist)) = since() else { return };
-        // The longest wait is known only for the cgroup.
-        let wait = Wait::new(&totals, hist, 0, u64::MAX);
-        let accounts = moved.accounts.as_ref().map(|moved| match &before.accounts {
-            Some(before) => Arc::new(moved.since(before)),
-            None => moved.clone(),
-        });
-        self.add_before(&Figures { totals, accounts, wait });
-    }
-}
-
-impl BeforeMove {
-    /// What the task did since its latest move.
-    fn of(reading: &TaskReading) -> Self {
-        Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
-    }
-
-    fn add(&mut self, more: Option<&Self>) {
-        let Some(more) = more else { return };
-        self.totals.add(&more.totals);
-        append_accounts(&mut self.accounts, more.accounts.clone());
-        Arc::make_mut(&mut self.hist).add(&more.hist);
-    }
-}
-
-/// The name that is shown for exited tasks if only their cgroup is known.
-pub const ENDED: &str = "(tasks that ended between two Samples)";
-
-/// The exited tasks of a cgroup over an interval.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExitedInterval {
-    /// The cgroup's id; 0: unknown.
-    pub cgroup_id: u64,
-    /// Tasks that exited.
-    pub tasks: u64,
-    /// The readings that were not reported before these tasks exited.
-    pub totals: Totals,
-    /// The sums of their accounts; `None`: not requested.
-    pub accounts: Option<Accounts>,
-    /// The waits in these readings.
-    pub wait: Wait,
-}
-
-impl ExitedInterval {
-    fn append(&mut self, next: Self) {
-        sum::add(&mut self.tasks, next.tasks);
-        self.totals.add(&next.totals);
-        accounts::add_known(&mut self.accounts, next.accounts.as_ref());
-        self.wait.add(&next.wait);
-    }
-}
-
-fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
-    match (sum.as_mut(), next) {
-        (Some(sum), Some(next)) => Arc::make_mut(sum).add(&next),
-        (None, next) => *sum = next,
-        (Some(_), None) => {}
-    }
 }
 
 /// Completed waits.
@@ -316,34 +132,34 @@ impl Interval {
     /// cgroup after `a`. Otherwise the task has no reading for this interval and is left out. A task with a counter that
     /// decreased is left out, too.
     pub fn between(a: &Sample, b: &Sample) -> Self {
-        let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
-        let (mut tasks, idle) = idle::split(&a.tasks, &b.tasks, a.mono_ns, one_node);
-        exited_threads::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
             sched_ext: SchedExt::between(a.sched_ext.as_ref(), b.sched_ext.as_ref()),
-            tasks,
-            idle,
-            exited: exited_between(&a.exited, &b.exited),
-            pairs: culprits::between(&a.pairs, &b.pairs),
-            limits: limits::between(&a.limits, &b.limits, a.mono_ns),
-            cgroups: later(&a.cgroups, &b.cgroups, |(id, _)| *id),
-            cpus: nodes::between(&a.cpus, &b.cpus),
-            nodes: b.nodes.clone(),
-            one_node,
-            memory: b.memory.clone(),
-            stacks: stacks::between(&a.stacks, &b.stacks),
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
             ..Self::default()
         };
-        interval.set_names(&a.containers, &b.containers);
+        table::between(a, b, &mut interval);
         if interval.mode == Mode::Coarse {
             coarse::attribute(&mut interval);
         }
         interval
+    }
+
+    /// Adds the interval that follows this one. Tasks that exited in between stay, with their last readings.
+    pub fn append(&mut self, mut next: Self) {
+        if self.duration_ns == 0 {
+            *self = next;
+            return;
+        }
+        sum::add(&mut self.duration_ns, next.duration_ns);
+        table::append(self, &mut next);
+        self.sched_ext = SchedExt::between(self.sched_ext.as_ref(), next.sched_ext.as_ref());
+        (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
+        self.losses.append(&next.losses);
+        self.cost.append(&next.cost);
     }
 
     /// Names the cgroups by what the container runtime reported at the start and at the end.
@@ -378,83 +194,4 @@ impl Interval {
         let threads = || self.readings().filter(|task| task.tgid == pid);
         threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
-}
-
-fn task_between(
-    before: Option<&TaskReading>,
-    now: &TaskReading,
-    since_ns: u64,
-    one_node: Option<u32>,
-) -> Option<TaskInterval> {
-    let (totals, hist) = came(before.map(|before| (&before.totals, &before.hist)), now, since_ns)?;
-    let wait = Wait::new(&totals, hist, before.map_or(0, |before| before.max_ns), now.max_ns);
-    let placement = match one_node {
-        Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
-        None => {
-            let before = before.map(|before| before.placement.as_deref());
-            TaskPlacement::between(before, now.placement.as_deref())
-        }
-    };
-    let accounts =
-        now.accounts.as_ref().map(|now| match before.and_then(|before| before.accounts.as_ref()) {
-            Some(before) => Arc::new(now.since(before)),
-            None => now.clone(),
-        });
-    Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
-}
-
-/// The increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
-pub(crate) fn came(
-    before: Option<(&Totals, &Arc<Hist>)>,
-    now: &TaskReading,
-    since_ns: u64,
-) -> Option<(Totals, Hist)> {
-    match before {
-        Some((totals, hist)) => {
-            let hist = if Arc::ptr_eq(hist, &now.hist) { Hist::default() } else { now.hist.since(hist)? };
-            Some((now.totals.since(totals)?, hist))
-        }
-        None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
-    }
-}
-
-pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
-    let mut earlier = sum::earlier(a, |exited| exited.cgroup_id);
-    b.iter()
-        .filter_map(|now| {
-            let before = earlier(now.cgroup_id);
-            let (totals, tasks, hist, max_before_ns) = match before {
-                Some(before) => (
-                    now.totals.since(&before.totals)?,
-                    now.tasks.checked_sub(before.tasks)?,
-                    now.hist.since(&before.hist)?,
-                    before.max_ns,
-                ),
-                None => (now.totals, now.tasks, (*now.hist).clone(), 0),
-            };
-            let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
-            // The exit of a task may be read in parts; a late part reports no exited task.
-            let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
-            let accounts = now.accounts.as_deref().map(|now| {
-                let before = before.and_then(|before| before.accounts.as_deref());
-                let between = now.since(before.unwrap_or(&Accounts::default()));
-                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its ticks.
-                Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
-            });
-            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })
-        })
-        .collect()
-}
-
-/// Merges the rows of two Samples, which ascend by `key`: a cgroup removed in the interval is only in `a`; the later row wins.
-pub(crate) fn later<T: Clone>(a: &[T], b: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut rows = Vec::with_capacity(b.len());
-    let mut earlier = a.iter().peekable();
-    for now in b {
-        rows.extend(std::iter::from_fn(|| earlier.next_if(|before| key(before) < key(now))).cloned());
-        earlier.next_if(|before| key(before) == key(now));
-        rows.push(now.clone());
-    }
-    rows.extend(earlier.cloned());
-    rows
 }

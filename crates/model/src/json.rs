@@ -17,10 +17,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::{
     ByState, CgroupName, ContainerReading, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed,
     SchedExt, TaskInterval, TaskState, Totals, Tree, Wait, counters,
-    culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
     nodes::remote_share,
+    pairs::{Culprit, NAMED},
 };
 pub use causes::{CauseCounts, CauseObject};
 pub use classes::ClassObject;

@@ -12,8 +12,6 @@ pub mod class;
 mod coarse;
 pub mod command_run;
 pub mod counters;
-pub mod culprits;
-pub mod demand;
 pub mod diff;
 pub mod doctor;
 pub mod findings;
@@ -21,10 +19,8 @@ pub mod follower;
 pub mod hist;
 pub mod interval;
 pub mod json;
-pub mod limits;
 mod named;
 pub mod names;
-pub mod nodes;
 pub mod placement;
 pub mod quota_use;
 pub mod sample;
@@ -32,8 +28,9 @@ mod sched_ext;
 pub mod selection;
 pub mod skipped;
 pub mod sparse;
-pub mod stacks;
+pub mod steps;
 pub mod sum;
+pub mod table;
 pub mod task_state;
 pub mod timeline;
 pub mod totals;
@@ -50,23 +47,34 @@ pub use cgroup_name::CgroupName;
 pub use cgscope_layout::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
 pub use command_run::CommandRun;
 pub use counters::{Counter, Observed};
-pub use culprits::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of};
-pub use demand::{DemandReading, DemandSlot};
 pub use findings::Finding;
 pub use hist::Hist;
-pub use interval::{Figures, Group, GroupSum, Interval, TaskInterval, Wait};
-pub use limits::CgroupReading;
-pub use names::{ContainerReading, Names};
-pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
+pub use interval::{Group, GroupSum, Interval, Wait};
+pub use names::Names;
+pub use placement::{Cpuset, Placement};
 pub use quota_use::QuotaUse;
-pub use sample::{
-    BeforeMove, Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, comm, printable,
-    printable_lines, steers,
-};
+pub use sample::{Cost, Losses, Mode, Sample, comm, printable, printable_lines, steers};
 pub use sched_ext::SchedExt;
 pub use selection::Selection;
 pub use skipped::Skipped;
-pub use stacks::StackReading;
+pub use steps::Steps;
+pub use table::{
+    cgroups::ContainerReading,
+    cpus::{CpuInterval, CpuReading, CpuWaits},
+    demand,
+    demand::{DemandReading, DemandSlot},
+    exited::{ExitedInterval, ExitedReading},
+    limits,
+    limits::CgroupReading,
+    memory::ProcessMemory,
+    nodes,
+    nodes::NodeReading,
+    pairs,
+    pairs::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
+    stacks,
+    stacks::StackReading,
+    tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading},
+};
 pub use task_state::TaskState;
 pub use timeline::Timeline;
 pub use totals::Totals;

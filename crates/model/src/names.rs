@@ -6,20 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{CgroupName, Selection, cgroup_name, selection::path_and_ancestors};
-
-/// What the container runtime calls the container or the pod of a cgroup. A name is `None` if the runtime does not report it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerReading {
-    /// The id of the cgroup: of the container itself, or of the pod around its containers.
-    pub cgroup_id: u64,
-    /// The container's name; `None` for a pod.
-    pub container: Option<Arc<str>>,
-    /// The pod's name; `None` outside of Kubernetes.
-    pub pod: Option<Arc<str>>,
-    /// The pod's namespace.
-    pub namespace: Option<Arc<str>>,
-}
+use crate::{CgroupName, ContainerReading, Selection, cgroup_name, selection::path_and_ancestors};
 
 impl ContainerReading {
     /// `shop/cart-7d9f (cart)`; `shop/cart-7d9f` for a pod; `container web` outside of Kubernetes. No path begins like these,
@@ -53,8 +40,10 @@ impl ContainerReading {
 
 /// Minimum digits of an id that select a container; the tools of runtimes print 12.
 const SHORTEST_ID: usize = 8;
+
 /// Maximum number of similar names in a sentence.
 const SIMILAR: usize = 3;
+
 /// Names are similar from this Jaro-Winkler similarity on.
 const IS_SIMILAR: f64 = 0.75;
 

@@ -1,54 +1,8 @@
-//! Readings of where tasks run and where memory lies: CPUs and NUMA nodes.
-//!
-//! CPU and node numbers are the kernel's own and may have gaps.
+//! Where tasks run and may run. CPU and node numbers are the kernel's own and may have gaps.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{ByCause, Hist};
-
-/// One CPU that is online. Cumulative; `None`: could not be read.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CpuReading {
-    /// Number of the CPU.
-    pub cpu: u32,
-    /// Its NUMA node, if the host reports it.
-    pub node: Option<u32>,
-    /// Busy time, interrupts included, ns: `/proc/stat`, in steps of 10 ms. Time taken by a hypervisor (steal) is neither
-    /// here nor in `idle_ns`.
-    pub busy_ns: Option<u64>,
-    /// Idle time, ns: also from `/proc/stat`, including time spent waiting for I/O.
-    pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by CPU.
-    pub waits: Option<CpuWaits>,
-    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
-    pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
-    pub throttled_pressure_ns: Option<u64>,
-}
-
-/// The figures that the hook counts by CPU. Cumulative.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CpuWaits {
-    /// The longest completed wait so far, ns.
-    pub max_ns: u64,
-    /// The waits by cause, ns.
-    pub by_cause: ByCause,
-    /// The distribution of the waits.
-    pub hist: Arc<Hist>,
-    /// Number of moves to this CPU of tasks that last ran on another node: `(other node, moves)`, ascending by node.
-    pub came_from: Vec<(u32, u64)>,
-}
-
-/// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from `/proc/meminfo`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeReading {
-    /// Number of the node.
-    pub node: u32,
-    /// Total memory, bytes.
-    pub memory_bytes: Option<u64>,
-    /// Free memory, bytes.
-    pub free_bytes: Option<u64>,
-}
+use crate::sum;
 
 /// Where a task ran, on a host with several nodes, and where it may run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,16 +31,78 @@ pub struct Cpuset {
     pub cpus: Arc<str>,
 }
 
-/// Where the memory of a process lies, from `/proc/PID/numa_maps`. Not cumulative.
+/// Amounts by node: `(node, amount)`, ascending by node.
+pub type ByNode = Vec<(u32, u64)>;
+
+/// Where a task ran over an interval. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessMemory {
-    /// Process id.
-    pub tgid: u32,
-    /// Resident bytes by node, ascending by node. Pages shared by several processes count in each.
-    pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by the memory policy of their mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`),
-    /// the largest first.
-    pub policies: Vec<(Arc<str>, u64)>,
+pub struct TaskPlacement {
+    /// Number of moves to a CPU on another node.
+    pub node_migrations: Option<u64>,
+    /// Time on a CPU by node, ns.
+    pub ran_ns: Option<ByNode>,
+}
+
+impl TaskPlacement {
+    /// The placement on a host whose CPUs are all on one node.
+    pub(crate) fn on(node: u32, ran_ns: u64) -> Self {
+        let ran_ns = if ran_ns == 0 { Vec::new() } else { vec![(node, ran_ns)] };
+        Self { node_migrations: Some(0), ran_ns: Some(ran_ns) }
+    }
+
+    /// The increase since `before`, or since the task started.
+    pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
+        let Some(now) = now else { return Self::default() };
+        let forks = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
+        let Some(before) = before.unwrap_or(Some(&forks)) else { return Self::default() };
+        let moves = now.node_migrations.zip(before.node_migrations);
+        let ran = now.ran_ns.as_ref().zip(before.ran_ns.as_ref());
+        Self {
+            node_migrations: moves.and_then(|(now, before)| now.checked_sub(before)),
+            ran_ns: ran.and_then(|(now, before)| since_by_node(now, before)),
+        }
+    }
+
+    pub(crate) fn append(&mut self, next: Self) {
+        self.node_migrations =
+            self.node_migrations.zip(next.node_migrations).map(|(a, b)| a.saturating_add(b));
+        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.iter().chain(&b)));
+    }
+}
+
+/// The sum of amounts, by node.
+pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
+    let mut sums = ByNode::new();
+    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
+    sums
+}
+
+/// Adds to the amount of one node.
+pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
+    match sums.binary_search_by_key(&node, |(at, _)| *at) {
+        Ok(at) => sum::add(&mut sums[at].1, amount),
+        Err(at) => sums.insert(at, (node, amount)),
+    }
+}
+
+/// The amount of one node.
+pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
+    total(amounts.iter().filter(|(at, _)| *at == node))
+}
+
+/// The sum over all nodes.
+pub(crate) fn total<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> u64 {
+    sum::total(amounts.into_iter().map(|(_, amount)| *amount))
+}
+
+/// The increase by node, without zeros. `None` if an amount went backwards.
+pub(crate) fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
+    if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
+        return None;
+    }
+    let since: Option<ByNode> =
+        now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?))).collect();
+    since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
 }
 
 /// Parses a CPU list: `0-3,8` is 0, 1, 2, 3, 8. `None` for other text and for numbers too large to be CPUs.

@@ -4,15 +4,16 @@
 //! this file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
 //! costs nothing. A [`SelectionFilter`] applies the other selectors.
 
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CgroupName, ExitedThreads, Interval, Names, TaskReading,
+    CgroupName, Interval, Names,
     placement::{cpu_list, parse_cpu_list},
     printable,
+    table::{self, Selected},
 };
 
 /// The user's selection. Empty lists and `None` select everything.
@@ -200,13 +201,12 @@ impl Selection {
     /// If `comm` is not a regular expression.
     pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
         SelectionFilter::new(self)?.apply(interval);
-        interval.is_selection = !self.is_whole_host();
         Ok(())
     }
 }
 
 /// Applies all selectors except ids, which the source has already applied.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SelectionFilter {
     selection: Selection,
     comm: Option<Regex>,
@@ -233,6 +233,21 @@ impl SelectionFilter {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
+    /// True if the filter is by thread, so that it splits processes.
+    pub fn is_by_thread(&self) -> bool {
+        self.is_by_task() || !self.selection.tids.is_empty()
+    }
+
+    /// True if a node is selected. An unknown one is not.
+    pub fn wants_node(&self, node: Option<u32>) -> bool {
+        is_chosen(&self.selection.nodes, node)
+    }
+
+    /// True if a CPU is selected, by its number and its node.
+    pub fn wants_cpu(&self, cpu: u32, node: Option<u32>) -> bool {
+        is_chosen(&self.selection.cpus, Some(cpu)) && self.wants_node(node)
+    }
+
     /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
     ///
     /// With several selectors, all of them must match, and the result is the lowest cgroup.
@@ -257,57 +272,27 @@ impl SelectionFilter {
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
-            && is_chosen(&self.selection.nodes, node)
+            && self.wants_node(node)
     }
 
     /// Removes everything from the interval that is not selected.
     ///
-    /// Exited tasks are known only by cgroup, so a selection by name, CPU or node leaves them out. Waits by CPU cover all
-    /// followed tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
-    /// selected CPUs and nodes themselves stay.
-    fn apply(&self, interval: &mut Interval) {
+    /// The selected CPUs and nodes themselves stay.
+    pub(crate) fn apply(&self, interval: &mut Interval) {
         let names = interval.names.clone();
         let wanted = self.is_by_cgroup().then(|| {
             let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path, &names));
             wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
         });
-        let in_cgroup = |id: u64| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
-        let is_wanted = |task: &TaskReading| {
-            in_cgroup(task.cgroup_id) && self.wants_task(&task.comm, Some(task.cpu), task.node)
-        };
-        interval.tasks.retain(|task| is_wanted(&task.reading));
-        interval.idle.retain(|task| is_wanted(task));
-        let by_task = self.is_by_task();
-        interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
-        if by_task || !self.selection.tids.is_empty() {
-            leave_out_removed(interval);
-        }
-        interval.pairs.retain(|pair| in_cgroup(pair.victim));
-        interval.nodes.retain(|node| is_chosen(&self.selection.nodes, Some(node.node)));
-        interval.cpus.retain(|cpu| {
-            is_chosen(&self.selection.cpus, Some(cpu.cpu)) && is_chosen(&self.selection.nodes, cpu.node)
-        });
-        if by_task || wanted.is_some() {
-            for cpu in &mut interval.cpus {
-                (cpu.wait, cpu.came_from) = (None, None);
-            }
-        }
+        table::select(interval, &Selected { filter: self, cgroups: wanted });
         let selected = interval.cgroups.iter().find_map(|(_, path)| self.selected_cgroup(path, &names));
         interval.selected_cgroup = selected.or(self.selection.cgroup.as_deref()).map(Into::into);
+        interval.is_selection = !self.selection.is_whole_host();
     }
 }
 
 fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
     chosen.is_empty() || number.is_some_and(|number| chosen.contains(&number))
-}
-
-/// Removes the work of exited threads, because this work is known only by process, not by thread.
-fn leave_out_removed(interval: &mut Interval) {
-    for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
-        if accounts.exited_threads != ExitedThreads::default() {
-            Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
-        }
-    }
 }
 
 /// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the container's systemd.

@@ -12,9 +12,8 @@ use std::{
 use cgscope_layout::Loss;
 
 use crate::{
-    ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals,
-    interval::{self, later},
-    sum,
+    ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals, sum,
+    table::{exited, later, tasks},
 };
 
 /// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
@@ -124,7 +123,7 @@ impl Skipped {
         ended: &Sample,
     ) {
         for task in &ended.tasks {
-            let came = interval::came(before(task.serial), task, since_ns);
+            let came = tasks::came(before(task.serial), task, since_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
@@ -206,7 +205,7 @@ impl Interval {
             let containers = b.containers.clone();
             let mut whole = Sample { exited, cgroups, containers, ..Sample::default() };
             skipped.add_to(&mut whole);
-            interval.exited = interval::exited_between(&a.exited, &whole.exited);
+            interval.exited = exited::between(&a.exited, &whole.exited);
             interval.cgroups = later(&a.cgroups, &whole.cgroups, |(id, _)| *id);
             interval.set_names(&a.containers, &whole.containers);
             interval.losses.add(Loss::ExitedInOtherCgroup, skipped.in_root);

@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use crate::{
     CgroupReading, Group, Interval,
-    culprits::Culprit,
-    nodes::{ByNode, add_by_node},
+    pairs::Culprit,
+    placement::{ByNode, add_by_node},
     selection::path_and_ancestors,
 };
 use shape::Places;
@@ -73,7 +73,7 @@ pub struct Node {
     /// out: the tightest quota.
     pub limited_by: Option<usize>,
     /// The culprits that ran while the tasks here and below waited, the worst first: the first
-    /// [`NAMED`](crate::culprits::NAMED) of [`Interval::culprits_of`].
+    /// [`NAMED`](crate::pairs::NAMED) of [`Interval::culprits_of`].
     pub culprits: Vec<Culprit>,
     /// Time that tasks here and below waited while a task here or below ran, ns.
     pub(crate) behind_itself_ns: u64,

@@ -2,16 +2,13 @@
 
 use std::{any::Any, collections::BTreeSet, io, sync::Arc};
 
-use cgscope_model::{
-    CgroupReading, ContainerReading, CpuReading, DemandReading, ExitedReading, NodeReading, PairReading,
-    ProcessMemory, Sample, printable,
-};
+use cgscope_model::{Sample, printable, table as model};
 
 use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{NamedCgroup, Skipped, TaskRow, Whole, tables},
+    rows::{Skipped, TaskRow, Whole},
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
@@ -42,26 +39,33 @@ const KEY_AFTER_NS: u64 = 30_000_000_000;
 const KEY_AFTER_NS_AND_FRAMES: usize = 8;
 
 macro_rules! tables_of_a_sample {
-    ($($name:ident: $row:ident,)*) => {
+    (recorded { $($name:ident: $table:ident,)* } live { $($live:tt)* }) => {
         /// The tables of this version.
         pub(crate) fn tables() -> Vec<Table> {
-            vec![$(Table::of::<$row>(stringify!($name)),)*]
+            vec![Table::of::<Whole>(WHOLE), $(Table::of::<Row<model::$table>>(stringify!($name)),)*]
         }
 
         fn table_encoders() -> Vec<Box<dyn TableEncoder>> {
-            vec![$(Box::<Encoder<$row>>::default(),)*]
+            vec![Box::<Encoder<Whole>>::default(), $(Box::<Encoder<Row<model::$table>>>::default(),)*]
         }
 
         fn table_decoder(table: &Table) -> Box<dyn TableDecoder> {
             match table.name.as_str() {
-                $(stringify!($name) => Box::new(Decoder::<$row>::new(table)),)*
+                WHOLE => Box::new(Decoder::<Whole>::new(table)),
+                $(stringify!($name) => Box::new(Decoder::<Row<model::$table>>::new(table)),)*
                 _ => Box::new(Decoder::<Skipped>::new(table)),
             }
         }
     };
 }
 
-tables!(tables_of_a_sample);
+cgscope_model::tables!(tables_of_a_sample);
+
+/// The row of a table of the model.
+type Row<T> = <T as model::Table>::Row;
+
+/// The table of what a sample has only once.
+const WHOLE: &str = "whole";
 
 /// Encodes samples as payloads.
 pub(crate) struct SampleEncoder {

@@ -7,7 +7,9 @@ use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
     Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
-    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals, selection::is_bounded,
+    ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
+    selection::is_bounded,
+    table::{self, Member, Table},
 };
 
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
@@ -128,35 +130,26 @@ impl Field for NamedCgroup {
 }
 
 macro_rules! keyed {
-    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal { $($more:tt)* })*) => {
-        $(impl Keyed for $type {
-            type Key = $key;
-            fn key(&self) -> $key {
-                let $row = self;
-                $value
+    ($($row:ident in $table:ident { $($more:tt)* })*) => {
+        $(impl Keyed for $row {
+            type Key = <table::$table as Table>::Key;
+            const ORDER: &'static str = table::$table::ORDER;
+            fn key(&self) -> Self::Key {
+                table::$table::key(self)
             }
-            const ORDER: &'static str = $rule;
-            $($more)*
             fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
-                sample.$member.iter()
+                table::$table::rows(sample).iter()
             }
             fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
-                sample.$member = rows.cloned().collect();
+                *table::$table::rows_mut(sample) = rows.cloned().collect();
             }
+            $($more)*
         })*
-
-        /// The ordering rule that `sample` breaks, in words.
-        pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
-            $(if !sample.$member.is_sorted_by(|a, b| Keyed::key(a) < Keyed::key(b)) {
-                return Some($rule);
-            })*
-            None
-        }
     };
 }
 
 keyed! {
-    TaskRow in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials" {
+    TaskRow in Tasks {
         const SHARED_BYTES: usize = size_of::<TaskReading>();
         fn is_shared(&self, other: &Self) -> bool {
             Arc::ptr_eq(self, other)
@@ -169,29 +162,37 @@ keyed! {
             std::iter::once(&*self.hist).chain(before)
         }
     }
-    ExitedReading in exited by u64 { exited => exited.cgroup_id }
-        or "its exited tasks are not in the order of their cgroups" {
-            fn hist(&self) -> Option<&Arc<Hist>> {
-                Some(&self.hist)
-            }
+    ExitedReading in Exited {
+        fn hist(&self) -> Option<&Arc<Hist>> {
+            Some(&self.hist)
         }
-    PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
-        or "its pairs of victim and culprit are not in the order of their ids" {}
-    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups" {}
-    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids" {}
-    ContainerReading in containers by u64 { named => named.cgroup_id }
-        or "its containers are not in the order of their cgroups" {}
-    DemandReading in demand by u64 { demand => demand.cgroup_id }
-        or "its demand is not in the order of its cgroups" {}
-    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers" {
+    }
+    PairReading in Pairs {}
+    CgroupReading in Limits {}
+    NamedCgroup in Cgroups {}
+    ContainerReading in Containers {}
+    DemandReading in Demand {}
+    CpuReading in Cpus {
         fn hists(&self) -> impl Iterator<Item = &Hist> {
             self.waits.iter().map(|waits| &*waits.hist)
         }
     }
-    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers" {}
-    ProcessMemory in memory by u32 { memory => memory.tgid }
-        or "the memory of its processes is not in the order of their ids" {}
+    NodeReading in Nodes {}
+    ProcessMemory in Memory {}
 }
+
+macro_rules! order {
+    (recorded { $($member:ident: $table:ident,)* } live { $($live:tt)* }) => {
+        /// The ordering rule that `sample` breaks, in words.
+        pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
+            $(if !sample.$member.is_sorted_by(|a, b| table::$table::key(a) < table::$table::key(b)) {
+                return Some(table::$table::ORDER);
+            })*
+            None
+        }
+    };
+}
+cgscope_model::tables!(order);
 
 /// The rule that a sample with an invalid histogram breaks, in words. The model relies on these rules, so a sample that breaks a
 /// rule is neither written nor read.
@@ -349,26 +350,6 @@ impl Field for Losses {
         Some(named.into_iter().collect())
     }
 }
-
-/// Calls `$with` with the name and the row type of every table of a sample.
-macro_rules! tables {
-    ($with:ident) => {
-        $with! {
-            whole: Whole,
-            tasks: TaskRow,
-            exited: ExitedReading,
-            pairs: PairReading,
-            limits: CgroupReading,
-            cgroups: NamedCgroup,
-            containers: ContainerReading,
-            demand: DemandReading,
-            cpus: CpuReading,
-            nodes: NodeReading,
-            memory: ProcessMemory,
-        }
-    };
-}
-pub(crate) use tables;
 
 #[cfg(test)]
 mod tests {

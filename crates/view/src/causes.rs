@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use cgscope_model::{
     ByCause, CAUSES, Cause, Interval, Names,
-    culprits::Culprit,
+    pairs::Culprit,
     units::{duration, percent},
 };
 

@@ -112,7 +112,7 @@ pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_model::{NodeReading, ProcessMemory, nodes::CpuInterval};
+    use cgscope_model::{CpuInterval, NodeReading, ProcessMemory};
 
     use super::*;
 

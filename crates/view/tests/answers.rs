@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use cgscope_layout::history::KERNEL;
 use cgscope_model::{
-    Blame, CgroupReading, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
-    nodes::CpuInterval,
+    Blame, CgroupReading, CpuInterval, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
 };
 use cgscope_view::{
     app::{About, App},

@@ -13,7 +13,7 @@ use std::{
 };
 
 use cgscope_model::{
-    Sample, Selection,
+    Interval, Sample, Steps,
     selection::is_at_or_below,
     units::{self, duration},
 };
@@ -34,13 +34,12 @@ use crate::{
         names,
         segments::{SegmentLimits, SegmentNames, Segments},
     },
-    recording::between,
+    recording::steps,
     trigger::Watch,
 };
 
 pub struct Flight<'a> {
     options: &'a Record,
-    selection: Selection,
     interval_ns: u64,
     /// The time before a trigger that is saved, and the time after it, ns.
     keep_ns: u64,
@@ -49,7 +48,7 @@ pub struct Flight<'a> {
     cool_down_ns: u64,
     ring: Ring,
     watch: Watch,
-    previous: Option<Sample>,
+    steps: Steps,
     /// SIGUSR1 was received since the last sample.
     is_requested: bool,
     triggered: Option<Triggered>,
@@ -67,14 +66,13 @@ impl<'a> Flight<'a> {
         let after = options.after.unwrap_or(keep / 5).max(options.interval);
         let flight = Self {
             options,
-            selection: header.selection.clone(),
             interval_ns: header.interval_ns,
             keep_ns: ns(keep),
             after_ns: ns(after),
             cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
             ring: Ring::create(&options.output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
             watch: Watch::new(options.trigger.len(), options.triggers),
-            previous: None,
+            steps: steps(&header.selection)?,
             is_requested: false,
             triggered: None,
             copying: None,
@@ -130,31 +128,31 @@ impl<'a> Flight<'a> {
         }
     }
 
-    /// Describes each trigger that fired in the interval before this sample.
-    fn fired(&mut self, sample: &Sample) -> Result<Vec<String>> {
+    /// Describes each trigger that fired in the interval that ends with the latest sample.
+    fn fired(&mut self, interval: Option<&Interval>, mono_ns: u64) -> Vec<String> {
         let mut words = Vec::new();
-        if let Some(previous) = self.previous.as_ref().filter(|_| !self.options.trigger.is_empty()) {
-            let interval = between(previous, sample, &self.selection)?;
+        if let Some(interval) = interval {
             let mut found: Vec<_> =
-                self.options.trigger.iter().map(|trigger| trigger.exceeded(&interval)).collect();
+                self.options.trigger.iter().map(|trigger| trigger.exceeded(interval)).collect();
             let exceeded: Vec<_> = found.iter().map(Option::is_some).collect();
-            let fires = self.watch.fires(&exceeded, sample.mono_ns);
+            let fires = self.watch.fires(&exceeded, mono_ns);
             words.extend(fires.into_iter().filter_map(|at| found[at].take()));
         }
         if std::mem::take(&mut self.is_requested) {
             words.push("SIGUSR1".into());
         }
-        Ok(words)
+        words
     }
 
-    fn begin(&mut self, words: String, sample: &Sample) {
+    /// `before_ns`: the time of the sample before.
+    fn begin(&mut self, words: String, before_ns: Option<u64>, sample: &Sample) {
         say!(
             "cgscope: {words}; saving the {} before and the {} after",
             duration(self.keep_ns),
             duration(self.after_ns)
         );
         // The event happened somewhere within the interval.
-        let at_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
+        let at_ns = before_ns.unwrap_or(sample.mono_ns);
         let until_ns = sample.mono_ns + self.after_ns;
         self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
         let from_ns = at_ns.saturating_sub(self.keep_ns);
@@ -208,13 +206,11 @@ impl<'a> Flight<'a> {
         (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
 
-    fn take(&mut self, sample: &Sample) -> Result<()> {
-        let fired = self.fired(sample).inspect_err(|_| {
-            // The ring itself is complete.
-            let _ = self.ring.segments.file.end(Reason::Failed);
-        })?;
+    /// `before_ns`: the time of the sample before; `interval`: what happened since, if there are triggers.
+    fn take(&mut self, sample: &Sample, before_ns: Option<u64>, interval: Option<&Interval>) -> Result<()> {
+        let fired = self.fired(interval, sample.mono_ns);
         if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
-            self.begin(fired.join("; "), sample);
+            self.begin(fired.join("; "), before_ns, sample);
         }
         let needed_ns = match &self.triggered {
             Some(triggered) => triggered.from_ns,
@@ -222,7 +218,7 @@ impl<'a> Flight<'a> {
         };
         let ring = &mut self.ring.segments;
         ring.add(sample, needed_ns).map_err(|failure| ring.file.end_after(&failure))?;
-        if self.previous.is_none() {
+        if before_ns.is_none() {
             self.say_first(sample);
         }
         if let Some(triggered) = self.triggered.take_if(|triggered| sample.mono_ns >= triggered.until_ns) {
@@ -243,8 +239,18 @@ impl<'a> Flight<'a> {
 
 impl Destination for Flight<'_> {
     fn sample(&mut self, sample: Sample) -> Result<()> {
-        self.take(&sample).map_err(|error| self.left_after(error))?;
-        self.previous = Some(sample);
+        let before_ns = self.steps.latest().map(|before| before.mono_ns);
+        let sample = Box::new(sample);
+        let interval = match self.options.trigger.as_slice() {
+            [] => {
+                self.steps.skip(sample);
+                None
+            }
+            _ => self.steps.step(sample),
+        };
+        let Some(sample) = self.steps.restart() else { return Ok(()) };
+        self.take(&sample, before_ns, interval.as_ref()).map_err(|error| self.left_after(error))?;
+        self.steps.skip(sample);
         Ok(())
     }
 
@@ -263,7 +269,7 @@ impl Destination for Flight<'_> {
         let mut state =
             format!("ring {} in {}", duration(ring.held_ns()), units::bytes(ring.bytes_on_disk()));
         if let Some(triggered) = &self.triggered {
-            let now_ns = self.previous.as_ref().map_or(0, |previous| previous.mono_ns);
+            let now_ns = self.steps.latest().map_or(0, |latest| latest.mono_ns);
             state += &format!(", triggered, {} left", duration(triggered.until_ns.saturating_sub(now_ns)));
         }
         if !self.frozen.is_empty() {
@@ -284,7 +290,7 @@ impl Destination for Flight<'_> {
 
     /// Removes the ring, unless it holds the only copy of the part around the last trigger.
     fn end(&mut self, reason: Reason) -> Result<Ended> {
-        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
+        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.steps.restart()) {
             self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
         self.settle(true);

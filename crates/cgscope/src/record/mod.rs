@@ -17,7 +17,7 @@ use cgscope_collect::{
     clock,
     facts::{self, CgroupMounts},
 };
-use cgscope_model::{Interval, Sample, units};
+use cgscope_model::{Interval, Sample, Steps, units};
 use cgscope_record::{Cpu, Header, Reason};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -33,7 +33,7 @@ use crate::{
         segments::{SegmentLimits, SegmentNames, Segments},
     },
     request::Target,
-    session::{self, End, Pace, Ready, Session},
+    session::{self, End, Pace, RESTARTED, Ready, Session},
     text,
 };
 
@@ -109,7 +109,7 @@ pub async fn run(options: &Record) -> Result {
         quiet: options.quiet,
         samples: 0,
         whole: Interval::default(),
-        latest: None,
+        steps: Steps::default(),
     };
     recorder.run().await
 }
@@ -182,7 +182,9 @@ pub fn header_of_host(interval: Duration) -> Header {
 }
 
 /// The error after a restart of the daemon, which ends a recording.
-const RESTARTED: &str = "the daemon was restarted and its counters begin at 0 again, so the recording ended: start another recording";
+fn restarted() -> String {
+    format!("{RESTARTED}, so the recording ended: start another recording")
+}
 
 struct Recorder<'a> {
     session: Session,
@@ -194,7 +196,7 @@ struct Recorder<'a> {
     samples: u64,
     /// The length and cost of the recording, without its events.
     whole: Interval,
-    latest: Option<Sample>,
+    steps: Steps,
 }
 
 impl Recorder<'_> {
@@ -212,7 +214,7 @@ impl Recorder<'_> {
                 Ok((sample, false, end)) => (sample, end),
                 Ok((_, true, _)) => {
                     self.destination.abandon(Reason::Failed);
-                    return Err(Error::incomplete(RESTARTED));
+                    return Err(Error::incomplete(restarted()));
                 }
                 Err(error) => {
                     self.destination.abandon(self.session.reason_of_error(&error));
@@ -239,15 +241,14 @@ impl Recorder<'_> {
             cost: sample.cost,
             ..Sample::default()
         };
-        if let Some(latest) = &self.latest {
-            self.whole.append(Interval::between(latest, &now));
+        if let Some(interval) = self.steps.step(Box::new(now)) {
+            self.whole.append(interval);
         }
-        self.latest = Some(now);
         self.samples += 1;
     }
 
     fn show(&mut self) {
-        let Some(latest) = &self.latest else { return };
+        let Some(latest) = self.steps.latest() else { return };
         let (destination, whole) = (&self.destination, &self.whole);
         let state = || words(whole.duration_ns, destination.bytes(), &latest.losses, &destination.state());
         self.progress.show(state);
@@ -262,7 +263,7 @@ impl Recorder<'_> {
 
     fn close(mut self, end: &End) -> Result {
         let ended = self.destination.end(session::reason(end))?;
-        let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
+        let losses = self.steps.latest().map(|latest| latest.losses.clone()).unwrap_or_default();
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
                 format!("; `cgscope report {}` shows what happened", file.display())

@@ -55,7 +55,7 @@ impl Tee {
         if self.file.is_some() {
             self.end(Reason::Failed);
             self.broken = Some(Reason::Failed);
-            self.say(super::RESTARTED.to_owned());
+            self.say(super::restarted());
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use cgscope_model::{Interval, Sample, printable};
+use cgscope_model::{Interval, Sample, Steps, printable};
 use cgscope_record::{FileReader, Index, open};
 use cgscope_view::{history::Frame, replay::time::Moment};
 use tokio::sync::mpsc as channel;
@@ -125,8 +125,9 @@ pub struct Intervals {
     file: String,
     /// The number of the sample that the reader returns next, if known.
     next: Option<usize>,
-    /// The last sample that was read, and its number.
-    last: Option<(usize, Sample)>,
+    steps: Steps,
+    /// The number of the sample that `steps` took last.
+    last: Option<usize>,
 }
 
 impl Intervals {
@@ -134,7 +135,8 @@ impl Intervals {
         let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
         let file = printable(&path.display().to_string()).to_string();
         let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
-        Ok(Self { reader, index, file, next: Some(0), last: None })
+        let steps = recording::steps(&reader.header().selection)?;
+        Ok(Self { reader, index, file, next: Some(0), steps, last: None })
     }
 
     pub fn moments(&self) -> Vec<Moment> {
@@ -144,15 +146,13 @@ impl Intervals {
 
     /// The selected part of the interval from sample `n` to the next one; `None` if one of the two is damaged.
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
-        let earlier = match self.last.take() {
-            Some((number, sample)) if number == n => Some(sample),
-            _ => self.sample(n)?,
-        };
-        let Some(earlier) = earlier else { return Ok(None) };
+        if self.last.take() != Some(n) {
+            let Some(earlier) = self.sample(n)? else { return Ok(None) };
+            self.steps.skip(Box::new(earlier));
+        }
         let Some(now) = self.sample(n + 1)? else { return Ok(None) };
-        let interval = recording::between(&earlier, &now, &self.reader.header().selection)?;
-        self.last = Some((n + 1, now));
-        Ok(Some(interval))
+        self.last = Some(n + 1);
+        Ok(self.steps.step(Box::new(now)))
     }
 
     /// Sample `n`; `None` if it is damaged.

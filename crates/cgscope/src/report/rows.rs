@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Blame, Group, Interval, Totals, Wait, interval::ENDED, sum};
+use cgscope_model::{Blame, Group, Interval, Totals, Wait, sum, table::exited::ENDED};
 
 use crate::causes::UNNAMED;
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_model::{Losses, Sample};
+use cgscope_model::{Interval, Losses};
 use cgscope_record::Reason;
 use cgscope_view::{
     app::{About, App, Begin},
@@ -14,7 +14,7 @@ use crate::{
     exit::{Error, Exit, Result},
     feed::Event,
     record::Tee,
-    session::{self, End, Ready, Session},
+    session::{self, End, Ready, Session, Step},
     settings::Store,
     terminal::Screen,
     top::{
@@ -45,7 +45,6 @@ pub async fn run(
         tee,
         names: Names::start(),
         enough: Enough::start(),
-        earlier: None,
         lost: Losses::default(),
         worst: Exit::Done,
         end: None,
@@ -73,7 +72,6 @@ struct Live {
     tee: Tee,
     names: Names,
     enough: Enough,
-    earlier: Option<Box<Sample>>,
     lost: Losses,
     worst: Exit,
     end: Option<End>,
@@ -99,17 +97,13 @@ impl Live {
         Ok(self.worst.max(lost).max(kept).max(self.session.finish(&end)))
     }
 
-    fn take(&mut self, sample: Box<Sample>, app: &mut App) -> Result<()> {
-        self.tee.sample(&sample);
-        if let Some(earlier) = &self.earlier {
-            let interval = self.session.between(earlier, &sample)?;
-            self.lost.append(&interval.losses);
-            let interval = Arc::new(interval);
-            app.on_interval(interval.clone());
-            self.enough.add(&sample, &interval, app.area.width.into());
-        }
-        self.earlier = Some(sample);
-        Ok(())
+    fn take(&mut self, interval: Option<Interval>, app: &mut App) {
+        let Some(sample) = self.session.latest() else { return };
+        self.tee.sample(sample);
+        let Some(interval) = interval.map(Arc::new) else { return };
+        self.lost.append(&interval.losses);
+        app.on_interval(interval.clone());
+        self.enough.add(sample, &interval, app.area.width.into());
     }
 
     /// Passes a new interval on to the session if a key has changed it.
@@ -136,23 +130,20 @@ impl Updates for Live {
                 return Ok(Flow::Draw);
             }
         };
-        let (sample, end) = match event {
-            Some(Event::Sample { sample, anew, end }) => {
-                if anew {
-                    self.worst = self.worst.max(Exit::Incomplete);
-                    self.tee.begins_anew();
-                    self.enough.restart();
-                    self.earlier = None;
-                }
-                (sample, end)
-            }
+        let Step { interval, restarted, end } = match event {
+            Some(Event::Sample { sample, anew, end }) => self.session.step(sample, anew, end),
             Some(Event::Message(sentence)) => {
                 app.notice = Some(sentence);
                 return Ok(Flow::Draw);
             }
             None => return Ok(Flow::End),
         };
-        self.take(sample, app)?;
+        if restarted {
+            self.worst = self.worst.max(Exit::Incomplete);
+            self.tee.begins_anew();
+            self.enough.restart();
+        }
+        self.take(interval, app);
         if let Some(end) = &end {
             self.tee.end(session::reason(end));
         }

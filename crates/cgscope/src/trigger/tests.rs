@@ -119,7 +119,7 @@ fn a_cgroup_includes_its_descendants_and_no_similar_names() {
 fn exited_tasks_count() {
     let mut ended = interval(&[("/a", &[900 * MS], 0)]);
     let task = ended.tasks.remove(0);
-    ended.exited.push(cgscope_model::interval::ExitedInterval {
+    ended.exited.push(cgscope_model::ExitedInterval {
         accounts: None,
         cgroup_id: 1,
         tasks: 1,

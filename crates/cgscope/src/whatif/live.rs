@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_model::{Interval, Sample, Selection, interval::Appended, selection::SelectionFilter, units};
+use cgscope_model::{
+    Interval, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
+};
 
 use super::{history::History, targets::without_quota};
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     exit::{Error, Exit, Result},
     feed::{End, ns},
     request::Target,
-    session::{Pace, Ready, Session},
+    session::{Pace, RESTARTED, Ready, Session},
 };
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -27,11 +29,9 @@ pub async fn measure(
     let mut session = start(options)?;
     let mut measured = Measured::default();
     loop {
-        let (sample, anew, end) = session.next_sample().await?;
-        if anew {
-            return Err(Error::incomplete(
-                "the daemon was restarted and its counters begin at 0 again: measure again",
-            ));
+        let (sample, restarted, end) = session.next_sample().await?;
+        if restarted {
+            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
         }
         measured.add(*sample, selection, filter)?;
         if let Some(end) = end {
@@ -63,7 +63,7 @@ fn start(options: &cli::Whatif) -> Result<Session> {
 pub struct Measured {
     pub history: History,
     whole: Appended,
-    earlier: Option<Sample>,
+    steps: Steps,
     is_checked: bool,
 }
 
@@ -77,9 +77,7 @@ impl Measured {
                  privileges (sudo)",
             ));
         }
-        let sample = without_tasks(sample);
-        if let Some(earlier) = self.earlier.replace(sample.clone()) {
-            let interval = Interval::between(&earlier, &sample);
+        if let Some(interval) = self.steps.step(Box::new(without_tasks(sample))) {
             if !std::mem::replace(&mut self.is_checked, true) {
                 containers::check(&interval.names, selection, &interval.cgroups)?;
                 if let Some(why) = without_quota(&interval, filter) {

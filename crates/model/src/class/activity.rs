@@ -4,9 +4,8 @@ use cgscope_layout::{BlockedState, Cause};
 
 use super::{BESIDE_BUSIEST_PERCENT, Class, Classes, NAMED_PERCENT};
 use crate::{
-    BlockedKind, BlockedTime, ByCause, ByState, TaskInterval,
+    BlockedKind, BlockedTime, ByCause, ByState, ExitedInterval, TaskInterval,
     findings::{BUSY_THREAD_PERCENT, is_share},
-    interval::ExitedInterval,
     sum,
 };
 

@@ -6,8 +6,8 @@ use cgscope_layout::BlockedState;
 
 use super::*;
 use crate::{
-    Accounts, BlockedOn, BlockedTime, ByCause, ByState, Cause, CgroupReading, Interval, Pending,
-    StackReading, TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
+    Accounts, BlockedOn, BlockedTime, ByCause, ByState, Cause, CgroupReading, ExitedInterval, Interval,
+    Pending, StackReading, TaskInterval, TaskReading, Totals, Tree, Wait,
 };
 
 pub(super) const S: u64 = 1_000_000_000;

@@ -4,8 +4,8 @@ use cgscope_layout::BlockedState;
 
 use super::{tests::*, *};
 use crate::{
-    Accounts, BlockedOn, ByCause, ByState, Cause, Interval, Mode, StackReading, TaskInterval, Totals, Tree,
-    Wait, interval::ExitedInterval, json::IntervalObject,
+    Accounts, BlockedOn, ByCause, ByState, Cause, ExitedInterval, Interval, Mode, StackReading, TaskInterval,
+    Totals, Tree, Wait, json::IntervalObject,
 };
 
 const MS: u64 = S / 1_000;

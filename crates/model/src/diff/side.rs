@@ -11,10 +11,11 @@ use super::{
     names::program,
 };
 use crate::{
-    Blame, Hist, Interval, Mode, Observed, TaskInterval, TaskReading, Totals, Wait,
+    Blame, ExitedInterval, Hist, Interval, Mode, Observed, TaskInterval, TaskReading, Totals, Wait,
     hist::HistSum,
-    interval::{Appended, ExitedInterval},
-    nodes::{ByNode, remote_share, sum_by_node, total},
+    interval::Appended,
+    nodes::remote_share,
+    placement::{ByNode, sum_by_node, total},
     selection::path_and_ancestors,
 };
 

@@ -7,8 +7,8 @@ use cgscope_layout::{Cause, history::KERNEL};
 use super::{Context, Finding, MOST, host, idle_cpus, is_much, is_share, numa, quota};
 use crate::{
     PairReading, TaskInterval,
-    culprits::Culprit,
     interval::{Realtime, mostly_realtime},
+    pairs::Culprit,
     selection::{is_at_or_below, path_and_ancestors},
     sum,
     words::findings as words,

@@ -10,7 +10,7 @@ use super::{
     Context, Finding, MOST, is_share,
     numa::{self, Hold, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, hold_of},
 };
-use crate::{TaskInterval, nodes::CpuInterval, placement::parse_cpu_list, sum, words::findings as words};
+use crate::{CpuInterval, TaskInterval, placement::parse_cpu_list, sum, words::findings as words};
 
 /// Tasks of a cgroup are reported if they waited for busy CPUs for this share of their waiting and running time, percent, and for
 /// this share of the interval, percent. The busy time of CPUs is known in steps of 10 ms, so short waits say little.

@@ -5,8 +5,9 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use super::{Context, Finding, is_much, is_share, most};
 use crate::{
     Interval, TaskInterval,
-    nodes::{ByNode, NodeGroup, amount, remote_share, total},
+    nodes::{NodeGroup, remote_share},
     placement::parse_cpu_list,
+    placement::{ByNode, amount, total},
     sum,
     words::findings as words,
 };

@@ -11,8 +11,8 @@ use super::*;
 use cgscope_layout::Loss;
 
 use crate::{
-    Blame, ByCause, Cause, CgroupReading, Hist, PairReading, Scheduling, TaskInterval, TaskReading, Totals,
-    Wait, interval::ExitedInterval,
+    Blame, ByCause, Cause, CgroupReading, ExitedInterval, Hist, PairReading, Scheduling, TaskInterval,
+    TaskReading, Totals, Wait,
 };
 
 const MS: u64 = 1_000_000;

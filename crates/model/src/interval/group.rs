@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{ExitedInterval, Figures, Interval, TaskInterval, Wait};
-use crate::{Accounts, ByCause, Pending, Totals, accounts, hist::HistSum, sum, tree::Tree};
+use super::{Interval, Wait};
+use crate::{
+    Accounts, ByCause, ExitedInterval, Figures, Pending, TaskInterval, Totals, accounts, hist::HistSum, sum,
+    tree::Tree,
+};
 use std::sync::Arc;
 
 /// Several tasks together: a process, a cgroup, the whole host.

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::WaitObject;
 use crate::{
-    Interval, Mode, ProcessMemory,
-    nodes::{CpuInterval, NodeGroup, remote_share},
+    CpuInterval, Interval, Mode, ProcessMemory,
+    nodes::{NodeGroup, remote_share},
 };
 
 /// N: a NUMA node.

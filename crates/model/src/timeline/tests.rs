@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    ByCause, Cause, CgroupReading, Hist, TaskInterval, TaskReading, Totals, Wait, nodes::TaskPlacement,
+    ByCause, Cause, CgroupReading, Hist, TaskInterval, TaskReading, Totals, Wait, placement::TaskPlacement,
 };
 
 const SECOND: u64 = 1_000_000_000;

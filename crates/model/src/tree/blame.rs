@@ -7,7 +7,7 @@ use cgscope_layout::Cause;
 use super::{Node, Tree};
 use crate::{
     Blame, Interval,
-    culprits::{Culprit, NAMED, by_harm},
+    pairs::{Culprit, NAMED, by_harm},
     sum,
 };
 

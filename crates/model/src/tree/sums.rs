@@ -4,7 +4,7 @@ use super::Tree;
 use crate::{
     ByCause, Group, Interval, Wait,
     interval::{GroupSum, processes},
-    nodes::add_by_node,
+    placement::add_by_node,
 };
 
 /// Run and wait time of tasks, including exited ones.

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::any::{nothing_before, sample};
 use cgscope_model::{
     Hist, Interval, Sample, Selection, TaskReading, Timeline, Totals,
-    culprits::Culprit,
     diff::{self, Side},
     findings::{Host, findings},
     json::IntervalObject,
+    pairs::Culprit,
 };
 use proptest::{collection::vec, option, prelude::*};
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use cgscope_model::{
-    Blame, ByCause, Cause, CgroupReading, Interval, PairReading, Scheduling, TaskInterval, TaskReading,
-    Totals, Tree, Wait, interval::ExitedInterval,
+    Blame, ByCause, Cause, CgroupReading, ExitedInterval, Interval, PairReading, Scheduling, TaskInterval,
+    TaskReading, Totals, Tree, Wait,
 };
 use oorandom::Rand32;
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use crate::any::{nothing_before, sample};
 use cgscope_made_up::host;
 use cgscope_model::{
-    Group, Interval, Sample, TaskInterval, Tree, culprits,
-    nodes::sum_by_node,
+    Group, Interval, Sample, TaskInterval, Tree, pairs,
+    placement::sum_by_node,
     selection::{is_at_or_below, path_and_ancestors},
 };
 use proptest::{collection::vec, prelude::*};
@@ -91,7 +91,7 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
         prop_assert_eq!(node.limited_by.map(name), limited_by);
         let throttled_by: Vec<_> = node.throttled_by.iter().map(|(at, ns)| (at.map(name), *ns)).collect();
         prop_assert_eq!(throttled_by, interval.limits_of(path));
-        let culprits: Vec<_> = interval.culprits_of(path).into_iter().take(culprits::NAMED).collect();
+        let culprits: Vec<_> = interval.culprits_of(path).into_iter().take(pairs::NAMED).collect();
         prop_assert_eq!(&node.culprits, &culprits);
     }
     Ok(())

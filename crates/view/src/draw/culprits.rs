@@ -3,7 +3,7 @@
 
 pub mod matrix;
 
-use cgscope_model::{Blame, CgroupReading, culprits::Culprit};
+use cgscope_model::{Blame, CgroupReading, pairs::Culprit};
 
 use super::{
     layout::Regions,

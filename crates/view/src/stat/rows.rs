@@ -1,9 +1,7 @@
 //! The rows of the tables.
 
 use cgscope_model::{
-    Group, Interval, TaskInterval, TaskReading, Tree,
-    interval::{ENDED, Process},
-    tree::Node,
+    Group, Interval, TaskInterval, TaskReading, Tree, interval::Process, table::exited::ENDED, tree::Node,
 };
 
 use super::{Asked, Rows, figures::Figures};

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    Accounts, Blame, ByCause, ByState, Cause, CgroupReading, Interval, PairReading, QuotaUse, Totals, Wait,
+    Accounts, Blame, ByCause, ByState, Cause, CgroupReading, ExitedInterval, Interval, PairReading, QuotaUse,
+    Totals, Wait,
     command_run::{CpuUse, HeldBy, Usage},
     findings::Host,
-    interval::ExitedInterval,
 };
 
 use super::*;

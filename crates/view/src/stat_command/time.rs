@@ -112,7 +112,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     }
 }
 
-fn others(run: &CommandRun, kernel: bool) -> Vec<cgscope_model::culprits::Culprit> {
+fn others(run: &CommandRun, kernel: bool) -> Vec<cgscope_model::pairs::Culprit> {
     let culprits = run.interval.culprits().into_iter();
     culprits.filter(|culprit| culprit.kernel == kernel).collect()
 }

@@ -35,21 +35,18 @@ pub struct Measured {
 
 #[derive(Default)]
 struct SoFar {
-    earlier: Option<Box<Sample>>,
     whole: Appended,
     peak_threads: u64,
     peak_processes: u64,
 }
 
 impl SoFar {
-    fn take(&mut self, session: &Session, sample: Box<Sample>) -> Result<()> {
+    fn take(&mut self, sample: &Sample, interval: Option<Interval>) {
         self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
-        self.peak_processes = self.peak_processes.max(processes(&sample).len() as u64);
-        if let Some(earlier) = &self.earlier {
-            self.whole.push(session.between(earlier, &sample)?);
+        self.peak_processes = self.peak_processes.max(processes(sample).len() as u64);
+        if let Some(interval) = interval {
+            self.whole.push(interval);
         }
-        self.earlier = Some(sample);
-        Ok(())
     }
 }
 
@@ -58,26 +55,27 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;
     let remark = loop {
-        let (sample, is_last) = match session.next_sample().await {
-            Ok((sample, _, end)) => (sample, end.is_some()),
+        let step = match session.next_step().await {
+            Ok(step) => step,
             // The command could not be executed.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: nothing after that is counted")),
         };
+        let Some(sample) = session.latest() else { continue };
+        so_far.take(sample, step.interval);
         let wanted = EVERY.max(EVERY_OF_A_THREAD * u32::try_from(sample.tasks.len()).unwrap_or(u32::MAX));
         if wanted > every {
             session.set_interval(wanted);
             every = wanted;
         }
-        so_far.take(session, sample)?;
-        if is_last {
+        if step.end.is_some() {
             break None;
         }
     };
     session.outlast().await?;
     let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
     Ok(Measured {
-        left: so_far.earlier.as_ref().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
+        left: session.latest().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
         interval: so_far.whole.into_interval(),
         ended,
         peak_threads: so_far.peak_threads,

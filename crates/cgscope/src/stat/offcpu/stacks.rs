@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{BlockedState, ByState, Interval, blocked_on::without_stack, interval::ENDED};
+use cgscope_model::{BlockedState, ByState, Interval, blocked_on::without_stack, table::exited::ENDED};
 
 /// Where threads of one name were blocked, and in which state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

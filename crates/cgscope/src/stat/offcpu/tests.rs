@@ -1,7 +1,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use cgscope_model::{
-    Accounts, BlockedState, ByState, StackReading, TaskInterval, TaskReading, interval::ExitedInterval,
+    Accounts, BlockedState, ByState, ExitedInterval, StackReading, TaskInterval, TaskReading,
 };
 
 use super::*;

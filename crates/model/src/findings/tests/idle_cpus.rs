@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Cpuset, Placement, nodes::CpuInterval};
+use crate::{CpuInterval, Cpuset, Placement};
 
 /// Two threads of `/a` that each ran half of a second on CPU 0 and waited in the other half. CPUs 1 to 3 are idle.
 fn pinned(allowed: Option<&str>, cpuset: Option<(&str, &str)>) -> Scene {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Cpuset, NodeReading, Placement, ProcessMemory, nodes::CpuInterval};
+use crate::{CpuInterval, Cpuset, NodeReading, Placement, ProcessMemory};
 
 /// Two nodes of two CPUs each: the first is busy for `first` percent, the second for `second` percent.
 fn host(paths: &[&str], first: u64, second: u64) -> Scene {

@@ -5,8 +5,8 @@ use cgscope_layout::Cause;
 use super::{Rule, Short, about, finding, leaf, rate};
 use crate::{
     REST_NAME,
-    culprits::Culprit,
     findings::{BusyThreads, Context, Finding, is_share, realtime_neighbour, realtime_victim, siblings},
+    pairs::Culprit,
     sum,
     units::{self, count, duration},
     words::{list, percent},

@@ -14,7 +14,7 @@ pub(crate) fn idle_cpus(context: &Context, kept: &Kept) -> Finding {
     let (on_busy, on_idle) = (named(busy), named(idle));
     let time = |cpus: &[u32]| {
         let cpus = || context.interval.cpus.iter().filter(|cpu| cpus.contains(&cpu.cpu));
-        let sum = |part: fn(&crate::nodes::CpuInterval) -> Option<u64>| {
+        let sum = |part: fn(&crate::CpuInterval) -> Option<u64>| {
             cpus().filter_map(part).fold(0, u64::saturating_add)
         };
         (sum(|cpu| cpu.busy_ns), sum(|cpu| cpu.idle_ns))

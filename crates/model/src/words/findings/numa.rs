@@ -6,8 +6,9 @@ use super::{Rule, Short, about, finding, leaf};
 use crate::{
     Interval, ProcessMemory,
     findings::{FarMemory, Finding, Hold, Skew, is_share},
-    nodes::{NodeGroup, amount, total},
+    nodes::NodeGroup,
     placement::cpu_list,
+    placement::{amount, total},
     units::{bytes, count},
     words::{list, percent},
 };

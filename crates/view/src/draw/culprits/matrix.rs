@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{Blame, Names, culprits::Culprit};
+use cgscope_model::{Blame, Names, pairs::Culprit};
 
 use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 

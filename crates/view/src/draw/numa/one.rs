@@ -1,6 +1,6 @@
 //! A host with one NUMA node: the node, its memory and its CPUs.
 
-use cgscope_model::nodes::CpuInterval;
+use cgscope_model::CpuInterval;
 
 use super::{FULL, exactly, memory, of_whom, share_bar};
 use crate::draw::{pane::a_second, prelude::*};

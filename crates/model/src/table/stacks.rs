@@ -7,7 +7,35 @@ use std::{
 
 use cgscope_layout::BlockedState;
 
-use crate::{interval::ENDED, sum};
+use crate::{
+    Interval, Sample, sum,
+    table::{Table, exited::ENDED, merge},
+};
+
+/// The key of a stack: thread, state and return addresses.
+pub type StackKey = (u64, BlockedState, Arc<[u64]>);
+
+/// The table: a row for each thread and stack.
+#[derive(Debug)]
+pub enum Stacks {}
+
+impl Table for Stacks {
+    type Row = StackReading;
+    type Key = StackKey;
+    const ORDER: &'static str = "its stacks are not in the order of their threads";
+
+    fn key(row: &StackReading) -> StackKey {
+        row.key()
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.stacks = between(&a.stacks, &b.stacks);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.stacks, &mut next.stacks, StackReading::key, StackReading::append);
+    }
+}
 
 /// Time that one thread was blocked with one stack: cumulative in a Sample, the increase in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +60,7 @@ pub struct StackReading {
 
 impl StackReading {
     /// The sort key.
-    pub fn key(&self) -> (u64, BlockedState, Arc<[u64]>) {
+    pub fn key(&self) -> StackKey {
         (self.serial, self.state, self.stack.clone())
     }
 
@@ -65,7 +93,7 @@ pub(crate) fn merge_exited(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64
 }
 
 /// The increase between two Samples. Both are ascending by key, and so is the result.
-pub(crate) fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
+fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
     let mut earlier = sum::earlier(a, StackReading::order);
     let since = b.iter().map(|now| {
         let (ns, count) = earlier(now.order()).map_or((0, 0), |before| (before.ns, before.count));

@@ -2,7 +2,32 @@
 
 use std::sync::Arc;
 
-use crate::{Interval, sum};
+use crate::{
+    Interval, Sample, sum,
+    table::{Table, merge},
+};
+
+/// The table: a row for each cgroup that is named in the Sample, and for its ancestors.
+#[derive(Debug)]
+pub enum Limits {}
+
+impl Table for Limits {
+    type Row = CgroupReading;
+    type Key = u64;
+    const ORDER: &'static str = "its limits are not in the order of their cgroups";
+
+    fn key(row: &CgroupReading) -> u64 {
+        row.id
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.limits = between(&a.limits, &b.limits, a.mono_ns);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.limits, &mut next.limits, |limits| limits.id, CgroupReading::append);
+    }
+}
 
 /// The CPU limits of one cgroup and their effect, from its files, at one moment. Times are cumulative.
 ///
@@ -129,7 +154,7 @@ impl Interval {
 }
 
 /// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts from 0.
-pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
+fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
     let mut earlier = sum::earlier(a, |limits| limits.id);
     let since = |now: &CgroupReading| match earlier(now.id) {
         None if now.made_after_ns.is_some_and(|made_ns| made_ns >= since_ns) => now.clone(),

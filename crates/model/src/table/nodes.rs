@@ -1,90 +1,49 @@
-//! Figures of each CPU and each NUMA node over an interval, and the distance of tasks from their memory.
+//! NUMA nodes: the memory of each, their figures over an interval, and the distance of tasks from their memory.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Tree, Wait, sum,
+    Interval, Sample, TaskInterval, TaskReading, Tree, Wait,
+    placement::{ByNode, add_by_node, amount, sum_by_node, total},
+    sum,
+    table::{Selected, Table, cpus::CpuInterval},
 };
 
-/// Amounts by node: `(node, amount)`, ascending by node.
-pub type ByNode = Vec<(u32, u64)>;
+/// The table: a row for each node that is online.
+#[derive(Debug)]
+pub enum Nodes {}
 
-/// One CPU over an interval. `None`: could not be read.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CpuInterval {
-    /// Number of the CPU.
-    pub cpu: u32,
-    /// Its NUMA node.
-    pub node: Option<u32>,
-    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
-    /// `idle_ns` sum to less than the interval.
-    pub busy_ns: Option<u64>,
-    /// Time in which the CPU was idle, ns.
-    pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
-    pub wait: Option<Wait>,
-    /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
-    pub came_from: Option<ByNode>,
-    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
-    pub contention_ns: Option<u64>,
-    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
-    pub throttled_pressure_ns: Option<u64>,
-}
+impl Table for Nodes {
+    type Row = NodeReading;
+    type Key = u32;
+    const ORDER: &'static str = "its nodes are not in the order of their numbers";
 
-impl CpuInterval {
-    pub(crate) fn append(&mut self, next: Self) {
-        self.node = next.node;
-        self.busy_ns = sum::known(self.busy_ns, next.busy_ns);
-        self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
-        self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
-        self.throttled_pressure_ns = sum::known(self.throttled_pressure_ns, next.throttled_pressure_ns);
-        match (&mut self.wait, next.wait) {
-            (Some(wait), Some(more)) => wait.add(&more),
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
-        match (&mut self.came_from, next.came_from) {
-            (Some(came), Some(more)) => {
-                more.iter().for_each(|(node, times)| add_by_node(came, *node, *times))
-            }
-            (ours, theirs) => *ours = ours.take().or(theirs),
-        }
+    fn key(row: &NodeReading) -> u32 {
+        row.node
+    }
+
+    fn between(_: &Sample, b: &Sample, into: &mut Interval) {
+        into.nodes.clone_from(&b.nodes);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        into.nodes = std::mem::take(&mut next.nodes);
+    }
+
+    fn select(interval: &mut Interval, selected: &Selected<'_>) {
+        interval.nodes.retain(|node| selected.filter.wants_node(Some(node.node)));
     }
 }
 
-/// Where a task ran over an interval. `None`: unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskPlacement {
-    /// Number of moves to a CPU on another node.
-    pub node_migrations: Option<u64>,
-    /// Time on a CPU by node, ns.
-    pub ran_ns: Option<ByNode>,
-}
-
-impl TaskPlacement {
-    /// The placement on a host whose CPUs are all on one node.
-    pub(crate) fn on(node: u32, ran_ns: u64) -> Self {
-        let ran_ns = if ran_ns == 0 { Vec::new() } else { vec![(node, ran_ns)] };
-        Self { node_migrations: Some(0), ran_ns: Some(ran_ns) }
-    }
-
-    /// The increase since `before`, or since the task started.
-    pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
-        let Some(now) = now else { return Self::default() };
-        let forks = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
-        let Some(before) = before.unwrap_or(Some(&forks)) else { return Self::default() };
-        let moves = now.node_migrations.zip(before.node_migrations);
-        let ran = now.ran_ns.as_ref().zip(before.ran_ns.as_ref());
-        Self {
-            node_migrations: moves.and_then(|(now, before)| now.checked_sub(before)),
-            ran_ns: ran.and_then(|(now, before)| since_by_node(now, before)),
-        }
-    }
-
-    pub(crate) fn append(&mut self, next: Self) {
-        self.node_migrations =
-            self.node_migrations.zip(next.node_migrations).map(|(a, b)| a.saturating_add(b));
-        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.iter().chain(&b)));
-    }
+/// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from `/proc/meminfo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeReading {
+    /// Number of the node.
+    pub node: u32,
+    /// Total memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Free memory, bytes.
+    pub free_bytes: Option<u64>,
 }
 
 impl TaskInterval {
@@ -318,90 +277,6 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
     }
     let local = memory.iter().map(|(node, there)| *there as f64 * amount(ran_ns, *node) as f64);
     Some((1.0 - local.sum::<f64>() / (bytes as f64 * ran as f64)).clamp(0.0, 1.0))
-}
-
-/// The sum of amounts, by node.
-pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
-    let mut sums = ByNode::new();
-    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
-    sums
-}
-
-/// Adds to the amount of one node.
-pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
-    match sums.binary_search_by_key(&node, |(at, _)| *at) {
-        Ok(at) => sum::add(&mut sums[at].1, amount),
-        Err(at) => sums.insert(at, (node, amount)),
-    }
-}
-
-/// The amount of one node.
-pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
-    total(amounts.iter().filter(|(at, _)| *at == node))
-}
-
-/// The sum over all nodes.
-pub(crate) fn total<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> u64 {
-    sum::total(amounts.into_iter().map(|(_, amount)| *amount))
-}
-
-/// The increase by node, without zeros. `None` if an amount went backwards.
-fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
-    if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
-        return None;
-    }
-    let since: Option<ByNode> =
-        now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?))).collect();
-    since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
-}
-
-/// The increase between two readings for the CPUs that are online at the end, ascending by number.
-///
-/// If the set of online CPUs changed, neither reading covers the whole host: then all figures by CPU are unknown.
-pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
-    let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
-    if numbers(a) != numbers(b) {
-        let unknown =
-            |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
-        return b.iter().map(unknown).collect();
-    }
-    let mut earlier = sum::earlier(a, |cpu| cpu.cpu);
-    b.iter()
-        .map(|now| {
-            let before = earlier(now.cpu);
-            let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
-            let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
-            let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
-            CpuInterval {
-                cpu: now.cpu,
-                node: now.node,
-                busy_ns: since(now.busy_ns, before.and_then(|before| before.busy_ns)),
-                idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
-                wait,
-                came_from,
-                contention_ns: since(now.contention_ns, before.and_then(|before| before.contention_ns)),
-                throttled_pressure_ns: since(
-                    now.throttled_pressure_ns,
-                    before.and_then(|before| before.throttled_pressure_ns),
-                ),
-            }
-        })
-        .collect()
-}
-
-fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
-    let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
-    let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
-    let by_cause = now.by_cause.since(&before.by_cause)?;
-    let totals = Totals { waits: hist.count(), wait_ns: by_cause.total(), by_cause, ..Totals::default() };
-    let came_from = since_by_node(&now.came_from, &before.came_from)?;
-    Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
-}
-
-/// The node of all CPUs, if all CPUs are on the same node.
-pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
-    let node = cpus.first()?.node?;
-    cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)
 }
 
 #[cfg(test)]

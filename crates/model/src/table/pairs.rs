@@ -4,7 +4,39 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use cgscope_layout::history::KERNEL;
 
-use crate::{Interval, Names, Tree, cgroup_name::UNNAMED, findings::is_share, sum};
+use crate::{
+    Interval, Names, Sample, Tree,
+    cgroup_name::UNNAMED,
+    findings::is_share,
+    sum,
+    table::{Selected, Table, merge},
+};
+
+/// The table: a row for each victim, culprit, blame and task that ran.
+#[derive(Debug)]
+pub enum Pairs {}
+
+impl Table for Pairs {
+    type Row = PairReading;
+    type Key = PairKey;
+    const ORDER: &'static str = "its pairs of victim and culprit are not in the order of their ids";
+
+    fn key(row: &PairReading) -> PairKey {
+        row.key()
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.pairs = between(&a.pairs, &b.pairs);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.pairs, &mut next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
+    }
+
+    fn select(interval: &mut Interval, selected: &Selected<'_>) {
+        interval.pairs.retain(|pair| selected.has_cgroup(pair.victim));
+    }
+}
 
 /// How a culprit made a victim wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +67,7 @@ pub struct PairReading {
 /// The id for the sum of a victim's remaining culprits, which are not kept separately. No cgroup has this id, because the kernel
 /// counts up from 1.
 pub const REST: u64 = u64::MAX - 2;
+
 /// The displayed name of [`REST`].
 pub const REST_NAME: &str = "(other cgroups)";
 

@@ -4,6 +4,7 @@ use cgscope_layout::Cause;
 
 use super::*;
 use crate::{ByCause, NodeReading, ProcessMemory, Sample, Selection, TaskReading};
+use crate::{CpuReading, CpuWaits, Hist, Placement, Totals, placement::TaskPlacement};
 
 const S: u64 = 1_000_000_000;
 

@@ -2,6 +2,26 @@
 
 use cgscope_layout::demand::AMOUNTS;
 
+use crate::{Interval, Sample, table::Table};
+
+/// The table: a row for each cgroup with a quota. Intervals have nothing of it: `whatif` reads Samples.
+#[derive(Debug)]
+pub enum Demand {}
+
+impl Table for Demand {
+    type Row = DemandReading;
+    type Key = u64;
+    const ORDER: &'static str = "its demand is not in the order of its cgroups";
+
+    fn key(row: &DemandReading) -> u64 {
+        row.cgroup_id
+    }
+
+    fn between(_: &Sample, _: &Sample, _: &mut Interval) {}
+
+    fn append(_: &mut Interval, _: &mut Interval) {}
+}
+
 /// Parts of a slot, in which amounts are recorded.
 const PARTS_SHIFT: u32 = 5;
 

@@ -1,0 +1,166 @@
+//! The CPUs that are online.
+
+use std::sync::Arc;
+
+use crate::{
+    ByCause, Hist, Interval, Sample, Totals, Wait,
+    placement::{ByNode, add_by_node, since_by_node},
+    sum,
+    table::{Selected, Table, merge},
+};
+
+/// The table: a row for each CPU that is online.
+#[derive(Debug)]
+pub enum Cpus {}
+
+impl Table for Cpus {
+    type Row = CpuReading;
+    type Key = u32;
+    const ORDER: &'static str = "its CPUs are not in the order of their numbers";
+
+    fn key(row: &CpuReading) -> u32 {
+        row.cpu
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.cpus = between(&a.cpus, &b.cpus);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.cpus, &mut next.cpus, |cpu| cpu.cpu, CpuInterval::append);
+    }
+
+    /// Waits by CPU cover all followed tasks. Once a selection leaves out some, waits are known only by the CPU that a task was last on.
+    fn select(interval: &mut Interval, selected: &Selected<'_>) {
+        interval.cpus.retain(|cpu| selected.filter.wants_cpu(cpu.cpu, cpu.node));
+        if selected.filter.is_by_task() || selected.cgroups.is_some() {
+            for cpu in &mut interval.cpus {
+                (cpu.wait, cpu.came_from) = (None, None);
+            }
+        }
+    }
+}
+
+/// One CPU that is online. Cumulative; `None`: could not be read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuReading {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Its NUMA node, if the host reports it.
+    pub node: Option<u32>,
+    /// Busy time, interrupts included, ns: `/proc/stat`, in steps of 10 ms. Time taken by a hypervisor (steal) is neither
+    /// here nor in `idle_ns`.
+    pub busy_ns: Option<u64>,
+    /// Idle time, ns: also from `/proc/stat`, including time spent waiting for I/O.
+    pub idle_ns: Option<u64>,
+    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by CPU.
+    pub waits: Option<CpuWaits>,
+    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    pub throttled_pressure_ns: Option<u64>,
+}
+
+/// The figures that the hook counts by CPU. Cumulative.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuWaits {
+    /// The longest completed wait so far, ns.
+    pub max_ns: u64,
+    /// The waits by cause, ns.
+    pub by_cause: ByCause,
+    /// The distribution of the waits.
+    pub hist: Arc<Hist>,
+    /// Number of moves to this CPU of tasks that last ran on another node: `(other node, moves)`, ascending by node.
+    pub came_from: Vec<(u32, u64)>,
+}
+
+/// One CPU over an interval. `None`: could not be read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuInterval {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Its NUMA node.
+    pub node: Option<u32>,
+    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
+    /// `idle_ns` sum to less than the interval.
+    pub busy_ns: Option<u64>,
+    /// Time in which the CPU was idle, ns.
+    pub idle_ns: Option<u64>,
+    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
+    pub wait: Option<Wait>,
+    /// Number of moves of tasks to this CPU from other nodes, by the node that they left; `None` as for `wait`.
+    pub came_from: Option<ByNode>,
+    /// Time in which some followed task waited for this CPU, ns, without time at a limit; `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks on this CPU were at a limit and none waited for it, ns.
+    pub throttled_pressure_ns: Option<u64>,
+}
+
+impl CpuInterval {
+    fn append(&mut self, next: Self) {
+        self.node = next.node;
+        self.busy_ns = sum::known(self.busy_ns, next.busy_ns);
+        self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
+        self.contention_ns = sum::known(self.contention_ns, next.contention_ns);
+        self.throttled_pressure_ns = sum::known(self.throttled_pressure_ns, next.throttled_pressure_ns);
+        match (&mut self.wait, next.wait) {
+            (Some(wait), Some(more)) => wait.add(&more),
+            (ours, theirs) => *ours = ours.take().or(theirs),
+        }
+        match (&mut self.came_from, next.came_from) {
+            (Some(came), Some(more)) => {
+                more.iter().for_each(|(node, times)| add_by_node(came, *node, *times))
+            }
+            (ours, theirs) => *ours = ours.take().or(theirs),
+        }
+    }
+}
+
+/// The increase between two readings for the CPUs that are online at the end, ascending by number.
+///
+/// If the set of online CPUs changed, neither reading covers the whole host: then all figures by CPU are unknown.
+fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
+    let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
+    if numbers(a) != numbers(b) {
+        let unknown =
+            |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
+        return b.iter().map(unknown).collect();
+    }
+    let mut earlier = sum::earlier(a, |cpu| cpu.cpu);
+    b.iter()
+        .map(|now| {
+            let before = earlier(now.cpu);
+            let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
+            let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
+            let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
+            CpuInterval {
+                cpu: now.cpu,
+                node: now.node,
+                busy_ns: since(now.busy_ns, before.and_then(|before| before.busy_ns)),
+                idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
+                wait,
+                came_from,
+                contention_ns: since(now.contention_ns, before.and_then(|before| before.contention_ns)),
+                throttled_pressure_ns: since(
+                    now.throttled_pressure_ns,
+                    before.and_then(|before| before.throttled_pressure_ns),
+                ),
+            }
+        })
+        .collect()
+}
+
+fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
+    let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
+    let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
+    let by_cause = now.by_cause.since(&before.by_cause)?;
+    let totals = Totals { waits: hist.count(), wait_ns: by_cause.total(), by_cause, ..Totals::default() };
+    let came_from = since_by_node(&now.came_from, &before.came_from)?;
+    Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
+}
+
+/// The node of all CPUs, if all CPUs are on the same node.
+pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
+    let node = cpus.first()?.node?;
+    cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)
+}

@@ -1,0 +1,153 @@
+//! Tasks that exited: of each cgroup, what no earlier Sample reported.
+
+use std::sync::Arc;
+
+use crate::{
+    Accounts, ExitedThreads, Figures, Hist, Interval, Sample, Totals, Wait, accounts, sum,
+    table::{Selected, Table, merge},
+};
+
+/// The table: a row for each cgroup.
+#[derive(Debug)]
+pub enum Exited {}
+
+impl Table for Exited {
+    type Row = ExitedReading;
+    type Key = u64;
+    const ORDER: &'static str = "its exited tasks are not in the order of their cgroups";
+
+    fn key(row: &ExitedReading) -> u64 {
+        row.cgroup_id
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.exited = between(&a.exited, &b.exited);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.exited, &mut next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
+    }
+
+    /// Exited tasks are known only by cgroup, so a selection by name, CPU or node leaves them out.
+    fn select(interval: &mut Interval, selected: &Selected<'_>) {
+        let by_task = selected.filter.is_by_task();
+        interval.exited.retain(|exited| !by_task && selected.has_cgroup(exited.cgroup_id));
+    }
+}
+
+/// The exited tasks of a cgroup: readings that were not reported before they exited.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExitedReading {
+    /// The cgroup's id; 0: unknown.
+    pub cgroup_id: u64,
+    /// Tasks that exited.
+    pub tasks: u64,
+    /// The longest wait in the life of any of these tasks, ns.
+    pub max_ns: u64,
+    /// Sums over these tasks.
+    pub totals: Totals,
+    /// Sums of their accounts; `None`: not requested. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
+    /// The waits of these tasks.
+    pub hist: Arc<Hist>,
+}
+
+impl ExitedReading {
+    /// Adds the readings of other tasks of the same cgroup.
+    pub fn add(&mut self, other: &Self) {
+        sum::add(&mut self.tasks, other.tasks);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.totals.add(&other.totals);
+        let mut accounts = self.accounts.as_deref().copied();
+        accounts::add_known(&mut accounts, other.accounts.as_deref());
+        self.accounts = accounts.map(Arc::new);
+        if !other.hist.is_empty() {
+            Arc::make_mut(&mut self.hist).add(&other.hist);
+        }
+    }
+
+    /// What came after an earlier reading. `None` if this one began to count after that.
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let accounts = self
+            .accounts
+            .as_deref()
+            .map(|now| Arc::new(now.since(before.accounts.as_deref().unwrap_or(&Accounts::default()))));
+        Some(Self {
+            cgroup_id: self.cgroup_id,
+            tasks: self.tasks.checked_sub(before.tasks)?,
+            max_ns: self.max_ns,
+            totals: self.totals.since(&before.totals)?,
+            accounts,
+            hist: Arc::new(self.hist.since(&before.hist)?),
+        })
+    }
+}
+
+/// The name that is shown for exited tasks if only their cgroup is known.
+pub const ENDED: &str = "(tasks that ended between two Samples)";
+
+/// The exited tasks of a cgroup over an interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExitedInterval {
+    /// The cgroup's id; 0: unknown.
+    pub cgroup_id: u64,
+    /// Tasks that exited.
+    pub tasks: u64,
+    /// The readings that were not reported before these tasks exited.
+    pub totals: Totals,
+    /// The sums of their accounts; `None`: not requested.
+    pub accounts: Option<Accounts>,
+    /// The waits in these readings.
+    pub wait: Wait,
+}
+
+impl ExitedInterval {
+    fn append(&mut self, next: Self) {
+        sum::add(&mut self.tasks, next.tasks);
+        self.totals.add(&next.totals);
+        accounts::add_known(&mut self.accounts, next.accounts.as_ref());
+        self.wait.add(&next.wait);
+    }
+}
+
+pub(crate) fn between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
+    let mut earlier = sum::earlier(a, |exited| exited.cgroup_id);
+    b.iter()
+        .filter_map(|now| {
+            let before = earlier(now.cgroup_id);
+            let (totals, tasks, hist, max_before_ns) = match before {
+                Some(before) => (
+                    now.totals.since(&before.totals)?,
+                    now.tasks.checked_sub(before.tasks)?,
+                    now.hist.since(&before.hist)?,
+                    before.max_ns,
+                ),
+                None => (now.totals, now.tasks, (*now.hist).clone(), 0),
+            };
+            let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
+            // The exit of a task may be read in parts; a late part reports no exited task.
+            let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
+            let accounts = now.accounts.as_deref().map(|now| {
+                let before = before.and_then(|before| before.accounts.as_deref());
+                let between = now.since(before.unwrap_or(&Accounts::default()));
+                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its ticks.
+                Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
+            });
+            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })
+        })
+        .collect()
+}
+
+pub(crate) fn add_exited(exited: &mut Vec<ExitedInterval>, cgroup_id: u64, figures: Figures) {
+    let Figures { totals, accounts, wait } = figures;
+    if totals == Totals::default() && accounts.is_none() && wait == Wait::default() {
+        return;
+    }
+    let accounts =
+        accounts.map(|accounts| Accounts { exited_threads: ExitedThreads::default(), ..*accounts });
+    let exit = ExitedInterval { cgroup_id, tasks: 0, totals, accounts, wait };
+    match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
+        Ok(at) => exited[at].append(exit),
+        Err(at) => exited.insert(at, exit),
+    }
+}

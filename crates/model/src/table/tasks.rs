@@ -1,0 +1,361 @@
+//! Tasks: the reading of each, and what each did in an interval.
+
+mod exited_threads;
+mod idle;
+mod joined;
+
+use std::sync::Arc;
+
+use crate::{
+    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, TaskState, Totals, Wait,
+    findings::BUSY_THREAD_PERCENT,
+    placement::TaskPlacement,
+    table::{Selected, Table, cpus::only_node, exited, merge},
+};
+
+/// The table: a row for each followed task.
+#[derive(Debug)]
+pub enum Tasks {}
+
+impl Table for Tasks {
+    type Row = Arc<TaskReading>;
+    type Key = u64;
+    const ORDER: &'static str = "its tasks are not in the order of their serials";
+
+    fn key(row: &Self::Row) -> u64 {
+        row.serial
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.one_node = only_node(&b.cpus).filter(|node| only_node(&a.cpus) == Some(*node));
+        (into.tasks, into.idle) = idle::split(&a.tasks, &b.tasks, a.mono_ns, into.one_node);
+        exited_threads::settle(&mut into.tasks, a, b);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        into.wake(&next.tasks);
+        next.wake(&into.tasks);
+        for task in &mut into.tasks {
+            // A task that still exists gets its later reading. An exited task does not wait and has no state.
+            let reading = &mut task.reading;
+            (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
+        }
+        merge(&mut into.tasks, &mut next.tasks, |task| task.reading.serial, TaskInterval::append);
+        into.append_idle(std::mem::take(&mut next.idle));
+        into.join_moved(true);
+        into.one_node = next.one_node;
+    }
+
+    fn select(interval: &mut Interval, selected: &Selected<'_>) {
+        interval.tasks.retain(|task| selected.has_task(&task.reading));
+        interval.idle.retain(|task| selected.has_task(task));
+        if selected.filter.is_by_thread() {
+            leave_out_exited_threads(interval);
+        }
+    }
+}
+
+/// Removes the work of exited threads, because this work is known only by process, not by thread.
+fn leave_out_exited_threads(interval: &mut Interval) {
+    for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
+        if accounts.exited_threads != ExitedThreads::default() {
+            Arc::make_mut(accounts).exited_threads = ExitedThreads::default();
+        }
+    }
+}
+
+/// The reading of one task.
+///
+/// In this order, what is read of each idle task in each interval is in one line of the CPU's cache.
+#[repr(C)]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskReading {
+    /// Unique id of the task; unlike a tid, it is never reused.
+    pub serial: u64,
+    /// The cgroup's id; 0: unknown.
+    pub cgroup_id: u64,
+    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The CPU that the task is on, or was on last.
+    pub cpu: u32,
+    /// True if the task is on a CPU at this moment.
+    pub on_cpu: bool,
+    /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has stored.
+    ///
+    /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was first
+    /// seen. So a task that was woken and has not run since still shows as sleeping.
+    pub state: Option<TaskState>,
+    /// Set while the task waits for a CPU. Few tasks do, so it takes no space in the others.
+    pub pending: Option<Arc<Pending>>,
+    /// Name of the thread.
+    pub comm: Arc<str>,
+    /// Start, ns of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started in this cgroup, or was there
+    /// before cgscope started.
+    ///
+    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
+    pub moved_ns: Option<u64>,
+    /// What the task did before that move, since it is followed; `None`: it did not move, or a recording by an older version.
+    pub before_move: Option<Arc<BeforeMove>>,
+    /// The NUMA node of that CPU, if the host reports it.
+    pub node: Option<u32>,
+    /// Where the task ran and may run; `None` if this was not read.
+    pub placement: Option<Arc<Placement>>,
+    /// How the kernel schedules the task; `None`: the task was never busy, or this was not read.
+    pub scheduling: Option<Scheduling>,
+    /// The longest completed wait so far, ns.
+    pub max_ns: u64,
+    /// Cumulative readings.
+    pub totals: Totals,
+    /// Completed waits so far. Shared with the previous Sample if no wait was added.
+    pub hist: Arc<Hist>,
+}
+
+impl TaskReading {
+    /// The moment from which the readings count from 0, ns of CLOCK_MONOTONIC.
+    pub fn counts_from_ns(&self) -> u64 {
+        self.moved_ns.unwrap_or(self.start_ns)
+    }
+
+    /// How long the task has waited for a CPU so far, ns, if it waits.
+    pub fn pending_ns(&self) -> Option<u64> {
+        self.pending.as_ref().map(|pending| pending.ns)
+    }
+}
+
+/// What a task did before its latest move to another cgroup. It counts for the cgroups before, and for the task's own row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BeforeMove {
+    /// Sums.
+    pub totals: Totals,
+    /// Where the time went outside the waits; `None`: not requested. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
+    /// Completed waits.
+    pub hist: Arc<Hist>,
+}
+
+/// How the kernel schedules a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The kernel's number of the policy (`sched_getscheduler`): 1 is SCHED_FIFO.
+    pub policy: u32,
+    /// True for a kernel thread that is kept on some CPUs and whose affinity cannot be changed (PF_NO_SETAFFINITY).
+    pub is_bound: bool,
+}
+
+impl Scheduling {
+    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to real-time tasks.
+    pub fn realtime(self) -> Option<&'static str> {
+        match self.policy {
+            1 => Some("SCHED_FIFO"),
+            2 => Some("SCHED_RR"),
+            6 => Some("SCHED_DEADLINE"),
+            _ => None,
+        }
+    }
+}
+
+/// A wait that is not over yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Length so far, ns.
+    pub ns: u64,
+    /// The part that the kernel has already added to its own sum: the wait on another CPU before a migration.
+    pub booked_ns: u64,
+    /// The wait so far by cause; the parts sum to `ns`.
+    pub by_cause: ByCause,
+}
+
+/// One task over an interval. If it moved to another cgroup, the figures are those since its latest move: they count for the cgroup where it
+/// was last. Its own row shows all of it: [`Self::all_totals`] and so on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskInterval {
+    /// The reading at the end.
+    pub reading: TaskReading,
+    /// The increase in the interval.
+    pub totals: Totals,
+    /// Where the time went outside the waits; `None`: not requested.
+    pub accounts: Option<Arc<Accounts>>,
+    /// The waits completed in the interval.
+    pub wait: Wait,
+    /// Where the task ran in the interval.
+    pub placement: TaskPlacement,
+    /// All that it did in the interval, if it moved to another cgroup. What it did before that is in [`Interval::exited`], too. `None`: it did
+    /// not move, or an older recording does not say what it did before.
+    pub whole: Option<Box<Figures>>,
+}
+
+/// What a task did in an interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// As in [`TaskInterval::totals`].
+    pub totals: Totals,
+    /// As in [`TaskInterval::accounts`].
+    pub accounts: Option<Arc<Accounts>>,
+    /// As in [`TaskInterval::wait`].
+    pub wait: Wait,
+}
+
+impl Figures {
+    fn add(&mut self, more: &Self) {
+        self.totals.add(&more.totals);
+        append_accounts(&mut self.accounts, more.accounts.clone());
+        self.wait.add(&more.wait);
+    }
+}
+
+impl TaskInterval {
+    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Other threads are idle,
+    /// as in any program, and do not count.
+    pub fn is_busy(&self, duration_ns: u64) -> bool {
+        // A wait that is not over may have begun long before the interval.
+        let pending_ns = self.reading.pending_ns().unwrap_or(0).min(duration_ns);
+        let (totals, wait) = (self.all_totals(), self.all_waits());
+        let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns).saturating_add(pending_ns);
+        u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
+    }
+
+    /// True if the task was in another cgroup before, and a recording by an older version does not say what it did there.
+    pub fn lacks_former_cgroup(&self) -> bool {
+        self.reading.moved_ns.is_some() && self.reading.before_move.is_none() && self.whole.is_none()
+    }
+
+    /// True if the task ran, waited or switched in the interval, or ran or waited at its end.
+    pub fn did_something(&self) -> bool {
+        let (reading, nothing) = (&self.reading, (Totals::default(), Wait::default()));
+        let is_active = reading.pending.is_some() || reading.on_cpu;
+        is_active || *self.all_totals() != nothing.0 || *self.all_waits() != nothing.1
+    }
+
+    /// The name of the policy, if it is a real-time one.
+    pub(crate) fn realtime(&self) -> Option<&'static str> {
+        self.reading.scheduling.and_then(Scheduling::realtime)
+    }
+
+    /// True for a kernel thread whose affinity no user can change.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
+    }
+
+    /// [`Self::totals`] in whatever cgroups.
+    pub fn all_totals(&self) -> &Totals {
+        self.whole.as_ref().map_or(&self.totals, |whole| &whole.totals)
+    }
+
+    /// [`Self::accounts`] in whatever cgroups.
+    pub fn all_accounts(&self) -> Option<&Accounts> {
+        self.whole.as_ref().map_or(self.accounts.as_deref(), |whole| whole.accounts.as_deref())
+    }
+
+    /// [`Self::wait`] in whatever cgroups.
+    pub fn all_waits(&self) -> &Wait {
+        self.whole.as_ref().map_or(&self.wait, |whole| &whole.wait)
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { totals: self.totals, accounts: self.accounts.clone(), wait: self.wait.clone() }
+    }
+
+    /// Adds what the task did before, in another cgroup.
+    fn add_before(&mut self, figures: &Figures) {
+        let mut whole = self.whole.take().unwrap_or_else(|| Box::new(self.figures()));
+        whole.add(figures);
+        self.whole = Some(whole);
+    }
+
+    fn append(&mut self, next: Self) {
+        if let Some(whole) = &mut self.whole {
+            whole.add(&next.figures());
+        }
+        self.reading = next.reading;
+        self.placement.append(next.placement);
+        self.totals.add(&next.totals);
+        append_accounts(&mut self.accounts, next.accounts);
+        self.wait.add(&next.wait);
+    }
+
+    /// Finds out what the task did before it moved. `earlier`: its reading at the start, in another cgroup; `None`: it started in the
+    /// interval.
+    fn find_before_move(&mut self, earlier: Option<&TaskReading>) {
+        let Some(moved) = self.reading.before_move.clone() else { return };
+        let mut before = BeforeMove::default();
+        if let Some(earlier) = earlier {
+            before.add(earlier.before_move.as_deref());
+            before.add(Some(&BeforeMove::of(earlier)));
+        }
+        let since = || Some((moved.totals.since(&before.totals)?, moved.hist.since(&before.hist)?));
+        let Some((totals, hist)) = since() else { return };
+        // The longest wait is known only for the cgroup.
+        let wait = Wait::new(&totals, hist, 0, u64::MAX);
+        let accounts = moved.accounts.as_ref().map(|moved| match &before.accounts {
+            Some(before) => Arc::new(moved.since(before)),
+            None => moved.clone(),
+        });
+        self.add_before(&Figures { totals, accounts, wait });
+    }
+}
+
+impl BeforeMove {
+    /// What the task did since its latest move.
+    fn of(reading: &TaskReading) -> Self {
+        Self { totals: reading.totals, accounts: reading.accounts.clone(), hist: reading.hist.clone() }
+    }
+
+    fn add(&mut self, more: Option<&Self>) {
+        let Some(more) = more else { return };
+        self.totals.add(&more.totals);
+        append_accounts(&mut self.accounts, more.accounts.clone());
+        Arc::make_mut(&mut self.hist).add(&more.hist);
+    }
+}
+
+fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
+    match (sum.as_mut(), next) {
+        (Some(sum), Some(next)) => Arc::make_mut(sum).add(&next),
+        (None, next) => *sum = next,
+        (Some(_), None) => {}
+    }
+}
+
+fn task_between(
+    before: Option<&TaskReading>,
+    now: &TaskReading,
+    since_ns: u64,
+    one_node: Option<u32>,
+) -> Option<TaskInterval> {
+    let (totals, hist) = came(before.map(|before| (&before.totals, &before.hist)), now, since_ns)?;
+    let wait = Wait::new(&totals, hist, before.map_or(0, |before| before.max_ns), now.max_ns);
+    let placement = match one_node {
+        Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
+        None => {
+            let before = before.map(|before| before.placement.as_deref());
+            TaskPlacement::between(before, now.placement.as_deref())
+        }
+    };
+    let accounts =
+        now.accounts.as_ref().map(|now| match before.and_then(|before| before.accounts.as_ref()) {
+            Some(before) => Arc::new(now.since(before)),
+            None => now.clone(),
+        });
+    Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement, whole: None })
+}
+
+/// The increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
+pub(crate) fn came(
+    before: Option<(&Totals, &Arc<Hist>)>,
+    now: &TaskReading,
+    since_ns: u64,
+) -> Option<(Totals, Hist)> {
+    match before {
+        Some((totals, hist)) => {
+            let hist = if Arc::ptr_eq(hist, &now.hist) { Hist::default() } else { now.hist.since(hist)? };
+            Some((now.totals.since(totals)?, hist))
+        }
+        None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
+    }
+}
