@@ -3,7 +3,6 @@
 //! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/class.md`
 //! explains the rules; `words/class.rs` holds their text.
 
-mod activity;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -11,15 +10,16 @@ mod tests_of_doubt;
 
 use std::{cmp::Reverse, sync::Arc};
 
+use cgscope_layout::{BlockedState, Cause};
 use serde::Serialize;
 
-pub(crate) use activity::Activity;
-
 use crate::{
-    BlockedKind, BlockedOn, BlockedTime, Cause, CgroupReading, ExitedInterval, Interval, TaskInterval, Tree,
-    findings::{BELOW_LIMIT_PERCENT, is_share},
+    BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, ExitedInterval, Interval,
+    TaskInterval, Tree,
+    findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
     named::by_name,
-    words::class::{TOO_SHORT, sentence},
+    sum, units,
+    words::{list, raise},
 };
 
 /// A target is idle if its active threads wait for work for this share of their time, percent.
@@ -248,4 +248,367 @@ impl<'a> Classes<'a> {
         let used_up = cores.is_some_and(|cores| used_percent >= cores * BELOW_LIMIT_PERCENT as f64);
         Quota { path: self.tree.nodes()[node].path.clone(), cores, used_up }
     }
+}
+
+/// Times of threads, ns, summed over the threads. The parts sum to the time that the threads existed, as far as it is known.
+///
+/// A thread is active if it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
+/// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. A thread is also active if it was in uninterruptible sleep (I/O,
+/// kernel locks) for [`BUSY_THREAD_PERCENT`] of the interval. Such sleep does not count if the thread waits for work (the parent
+/// of a vfork), or if it is a kernel thread and the target is a cgroup or the host. If no thread is active, all threads count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Length of the interval, ns.
+    pub duration_ns: u64,
+    /// Number of active threads and exited tasks. The sums below include the other threads only if no thread is active.
+    pub threads: u64,
+    pub on_cpu_ns: u64,
+    /// Time waited for a CPU, by cause.
+    pub by_cause: ByCause,
+    /// The part of `own_cgroup` waits that tasks of `/` have. On many hosts `/` holds all tasks without a cgroup of their own.
+    pub behind_root_ns: u64,
+    /// The part of `other_cgroup` waits that real-time tasks have.
+    pub realtime_ns: u64,
+    /// Blocked time by kind; for exited tasks only the known kinds.
+    pub blocked: BlockedTime,
+    /// Blocked time of exited tasks with an unknown kind. Most of it may belong to idle threads.
+    pub left_out_ns: u64,
+    /// True if the blocked time of some threads is unknown and so missing in `blocked`.
+    pub has_unread: bool,
+    /// Time that the busiest thread ran or waited for a CPU; exited tasks count as one thread.
+    pub busiest_ns: u64,
+}
+
+impl Activity {
+    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. Uninterruptible sleep of kernel
+    /// threads does not make them active there.
+    pub(crate) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
+        let duration_ns = classes.interval.duration_ns;
+        let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
+        let most_ns = tasks.iter().map(|(_, activity)| activity.busiest_ns).max().unwrap_or(0);
+        let empty = Self { duration_ns, ..Self::default() };
+        let (mut active, mut all) = (empty.clone(), empty);
+        for (task, activity) in tasks {
+            all.add(&activity);
+            let keeps_pace = is_share(activity.busiest_ns, most_ns, BESIDE_BUSIEST_PERCENT);
+            let is_kernel = is_wide && classes.blocked.is_kernel_thread(task.reading.serial);
+            if task.is_busy(duration_ns) && keeps_pace || !is_kernel && is_stuck(task, classes) {
+                active.add(&activity);
+                active.threads += 1;
+            }
+        }
+        if active.threads == 0 { all } else { active }
+    }
+
+    /// Adds exited tasks. Only their sums are known, so the tasks are active if one thread with these sums would be active.
+    /// `stacks`: what the exited tasks were blocked on, as far as their stacks are known.
+    pub(crate) fn add_exited<'a>(
+        &mut self,
+        exited: impl IntoIterator<Item = &'a ExitedInterval>,
+        stacks: &BlockedTime,
+        classes: &Classes,
+    ) {
+        let (mut ended, mut tasks, mut by_state) = (Self::default(), 0, ByState::default());
+        for exited in exited {
+            let blocked = exited.accounts.and_then(|accounts| accounts.blocked);
+            ended.add(&Self {
+                has_unread: exited.tasks != 0 && blocked.is_none(),
+                ..Self::new(exited.totals.on_cpu_ns, exited.wait.by_cause, exited.cgroup_id, classes)
+            });
+            sum::add(&mut tasks, exited.tasks);
+            by_state.add(&blocked.unwrap_or_default());
+        }
+        ended.busiest_ns = ended.wanted_ns();
+        let are_active = tasks != 0 && is_share(ended.busiest_ns, self.duration_ns, BUSY_THREAD_PERCENT);
+        if self.threads == 0 && are_active {
+            *self = Self { duration_ns: self.duration_ns, ..Self::default() };
+        }
+        if are_active || self.threads == 0 && tasks != 0 {
+            (ended.blocked, ended.left_out_ns) = known(&by_state, stacks);
+        }
+        self.add(&ended);
+        if self.threads != 0 || are_active {
+            sum::add(&mut self.threads, tasks);
+        }
+    }
+
+    /// True if some blocked time is unknown or left out.
+    pub fn is_partial(&self) -> bool {
+        let all_ns = self.time_ns().saturating_add(self.left_out_ns);
+        self.has_unread || is_share(self.left_out_ns, all_ns, NAMED_PERCENT)
+    }
+
+    pub fn time_ns(&self) -> u64 {
+        self.wanted_ns().saturating_add(self.blocked.total())
+    }
+
+    /// Time on a CPU or waiting for one.
+    pub fn wanted_ns(&self) -> u64 {
+        self.on_cpu_ns.saturating_add(self.by_cause.total())
+    }
+
+    pub fn throttled_ns(&self) -> u64 {
+        self.by_cause.get(Cause::Throttled)
+    }
+
+    pub fn wakeup_ns(&self) -> u64 {
+        self.by_cause.get(Cause::Wakeup)
+    }
+
+    /// Time on a run queue or waking up.
+    pub fn in_line_ns(&self) -> u64 {
+        self.by_cause.total().saturating_sub(self.by_cause.limited_ns())
+    }
+
+    /// Time on a run queue, including unknown causes.
+    pub fn queued_ns(&self) -> u64 {
+        self.in_line_ns().saturating_sub(self.wakeup_ns())
+    }
+
+    /// Time blocked on the kinds that belong to this class.
+    pub fn blocked_ns(&self, class: Class) -> u64 {
+        let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
+        sum::total(kinds.map(|(_, ns)| ns))
+    }
+
+    fn of_task(task: &TaskInterval, classes: &Classes) -> Self {
+        let mut by_cause = task.wait.by_cause;
+        if let Some(pending) = &task.reading.pending {
+            // A pending wait may have begun long before the interval.
+            by_cause.add(&pending.by_cause.at_most(classes.interval.duration_ns));
+        }
+        let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
+        // The rest of the interval cannot be taken as blocked time, because the task may have started or exited in the interval.
+        let blocked = classes.blocked.of_task(task);
+        Self {
+            blocked: blocked.copied().unwrap_or_default(),
+            has_unread: blocked.is_none(),
+            busiest_ns: activity.wanted_ns(),
+            realtime_ns: task.realtime().map_or(0, |_| by_cause.get(Cause::OtherCgroup)),
+            ..activity
+        }
+    }
+
+    fn new(on_cpu_ns: u64, by_cause: ByCause, cgroup_id: u64, classes: &Classes) -> Self {
+        let is_root = classes.roots.contains(&cgroup_id);
+        let behind_root_ns = if is_root { by_cause.get(Cause::OwnCgroup) } else { 0 };
+        Self { on_cpu_ns, by_cause, behind_root_ns, ..Self::default() }
+    }
+
+    /// Adds all times but not `threads`, which the caller counts.
+    fn add(&mut self, other: &Self) {
+        sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
+        self.by_cause.add(&other.by_cause);
+        sum::add(&mut self.behind_root_ns, other.behind_root_ns);
+        sum::add(&mut self.realtime_ns, other.realtime_ns);
+        self.blocked.add(&other.blocked);
+        sum::add(&mut self.left_out_ns, other.left_out_ns);
+        self.has_unread |= other.has_unread;
+        self.busiest_ns = self.busiest_ns.max(other.busiest_ns);
+    }
+}
+
+/// Splits the blocked time of exited tasks: by kind where stacks or states show the kind, and the unknown rest.
+fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
+    let mut known = *stacks;
+    let nameless_ns = std::mem::take(&mut known.0[BlockedKind::Unknown as usize]);
+    let mut rest_ns = by_state.total().saturating_sub(stacks.total());
+    for (state, ns) in by_state.iter() {
+        let Some(kind) = BlockedKind::of_state(state) else { continue };
+        let more_ns = ns.saturating_sub(stacks.get(kind)).min(rest_ns);
+        known.add_ns(kind, more_ns);
+        rest_ns -= more_ns;
+    }
+    (known, rest_ns.saturating_add(nameless_ns))
+}
+
+/// True if the thread was in uninterruptible sleep for long enough, without waiting for work.
+fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
+    let serial = task.reading.serial;
+    let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();
+    let stuck_ns =
+        blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
+    let stuck_ns = stuck_ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
+    is_share(stuck_ns, classes.interval.duration_ns, BUSY_THREAD_PERCENT)
+}
+
+/// Maximum number of named parts besides the time on a CPU.
+const MOST: usize = 4;
+
+pub(crate) const TOO_SHORT: &str = "too short to judge";
+const MORE_CPUS: &str = "more CPUs help";
+
+/// The classes, their figures and the advice.
+pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
+    let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
+    if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
+        return format!(
+            "idle: no thread ran or waited for a CPU for at least {BUSY_THREAD_PERCENT} % of the time"
+        );
+    }
+    let parts = parts(classes, activity, quota);
+    let name = match &names[..] {
+        [] if activity.time_ns() == 0 => return "did not run, wait or sleep".into(),
+        [] => return format!("{} (what it was blocked on is not known)", listed(&parts, activity)),
+        [name] => name.clone(),
+        [idle, lost @ ..] if classes[0] == Class::Idle => format!("{idle}, and {} when it runs", list(lost)),
+        _ => format!("mixed, {}", list(&names)),
+    };
+    let advice =
+        advice(classes, activity, quota, &parts).map_or_else(String::new, |advice| format!(": {advice}"));
+    format!("{name}: {}{advice}", listed(&parts, activity))
+}
+
+/// The parts of the time: first the parts of `classes`, and within both groups by size.
+fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
+    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
+    let mut parts = blocked_parts(activity);
+    let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
+    parts.extend([
+        Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
+        Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
+        Spent::new(is_waking, wakeup_ns, "waking up", ""),
+        Spent::new(None, activity.by_cause.get(Cause::RtThrottled), "out of real-time runtime", ""),
+    ]);
+    let is_main = |part: &Spent| part.about.is_some_and(|class| classes.contains(&class));
+    parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
+    parts.retain(|part| {
+        let is_waiting = matches!(part.about, Some(Class::QuotaBound | Class::Contended));
+        is_share(part.ns, activity.time_ns(), NAMED_PERCENT) || is_waiting && is_main(part) && part.ns != 0
+    });
+    parts.truncate(MOST);
+    let on_cpu = Spent::new(None, activity.on_cpu_ns, "on a CPU", "");
+    let is_before = |part: &&Spent| is_main(part) || part.ns > on_cpu.ns;
+    let at = if classes == [Class::CpuBound] { 0 } else { parts.iter().take_while(is_before).count() };
+    parts.insert(at, on_cpu);
+    parts
+}
+
+fn listed(parts: &[Spent], activity: &Activity) -> String {
+    let of_the_time = match (activity.is_partial(), activity.blocked.total()) {
+        (false, _) => " of the time",
+        (true, 0) => " of the time that it ran or wanted to run",
+        (true, _) => " of the time that is known",
+    };
+    let parts = parts.iter().enumerate().map(|(at, Spent { ns, is, more, .. })| {
+        let of_the_time = if at == 0 { of_the_time } else { "" };
+        format!("{is} {}{of_the_time}{more}", share(*ns, activity.time_ns()))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// A part of the time, with text before and after its figure.
+struct Spent {
+    /// The class that this part of the time supports.
+    about: Option<Class>,
+    ns: u64,
+    is: String,
+    more: String,
+}
+
+impl Spent {
+    fn new(about: Option<Class>, ns: u64, is: impl Into<String>, more: impl Into<String>) -> Self {
+        Self { about, ns, is: is.into(), more: more.into() }
+    }
+}
+
+fn blocked_parts(activity: &Activity) -> Vec<Spent> {
+    let (for_work, needed): (Vec<_>, Vec<_>) =
+        activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
+    let blocked = |(kind, ns): (BlockedKind, u64)| {
+        let (is, more) = match kind {
+            BlockedKind::Unknown => ("blocked".into(), " (the reason is not known)"),
+            BlockedKind::Other => ("blocked on something else".into(), ""),
+            BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
+            _ => (format!("blocked on {}", kind.name()), ""),
+        };
+        Spent::new(Some(Class::blocked_on(kind)), ns, is, more)
+    };
+    let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
+    let poll_ns = activity.blocked.get(BlockedKind::Poll);
+    let for_work_ns = activity.blocked.for_work() - poll_ns;
+    let mut kinds = for_work;
+    kinds.retain(|(kind, ns)| *kind != BlockedKind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
+    kinds.sort_by_key(|(_, ns)| Reverse(*ns));
+    let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    parts.push(Spent::new(Some(Class::Idle), for_work_ns, "waiting for work", names));
+    parts.push(Spent::new(Some(Class::Idle), poll_ns, "waiting in poll", " (for work or for answers)"));
+    parts
+}
+
+fn quota_words(quota: Option<&Quota>) -> String {
+    quota.map_or_else(String::new, |Quota { path, cores, .. }| {
+        let cores = cores.map_or_else(String::new, |cores| format!(" ({})", units::cpus(cores)));
+        format!(" by {path}{cores}")
+    })
+}
+
+/// The groups of tasks that ran while the target was queued, for how long (ns), and what helps against each.
+fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 6] {
+    let [own_ns, others_ns, kernel_ns, irq_ns, stolen_ns] =
+        [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel, Cause::Irq, Cause::Stolen]
+            .map(|cause| activity.by_cause.get(cause));
+    let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { MORE_CPUS };
+    let against_others = if is_share(activity.realtime_ns, others_ns, REALTIME_PERCENT) {
+        "raise its priority (chrt), add CPUs, pin it to other CPUs, or move the neighbours away; cpu.weight does not apply to \
+         real-time tasks"
+    } else {
+        "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
+    };
+    let against_kernel =
+        "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy";
+    [
+        ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
+        ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
+        ("other cgroups", others_ns, against_others),
+        ("the kernel", kernel_ns, against_kernel),
+        ("interrupts", irq_ns, "add CPUs, or move the interrupts to other CPUs"),
+        ("the hypervisor", stolen_ns, "move the virtual machine to a less busy host"),
+    ]
+}
+
+fn behind_words(activity: &Activity) -> String {
+    let all_ns = activity.time_ns();
+    let behind = behind(activity).into_iter().filter(|(_, ns, _)| is_share(*ns, all_ns, NAMED_PERCENT));
+    let behind: Vec<_> = behind.map(|(who, ns, _)| format!("{who} {}", share(ns, all_ns))).collect();
+    if behind.is_empty() { String::new() } else { format!(" (behind {})", list(&behind)) }
+}
+
+/// The advice; `None` if the parts do not include the figure that the advice is about.
+fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
+    let is_named = |class| parts.iter().any(|part| part.about == Some(class));
+    match classes {
+        [Class::Idle | Class::CpuBound] => None,
+        [Class::QuotaBound, ..] | [Class::Idle, Class::QuotaBound, ..] => {
+            is_named(Class::QuotaBound).then(|| quota_advice(activity, quota))
+        }
+        [Class::Contended, ..] | [Class::Idle, Class::Contended, ..] => {
+            let most = behind(activity).into_iter().max_by_key(|(_, ns, _)| *ns);
+            let advice = most.filter(|(_, ns, _)| *ns != 0).map_or(MORE_CPUS, |(.., advice)| advice);
+            // More CPUs do not make an idle CPU wake up faster.
+            let is_queued = is_named(Class::Contended) && activity.queued_ns() >= activity.wakeup_ns();
+            is_queued.then(|| advice.into())
+        }
+        _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,
+        _ => Some(match (activity.by_cause.total(), activity.time_ns()) {
+            (saved_ns, all_ns) if is_share(saved_ns, all_ns, MORE_CPU_PERCENT) => {
+                format!("more CPU saves at most {}", share(saved_ns, all_ns))
+            }
+            _ => "more CPU will not help".into(),
+        }),
+    }
+}
+
+fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {
+    let cores = quota.and_then(|quota| quota.cores).map_or(1.0, f64::ceil);
+    let fewer = if activity.threads as f64 > cores { " or use fewer threads" } else { "" };
+    let (_, how) = quota.map_or_else(|| raise("", None), |quota| raise(&quota.path, quota.cores));
+    format!("raise the limit{how}{fewer}")
+}
+
+/// Formats a share: `65 %`, or `<1 %` if it rounds to 0.
+fn share(ns: u64, all_ns: u64) -> String {
+    let percent = units::percent(ns, all_ns).unwrap_or_default();
+    if ns != 0 && percent < 0.5 { "<1 %".into() } else { format!("{percent:.0} %") }
 }

@@ -5,7 +5,6 @@
 
 mod blocks;
 mod compare;
-mod figure;
 pub mod json;
 mod names;
 mod resample;
@@ -18,10 +17,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
+pub use crate::diff::compare::{Figure, FigureUnit, figures};
 use crate::{CgroupReading, Finding, Mode};
 pub use blocks::MOST_BLOCKS;
 pub use compare::compare;
-pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 

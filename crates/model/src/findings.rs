@@ -1,7 +1,6 @@
 //! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
-//! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, its name in `words/findings.rs` and
-//! its text in the file of its kind below `words/findings/`. Except for `starved`, rules count only completed waits, because the
+//! Each rule has its name here, and its thresholds, its condition and its text in the file of its kind. Except for `starved`, rules count only completed waits, because the
 //! culprits of waits in progress are not known yet. If the data of a rule is missing, the rule reports nothing.
 
 mod contention;
@@ -20,22 +19,19 @@ use std::{
 };
 
 use cgscope_layout::Cause;
-
 use serde::Serialize;
 
 pub use crate::interval::REALTIME_PERCENT;
-pub use crate::words::{QUOTA_FILE, findings::Rule, set_burst, set_quota};
+pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
-    Blame, CgroupReading, Group, Interval, Tree, sum,
+    Blame, CgroupReading, Group, Interval, Names, Tree,
+    cgroup_name::container_words,
+    named::by_name,
+    sched_ext, sum,
     tree::{Node, Sums},
-    words,
+    units::duration,
 };
-pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
-pub(crate) use idle_cpus::Kept;
-pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
-pub(crate) use quota::Throttled;
-pub(crate) use starved::Starved;
 
 /// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
 /// quota.
@@ -110,9 +106,9 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     let mut findings: Vec<Finding> = kinds.iter().flat_map(|kind| kind(&context)).collect();
     findings.sort_by(|a, b| order(a).cmp(&order(b)));
     findings.truncate(MOST);
-    findings.iter_mut().for_each(|finding| words::findings::name(finding, &interval.names));
+    findings.iter_mut().for_each(|finding| name(finding, &interval.names));
     if let Some(scheduler) = interval.scheduler_instead_of_quotas() {
-        findings.iter_mut().for_each(|finding| words::sched_ext::advise(finding, scheduler));
+        findings.iter_mut().for_each(|finding| sched_ext::advise(finding, scheduler));
     }
     findings
 }
@@ -250,4 +246,95 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<Held> {
 /// Returns the key with the largest sum.
 fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
     sum::tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
+}
+
+cgscope_layout::named! {
+    /// A rule for findings. Findings of equal cost and cgroup are sorted in this order.
+    Rule {
+        /// A quota ran out.
+        Throttled = "throttled",
+        /// There are more busy threads than the quota has CPUs.
+        ThreadsOverQuota = "threads_over_quota",
+        /// A quota ran out although on average the cgroup used less than the quota.
+        ThrottledBelowLimit = "throttled_below_limit",
+        /// Tasks of other cgroups had the CPU.
+        NoisyNeighbour = "noisy_neighbour",
+        /// The host has fewer CPUs than runnable tasks.
+        CpuOversubscription = "cpu_oversubscription",
+        /// Tasks of one cgroup wait for each other.
+        OwnContention = "own_contention",
+        /// A task waits for very long and still waits.
+        Starved = "starved",
+        /// Tasks wait for busy CPUs while other CPUs are idle.
+        IdleCpus = "idle_cpus",
+        /// Idle CPUs take long to wake up.
+        WakeupLatency = "wakeup_latency",
+        /// Real-time or deadline tasks used up their runtime.
+        RealTimeLimit = "real_time_limit",
+        /// Interrupts had the CPUs.
+        Interrupts = "interrupts",
+        /// The hypervisor had the CPUs.
+        StolenTime = "stolen_time",
+        /// One node is full while another is idle.
+        NodeSkew = "node_skew",
+        /// Threads run on other nodes than their memory.
+        RemoteMemory = "remote_memory",
+        /// Threads often move between nodes.
+        NodeBouncing = "node_bouncing",
+        /// The cause of waiting is unknown.
+        Unattributed = "unattributed",
+    }
+}
+by_name!(Rule);
+
+/// The short form of a finding: what happens, how much, and one action.
+struct Short {
+    what: String,
+    amount: String,
+    action: String,
+}
+
+impl Short {
+    fn new(what: impl Into<String>, amount: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { what: what.into(), amount: amount.into(), action: action.into() }
+    }
+}
+
+fn finding(rule: Rule, lost_ns: u64, short: Short, says: String, advice: impl Into<String>) -> Finding {
+    let Short { what, amount, action } = short;
+    let advice = advice.into();
+    Finding { rule, cgroup: None, what, amount, action, says, advice, lost_ns, is_heavier: false }
+}
+
+/// A finding about a cgroup. [`name`] adds the cgroup's name.
+fn about(path: &Arc<str>, finding: Finding) -> Finding {
+    Finding { cgroup: Some(path.clone()), ..finding }
+}
+
+/// Adds the name of the cgroup that a finding is about.
+pub(crate) fn name(finding: &mut Finding, names: &Names) {
+    // Its sentence names the cgroup itself.
+    if let Some(path) = finding.cgroup.as_ref().filter(|_| finding.rule != Rule::NodeSkew) {
+        finding.what = format!("{} {}", leaf(names, path), finding.what);
+        finding.says = format!("{}: {}", names.of(path), finding.says);
+    }
+}
+
+/// The short name of a cgroup: that of its container, pod or unit, or else its last part, without its ancestors.
+fn leaf(names: &Names, path: &str) -> String {
+    match names.of(path) {
+        _ if path == "/" => "the root cgroup".into(),
+        name if *name == *path => container_words(path).unwrap_or_else(|| names.leaf(path).into()),
+        name => name.into(),
+    }
+}
+
+/// Time per second: `494ms/s`.
+fn rate(ns: u64, duration_ns: u64) -> String {
+    let per_second = u128::from(ns) * 1_000_000_000 / u128::from(duration_ns.max(1));
+    format!("{}/s", duration(u64::try_from(per_second).unwrap_or(u64::MAX)))
+}
+
+fn micros(us: u64) -> String {
+    duration(us.saturating_mul(1_000))
 }

@@ -1,27 +1,25 @@
 //! The changes between two Samples. The only place that subtracts readings.
 
 mod appended;
-mod cost;
 mod group;
 mod process;
-mod realtime;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::bucket::LAST_LOW_NS;
+use serde::Serialize;
 
 use crate::{
-    ByCause, CgroupReading, ContainerReading, Hist, Losses, Mode, Names, NodeReading, PairReading,
-    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals, coarse, sum,
+    ByCause, CgroupReading, ContainerReading, Cost, Hist, Losses, Mode, Names, NodeReading, PairReading,
+    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals, coarse,
+    findings::is_share,
+    sum,
     table::{self, cpus::CpuInterval, exited::ExitedInterval, later},
 };
 pub use appended::Appended;
-pub use cost::CostInterval;
 pub(crate) use group::processes;
 pub use group::{Group, GroupSum};
 pub use process::Process;
-pub use realtime::REALTIME_PERCENT;
-pub(crate) use realtime::{Realtime, mostly_realtime};
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -194,4 +192,59 @@ impl Interval {
         let threads = || self.readings().filter(|task| task.tgid == pid);
         threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
+}
+
+/// The cost of cgscope itself over an interval. `None`: could not be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CostInterval {
+    /// Time in the hook over all CPUs, ns.
+    pub hook_ns: Option<u64>,
+    /// Runs of the hook.
+    pub hook_runs: Option<u64>,
+    /// CPU time of this process, ns.
+    pub cpu_ns: Option<u64>,
+    /// Resident memory of this process at the end, bytes.
+    pub rss_bytes: Option<u64>,
+}
+
+impl CostInterval {
+    pub(crate) fn between(a: &Cost, b: &Cost) -> Self {
+        let since = |b: Option<u64>, a: Option<u64>| b?.checked_sub(a?);
+        let hook_runs = since(b.switches, a.switches);
+        let hook_ns = hook_runs.zip(b.hook_ns_per_run).map(|(runs, ns)| (runs as f64 * ns) as u64);
+        Self { hook_runs, hook_ns, cpu_ns: since(b.cpu_ns, a.cpu_ns), rss_bytes: b.rss_bytes }
+    }
+
+    pub(crate) fn append(&mut self, next: &Self) {
+        // Before the first measurement of the hook's time, only its number of runs is known. These runs count with the first
+        // measured time per run.
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
+        self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
+            (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {
+                Some(ns.saturating_add((before as f64 * ns as f64 / runs as f64) as u64))
+            }
+            (ours, _, theirs, _) => sum(ours, theirs),
+        };
+        self.hook_runs = sum(self.hook_runs, next.hook_runs);
+        self.cpu_ns = sum(self.cpu_ns, next.cpu_ns);
+        self.rss_bytes = next.rss_bytes;
+    }
+}
+
+/// Weights and quotas do not help if real-time tasks have this share of the tasks' activity, percent.
+pub const REALTIME_PERCENT: u64 = 50;
+
+/// A real-time policy, and the task that has it.
+pub(crate) type Realtime<'a> = (&'static str, &'a TaskInterval);
+
+/// Returns the real-time task with most activity, if real-time tasks have most of the activity. `tasks`: each with its activity,
+/// ns.
+pub(crate) fn mostly_realtime<'a>(
+    tasks: impl Iterator<Item = (&'a TaskInterval, u64)> + Clone,
+) -> Option<Realtime<'a>> {
+    let all_ns = sum::total(tasks.clone().map(|(_, ns)| ns));
+    let realtime = tasks.filter_map(|(task, ns)| Some((task.realtime()?, task, ns)));
+    let realtime_ns = sum::total(realtime.clone().map(|(.., ns)| ns));
+    let (policy, task, _) = realtime.reduce(|most, next| if next.2 > most.2 { next } else { most })?;
+    is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }

@@ -1,13 +1,13 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). Values that could not be read are null, never 0.
+
 #![expect(missing_docs, reason = "the contract's own names; meanings and units are in docs/figures.md")]
 
-mod causes;
-mod classes;
 mod nodes;
 mod stat;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use cgscope_layout::CAUSES;
 use serde::{
     Serialize, Serializer,
     ser::{Error, SerializeSeq},
@@ -15,15 +15,16 @@ use serde::{
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    ByState, CgroupName, ContainerReading, Counter, ExitedThreads, Finding, Group, Interval, Mode, Observed,
-    SchedExt, TaskInterval, TaskState, Totals, Tree, Wait, counters,
+    BlockedTime, ByCause, ByState, CgroupName, ContainerReading, Counter, ExitedThreads, Finding, Group,
+    Interval, Mode, Observed, SchedExt, TaskInterval, TaskState, Totals, Tree, Wait,
+    causes::ORDER,
+    class::{Classes, Classified},
+    counters,
     findings::{Host, findings_in},
     interval::CostInterval,
     nodes::remote_share,
     pairs::{Culprit, NAMED},
 };
-pub use causes::{CauseCounts, CauseObject};
-pub use classes::ClassObject;
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
 pub use stat::StatObject;
 
@@ -441,6 +442,77 @@ impl<'a> IntervalObject<'a> {
         if all {
             (self.tasks.all, self.idle_tasks) = (true, 0);
         }
+        self
+    }
+}
+
+/// The parts of waits; they sum to `total_ns`.
+pub struct CauseObject {
+    by_cause: ByCause,
+    mode: Mode,
+}
+
+impl CauseObject {
+    pub(crate) const fn new(by_cause: ByCause, mode: Mode) -> Self {
+        Self { by_cause, mode }
+    }
+}
+
+impl Serialize for CauseObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let part = |cause| self.by_cause.known(cause, self.mode);
+        serializer.collect_map(ORDER.map(|cause| (format!("{}_ns", cause.name()), part(cause))))
+    }
+}
+
+/// The waits of a row by cause; each wait is split in proportion to its parts.
+pub struct CauseCounts(pub(crate) [f64; CAUSES]);
+
+impl Serialize for CauseCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(ORDER.map(|cause| (cause.name(), self.0[cause as usize])))
+    }
+}
+
+/// The class of a target, and its blocked time: ns by kind, without kinds of 0 ns.
+///
+/// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited threads with
+/// stacks.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct ClassObject {
+    pub class: Classified,
+    pub blocked_on: Option<BTreeMap<&'static str, u64>>,
+}
+
+impl ClassObject {
+    fn new(class: Classified, blocked: Option<&BlockedTime>) -> Self {
+        let by_kind = |blocked: &BlockedTime| {
+            blocked.iter().filter(|(_, ns)| *ns != 0).map(|(kind, ns)| (kind.name(), ns)).collect()
+        };
+        Self { class, blocked_on: blocked.map(by_kind) }
+    }
+}
+
+impl IntervalObject<'_> {
+    /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
+    /// unknown. `classes` must belong to the same interval.
+    pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
+        let Classes { interval, tree, blocked, .. } = *classes;
+        let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));
+        self.tasks.classes = interval.tasks.iter().map(of_task).collect();
+        let known = CgroupObject::known(tree).into_iter().map(|node| {
+            let time = blocked.known_of_tasks(interval, tree.tasks_below(node));
+            ClassObject::new(classes.cgroup(node), time.as_ref())
+        });
+        let unknown = tree.unknown.iter().map(|_| {
+            let time = blocked.known_of_tasks(interval, tree.tasks_unknown());
+            ClassObject::new(classes.unknown_cgroup(), time.as_ref())
+        });
+        for (object, class) in self.cgroups.iter_mut().zip(unknown.chain(known)) {
+            object.class = Some(class);
+        }
+        self.class = Some(ClassObject::new(classes.total(), blocked.known_total(interval).as_ref()));
         self
     }
 }

@@ -33,12 +33,12 @@ pub mod sum;
 pub mod table;
 pub mod task_state;
 pub mod timeline;
-pub mod totals;
 pub mod tree;
 pub mod units;
 pub mod wall_time;
 mod words;
 
+pub use crate::table::tasks::Totals;
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
 pub use averages::{AVERAGED_S, Averages, PressureAverages};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
@@ -77,6 +77,5 @@ pub use table::{
 };
 pub use task_state::TaskState;
 pub use timeline::Timeline;
-pub use totals::Totals;
 pub use tree::Tree;
 pub use wall_time::WallTime;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::findings::{Finding, Rule};
+
 /// What the kernel reports about sched_ext.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SchedExt {
@@ -26,10 +28,29 @@ impl SchedExt {
     }
 }
 
+/// Replaces advice that relies on `cpu.weight` and `cpu.max`: the scheduler may ignore them.
+pub(crate) fn advise(finding: &mut Finding, scheduler: &str) {
+    match finding.rule {
+        Rule::NoisyNeighbour => {
+            finding.action = format!("see the options of the BPF scheduler {scheduler}");
+            finding.advice = format!(
+                "see the options of the BPF scheduler {scheduler}, which may ignore cpu.weight and cpu.max; or give the \
+                 cgroups separate CPUs (cpuset.cpus)"
+            );
+        }
+        Rule::CpuOversubscription => {
+            finding.advice = format!(
+                "run fewer tasks at once on this host, or add CPUs; until then, the BPF scheduler {scheduler} decides who \
+                 waits, and it may ignore cpu.weight and cpu.max"
+            );
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::SchedExt;
-
+    use super::*;
     fn reading(scheduler: Option<&str>, takes_all: bool) -> Option<SchedExt> {
         Some(SchedExt { scheduler: scheduler.map(Into::into), takes_all })
     }

@@ -3,12 +3,14 @@
 //! One pass, bounded memory. When the timeline is full, each two adjacent slices merge into one. From then on, a slice holds
 //! twice as many Intervals.
 
-mod slice;
 #[cfg(test)]
 mod tests;
 
-use crate::Interval;
-pub use slice::{Part, QuotaPart, Slice};
+use std::collections::BTreeMap;
+
+use cgscope_layout::{BUCKETS, bucket_of};
+
+use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
 
 /// Slices of time in order. Consecutive Intervals leave no gaps between slices.
 #[derive(Clone, Debug)]
@@ -74,5 +76,191 @@ impl Timeline {
         // An odd slice at the end was not merged, so it is only half full.
         self.in_last = if was_odd { self.per_slice } else { self.per_slice * 2 };
         self.per_slice *= 2;
+    }
+}
+
+/// Run and wait time of tasks: of all tasks, or of those directly in a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Completed waits, ns by cause, summed over tasks.
+    pub by_cause: ByCause,
+    /// Time on a CPU, ns, summed over tasks.
+    pub on_cpu_ns: u64,
+}
+
+impl Part {
+    fn of(totals: &Totals, wait: &Wait) -> Self {
+        Self { by_cause: wait.by_cause, on_cpu_ns: totals.on_cpu_ns }
+    }
+
+    /// Completed waits, ns, summed over tasks.
+    pub fn waited_ns(&self) -> u64 {
+        self.by_cause.total()
+    }
+
+    /// Adds other tasks, or a later time.
+    pub fn add(&mut self, other: &Self) {
+        self.by_cause.add(&other.by_cause);
+        self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
+    }
+}
+
+/// What a quota allowed and how much of it was used. `None`: could not be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaPart {
+    /// The allowed CPU time, ns: the quota in CPUs times the length of the slice.
+    pub allowed_ns: u64,
+    /// CPU time used by the cgroup and all cgroups below it, ns.
+    pub used_ns: Option<u64>,
+    /// Periods in which the cgroup had something to run.
+    pub nr_periods: Option<u64>,
+    /// Periods in which the quota ran out.
+    pub nr_throttled: Option<u64>,
+    /// Time that the quota kept the cgroup from running, ns, summed over CPUs.
+    pub throttled_ns: Option<u64>,
+}
+
+impl QuotaPart {
+    fn of(limits: &CgroupReading, duration_ns: u64) -> Option<Self> {
+        Some(Self {
+            allowed_ns: (limits.quota_cores()? * duration_ns as f64) as u64,
+            used_ns: limits.usage_ns,
+            nr_periods: limits.nr_periods,
+            nr_throttled: limits.nr_throttled,
+            throttled_ns: limits.throttled_ns,
+        })
+    }
+
+    fn add(&mut self, later: &Self) {
+        self.allowed_ns = self.allowed_ns.saturating_add(later.allowed_ns);
+        // If a figure was read only for some intervals, the sum covers those.
+        self.used_ns = sum::known(self.used_ns, later.used_ns);
+        self.nr_periods = sum::known(self.nr_periods, later.nr_periods);
+        self.nr_throttled = sum::known(self.nr_throttled, later.nr_throttled);
+        self.throttled_ns = sum::known(self.throttled_ns, later.throttled_ns);
+    }
+}
+
+/// What happened in a slice of time: one Interval, or several consecutive ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Wall clock at the start, ns since 1970.
+    pub start_unix_ns: u64,
+    /// Length, ns.
+    pub duration_ns: u64,
+    /// Completed waits.
+    pub waits: u64,
+    /// The longest completed wait, ns; see [`Wait::max_ns`].
+    pub max_ns: u64,
+    /// All tasks, including exited ones.
+    pub all: Part,
+    /// By id of the cgroup that tasks are directly in; cgroups whose tasks neither waited nor ran are left out.
+    pub cgroups: BTreeMap<u64, Part>,
+    /// By id of the cgroup: cgroups with their own quota.
+    pub quotas: BTreeMap<u64, QuotaPart>,
+    /// Time in which the host's CPUs were busy, ns, summed over CPUs; `None` if it was not read.
+    pub busy_ns: Option<u64>,
+    /// The largest number of waiting tasks at a Sample in the slice.
+    pub pending: u64,
+    /// The longest of these unfinished waits so far, ns.
+    pub pending_max_ns: u64,
+    /// Waits by bucket of [`cgscope_layout::bucket`].
+    counts: Box<[u64; BUCKETS]>,
+}
+
+impl Slice {
+    pub(crate) fn starting(start_unix_ns: u64) -> Self {
+        Self {
+            start_unix_ns,
+            duration_ns: 0,
+            waits: 0,
+            max_ns: 0,
+            all: Part::default(),
+            cgroups: BTreeMap::new(),
+            quotas: BTreeMap::new(),
+            busy_ns: None,
+            pending: 0,
+            pending_max_ns: 0,
+            counts: Box::new([0; BUCKETS]),
+        }
+    }
+
+    /// The waits by length. Causes are not kept by length: see `all`.
+    pub fn hist(&self) -> Hist {
+        Hist::from_counts(self.counts.iter().copied(), [])
+    }
+
+    /// Waits by bucket of [`cgscope_layout::bucket`].
+    pub fn counts(&self) -> &[u64; BUCKETS] {
+        &self.counts
+    }
+
+    /// The average number of tasks at a time, from a sum of their times in the slice.
+    pub fn average(&self, ns: u64) -> f64 {
+        ns as f64 / self.duration_ns.max(1) as f64
+    }
+
+    /// The id of the cgroup whose own tasks waited longest, with their times; `None` if no task waited.
+    pub fn worst_cgroup(&self) -> Option<(u64, &Part)> {
+        let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
+        waited
+            .max_by_key(|(id, part)| (part.waited_ns(), std::cmp::Reverse(**id)))
+            .map(|(id, part)| (*id, part))
+    }
+
+    pub(crate) fn add(&mut self, interval: &Interval) {
+        sum::add(&mut self.duration_ns, interval.duration_ns);
+        let mut pending = 0;
+        for task in &interval.tasks {
+            self.add_waits(task.reading.cgroup_id, &task.totals, &task.wait);
+            if let Some(wait) = &task.reading.pending {
+                pending += 1;
+                self.pending_max_ns = self.pending_max_ns.max(wait.ns);
+            }
+        }
+        self.pending = self.pending.max(pending);
+        for exited in &interval.exited {
+            self.add_waits(exited.cgroup_id, &exited.totals, &exited.wait);
+        }
+        for limits in &interval.limits {
+            if let Some(part) = QuotaPart::of(limits, interval.duration_ns) {
+                self.quotas.entry(limits.id).or_default().add(&part);
+            }
+        }
+        let busy_ns = interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns));
+        self.busy_ns = sum::known(self.busy_ns, busy_ns);
+    }
+
+    fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {
+        let part = Part::of(totals, wait);
+        if part == Part::default() && wait.count == 0 {
+            return;
+        }
+        sum::add(&mut self.waits, wait.count);
+        self.max_ns = self.max_ns.max(wait.max_ns);
+        self.all.add(&part);
+        self.cgroups.entry(cgroup_id).or_default().add(&part);
+        for (low_ns, _, count) in wait.hist.buckets() {
+            sum::add(&mut self.counts[bucket_of(low_ns)], count);
+        }
+    }
+
+    pub(crate) fn append(&mut self, later: Self) {
+        sum::add(&mut self.duration_ns, later.duration_ns);
+        sum::add(&mut self.waits, later.waits);
+        self.max_ns = self.max_ns.max(later.max_ns);
+        self.all.add(&later.all);
+        for (id, part) in &later.cgroups {
+            self.cgroups.entry(*id).or_default().add(part);
+        }
+        for (id, part) in &later.quotas {
+            self.quotas.entry(*id).or_default().add(part);
+        }
+        self.busy_ns = sum::known(self.busy_ns, later.busy_ns);
+        self.pending = self.pending.max(later.pending);
+        self.pending_max_ns = self.pending_max_ns.max(later.pending_max_ns);
+        for (count, more) in self.counts.iter_mut().zip(later.counts.iter()) {
+            sum::add(count, *more);
+        }
     }
 }

@@ -1,10 +1,5 @@
 //! The text of findings, classes and verdicts on a host. The rules themselves compute only figures.
 
-pub(crate) mod class;
-pub(crate) mod doctor;
-pub(crate) mod findings;
-pub(crate) mod sched_ext;
-
 use crate::{cgroup_name::set_property, names::Names, units};
 
 /// The files in which a quota is set.
@@ -12,7 +7,7 @@ pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
 
 /// Where a limit is raised, and how: by writing to a file, or for a unit of systemd with a command that doubles the limit. `cores`:
 /// the limit in CPUs.
-fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
+pub(crate) fn raise(path: &str, cores: Option<f64>) -> (&'static str, String) {
     match cores.filter(|cores| *cores > 0.0).zip(set_property(path, "CPUQuota")) {
         Some((cores, command)) => {
             ("CPUQuota=", format!(": {command}{}%", units::number(2.0 * 100.0 * cores)))
@@ -44,12 +39,12 @@ pub fn set_burst(path: &str, burst_us: u64) -> String {
 }
 
 /// Formats a share: `85.7%`, or `no share` if `whole` is 0.
-fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
 }
 
 /// Joins words: `a`, `a and b`, `a, b and c`.
-fn list<T: AsRef<str>>(parts: &[T]) -> String {
+pub(crate) fn list<T: AsRef<str>>(parts: &[T]) -> String {
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
     match parts[..] {
         [ref first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),

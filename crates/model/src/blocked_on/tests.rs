@@ -101,16 +101,16 @@ fn a_stack_without_names_has_the_kind_of_its_state_or_is_unknown() {
 
 #[test]
 fn each_rule_can_match_and_occurs_once() {
-    for (at, (rule, kind)) in rules::RULES.iter().enumerate() {
-        assert!(!rules::RULES[..at].iter().any(|(other, _)| other == rule), "{rule} is there twice");
-        assert_eq!(rules::of_function(&rule.replace('*', "")), Some(*kind), "{rule}");
-        assert_eq!(rules::of_function(&format!("{}.isra.0 [module]", rule.replace('*', ""))), Some(*kind));
+    for (at, (rule, kind)) in RULES.iter().enumerate() {
+        assert!(!RULES[..at].iter().any(|(other, _)| other == rule), "{rule} is there twice");
+        assert_eq!(of_function(&rule.replace('*', "")), Some(*kind), "{rule}");
+        assert_eq!(of_function(&format!("{}.isra.0 [module]", rule.replace('*', ""))), Some(*kind));
         assert!(!rule.trim_end_matches('*').contains('*'), "{rule}: a star only at the end");
     }
     for generic in
         ["schedule", "schedule_timeout", "wait_woken", "do_wait_intr_irq", "__wait_for_common", "vfs_read"]
     {
-        assert_eq!(rules::of_function(generic), None, "{generic}");
+        assert_eq!(of_function(generic), None, "{generic}");
     }
     for (at, kind) in BlockedKind::ALL.iter().enumerate() {
         assert_eq!(*kind as usize, at);

@@ -4,14 +4,18 @@ use std::cmp::Reverse;
 
 use cgscope_layout::{Cause, history::KERNEL};
 
-use super::{Context, Finding, MOST, host, idle_cpus, is_much, is_share, numa, quota};
 use crate::{
-    PairReading, TaskInterval,
+    PairReading, REST_NAME, TaskInterval,
+    findings::{
+        BusyThreads, Context, Finding, MOST, Rule, Short, about, finding, host, idle_cpus, is_much, is_share,
+        leaf, numa, quota, rate,
+    },
     interval::{Realtime, mostly_realtime},
     pairs::Culprit,
     selection::{is_at_or_below, path_and_ancestors},
     sum,
-    words::findings as words,
+    units::{self, count, duration},
+    words::{list, percent},
 };
 
 /// Neighbours are noisy if tasks waited for them for this share of their waiting and running time, percent, and for this total
@@ -56,7 +60,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
         }
     }
     let noisy = worst(context, noisy).take(MOST);
-    noisy.map(|(_, node)| words::noisy_neighbour(context, node, &neighbours_of(context, node))).collect()
+    noisy.map(|(_, node)| noisy_neighbour_finding(context, node, &neighbours_of(context, node))).collect()
 }
 
 fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item = (u64, usize)> {
@@ -136,5 +140,208 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let busy = context.busy(context.tree.tasks_of(node));
     let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);
     let is_crowded = busy.threads > u64::from(cpus) || are_they && (busy.cpus.len() as u64) < busy.threads;
-    is_crowded.then(|| words::own_contention(context, node, cpus, &busy))
+    is_crowded.then(|| own_contention_finding(context, node, cpus, &busy))
+}
+
+/// Maximum number of named neighbours. All but the worst need at least this share of the waiting, percent.
+const NEIGHBOURS: usize = 3;
+const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
+
+/// The finding about noisy neighbours. `neighbours`: the culprits of the cgroup, the worst first.
+fn noisy_neighbour_finding(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
+    let (sums, names) = (context.with_below(node), &context.interval.names);
+    let ns = sums.by_cause.get(Cause::OtherCgroup);
+    // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
+    let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
+    let is_named = |(at, neighbour): &(usize, &Culprit)| {
+        *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
+    };
+    let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
+        let path = neighbour.path.as_deref().map_or("a removed cgroup".into(), |path| names.of(path));
+        let task = neighbour.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
+        format!("{} behind {path}{}", percent(neighbour.ns, all_ns), task.unwrap_or_default())
+    });
+    let named: Vec<_> = named.collect();
+    // The advice names one cgroup, not a sum of several.
+    let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
+    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
+    let says = format!(
+        "its tasks waited {} ({} of their run and wait time) behind other cgroups{named}{}",
+        duration(ns),
+        percent(ns, sums.active_ns()),
+        worst.map_or_else(String::new, |worst| beyond(context, worst)),
+    );
+    let advice = neighbour_advice(context, node, worst);
+    // The share of the first neighbour, of the waits that the selection has left.
+    let first_ns = neighbours
+        .first()
+        .map_or(ns, |first| (u128::from(ns) * u128::from(first.ns) / u128::from(all_ns.max(1))) as u64);
+    let is_heavier = worst.is_some_and(|worst| is_heavier(context, node, worst));
+    let short = behind(context, node, neighbours.first(), first_ns, worst);
+    let finding = about(context.path(node), finding(Rule::NoisyNeighbour, ns, short, says, advice));
+    Finding { is_heavier, ..finding }
+}
+
+/// How much of the waiting is beyond the neighbour's weight.
+fn beyond(context: &Context, neighbour: &Culprit) -> String {
+    let Some((path, beyond_ns)) = neighbour.path.as_deref().zip(neighbour.beyond_ns) else {
+        return String::new();
+    };
+    let path = context.interval.names.of(path);
+    match neighbour.is_beyond() {
+        // The advice explains that no weight applies.
+        _ if realtime_neighbour(context, neighbour).is_some() => String::new(),
+        Some(true) => {
+            format!("; {} of the time behind {path} is beyond its weight", percent(beyond_ns, neighbour.ns))
+        }
+        _ => format!("; the time behind {path} is within its weight"),
+    }
+}
+
+/// True if the victim used more CPU time than this neighbour, an ordinary cgroup beside it that kept to its weight.
+fn is_heavier(context: &Context, victim: usize, neighbour: &Culprit) -> bool {
+    let Some(path) = neighbour.path.as_deref() else { return false };
+    let ran_ns = |node| context.with_below(node).ran_ns;
+    siblings(context.path(victim), path).is_some()
+        && neighbour.is_beyond() != Some(true)
+        && realtime_neighbour(context, neighbour).is_none()
+        && realtime_victim(context, victim).is_none()
+        && context.tree.find(path).is_some_and(|neighbour| ran_ns(victim) > ran_ns(neighbour))
+}
+
+/// The short form about the first neighbour; `ns`: the time behind it.
+fn behind(
+    context: &Context,
+    node: usize,
+    first: Option<&Culprit>,
+    ns: u64,
+    worst: Option<&Culprit>,
+) -> Short {
+    let waited_ns = context.with_below(node).waited_ns;
+    let leaf = |path: &str| leaf(&context.interval.names, path);
+    let who = first.and_then(|first| first.path.as_deref()).map_or("other cgroups".into(), leaf);
+    let amount = format!(
+        "{} ({:.0}% of its waiting)",
+        rate(ns, context.interval.duration_ns),
+        units::percent(ns, waited_ns).unwrap_or_default()
+    );
+    let realtime = worst.is_some_and(|worst| realtime_neighbour(context, worst).is_some());
+    let action = match worst.and_then(|worst| worst.path.as_deref()) {
+        neighbour if realtime => {
+            let who = neighbour.map_or("that cgroup".into(), leaf);
+            format!("give real-time tasks of {who} an ordinary policy (chrt -o), or another cpuset")
+        }
+        _ if realtime_victim(context, node).is_some() => {
+            "give its real-time tasks a higher priority (chrt -p), or another cpuset".to_owned()
+        }
+        // Weights count among siblings only, and the root has no quota.
+        Some(neighbour) if siblings(context.path(node), neighbour).is_none() => {
+            format!("move tasks of {} to a cgroup with a quota (cpu.max)", leaf(neighbour))
+        }
+        Some(_) if worst.is_some_and(|worst| is_heavier(context, node, worst)) => {
+            format!("none, unless {} matters more: then raise its cpu.weight", leaf(context.path(node)))
+        }
+        Some(neighbour) if worst.and_then(Culprit::is_beyond) == Some(false) => {
+            format!("raise its cpu.weight ({} ran within its own), or move it", leaf(neighbour))
+        }
+        Some(neighbour) => format!("give {} a quota (cpu.max) or a lower cpu.weight", leaf(neighbour)),
+        None => "raise its cpu.weight, or give its neighbours a quota (cpu.max)".to_owned(),
+    };
+    Short::new(format!("waits behind {who}"), amount, action)
+}
+
+fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
+    // The files of the cpu controller apply only to tasks that are not real-time tasks.
+    const NOT: &str = "to which cpu.weight and cpu.max do not apply";
+    if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
+        let tid = task.reading.tid;
+        return format!(
+            "the neighbour's tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), \
+             or give each of the two cgroups its own cpuset"
+        );
+    }
+    if let Some((policy, _)) = realtime_victim(context, node) {
+        return format!(
+            "the waiting tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or give each of \
+             the two cgroups its own cpuset"
+        );
+    }
+    let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
+        return "give the cgroup a higher cpu.weight (in v1 cpu.shares); or give its neighbours a quota (cpu.max); or give \
+                each its own cpuset"
+            .into();
+    };
+    let name = |path: &str| context.interval.names.of(path).into_owned();
+    let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
+        return format!(
+            "move the tasks in {} itself (not those in cgroups below it) to a cgroup of their own; give that cgroup a \
+             quota (cpu.max), a lower cpu.weight or another cpuset",
+            name(neighbour)
+        );
+    };
+    let limits = |path: &str| context.limits(context.tree.find(path)?);
+    let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
+        Some(weight) => format!("{} (now {weight})", name(path)),
+        None => name(path),
+    };
+    let (ours, theirs, neighbour) = (with_weight(ours), with_weight(theirs), name(neighbour));
+    match worst.and_then(Culprit::is_beyond) {
+        Some(true) => format!(
+            "limit {neighbour}: give it a quota (cpu.max), or give {theirs} a lower cpu.weight (in v1 cpu.shares); or give each its \
+             own cpuset"
+        ),
+        Some(false) => format!(
+            "give {ours} a higher cpu.weight (in v1 cpu.shares, in Kubernetes the CPU request; {theirs} uses what its own gives it); \
+             or give each its own cpuset, or move one of them to another host"
+        ),
+        None => format!(
+            "give {ours} a higher cpu.weight (in v1 cpu.shares), or give {theirs} a lower one; or give {neighbour} a quota \
+             (cpu.max); or give each its own cpuset"
+        ),
+    }
+}
+
+/// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.
+fn own_contention_finding(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
+    let own = context.tree.nodes()[node].own;
+    let ns = own.by_cause.get(Cause::OwnCgroup);
+    let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
+    let (why, advice) = if threads > u64::from(host) {
+        (
+            format!("{} were busy, but the cgroup may use only {cpus}", count(threads, "thread")),
+            format!(
+                "start at most {} (the number of CPUs that the cgroup may use), or allow more CPUs (cpuset.cpus)",
+                count(host.into(), "thread"),
+            ),
+        )
+    } else {
+        let pid = busy.processes.first().copied().unwrap_or_default();
+        (
+            format!(
+                "the cgroup may use {cpus}, but its {} were last seen on only {}",
+                count(threads, "busy thread"),
+                count(busy.cpus.len() as u64, "CPU"),
+            ),
+            format!(
+                "check whether an affinity mask (taskset -acp {pid}) or a cpuset (/proc/{pid}/cpuset) pins these threads"
+            ),
+        )
+    };
+    let says = format!(
+        "its tasks waited {} ({} of their run and wait time) for each other: {why}",
+        duration(ns),
+        percent(ns, own.active_ns()),
+    );
+    let amount = format!(
+        "{} on {cpus}, waiting {}",
+        count(threads, "busy thread"),
+        rate(ns, context.interval.duration_ns)
+    );
+    let action = if threads > u64::from(host) {
+        "start fewer threads, or let it use more CPUs (cpuset.cpus)"
+    } else {
+        "check whether an affinity mask pins its threads (taskset -acp)"
+    };
+    let short = Short::new("waits for its own threads", amount, action);
+    about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
 }

@@ -1,9 +1,13 @@
 //! Rules about all measured tasks together.
 
-use cgscope_layout::Cause;
+use cgscope_layout::{Cause, Loss};
 
-use super::{Context, Finding, is_much, is_share};
-use crate::{Mode, Wait, words::findings as words};
+use crate::{
+    Interval, Mode, Wait,
+    findings::{Context, Finding, Rule, Short, about, finding, is_much, is_share, rate},
+    units::{count, duration},
+    words::percent,
+};
 
 /// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a
 /// busy host.
@@ -43,7 +47,7 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
         let wanted = wanted_ns as f64 / duration_ns as f64;
         // A run that began before the interval may raise the sum slightly above the time of all CPUs.
         let busy_of = (sums.ran_ns.min(capacity_ns), capacity_ns);
-        words::cpu_oversubscription(cpus, wanted, busy_of, (waited_ns, duration_ns))
+        cpu_oversubscription_finding(cpus, wanted, busy_of, (waited_ns, duration_ns))
     })
 }
 
@@ -58,7 +62,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
     (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)
-        .then(|| words::wakeup_latency(ns, waited_ns, waits, all.quantile_ns(0.99)))
+        .then(|| wakeup_latency_finding(ns, waited_ns, waits, all.quantile_ns(0.99)))
 }
 
 /// Reports each cgroup whose real-time or deadline tasks used up their runtime.
@@ -66,17 +70,17 @@ fn real_time_limits(context: &Context) -> Vec<Finding> {
     let limited = context.nodes().filter_map(|(node, cgroup)| {
         let ns = cgroup.own.by_cause.get(Cause::RtThrottled);
         let all_ns = cgroup.own.active_ns();
-        is_much(ns, TAKEN_NS, all_ns, TAKEN_PERCENT).then(|| words::real_time_limit(context, node, ns))
+        is_much(ns, TAKEN_NS, all_ns, TAKEN_PERCENT).then(|| real_time_limit_finding(context, node, ns))
     });
     limited.collect()
 }
 
 fn interrupts(context: &Context) -> Option<Finding> {
-    taken(context, Cause::Irq).map(|(ns, waited_ns)| words::interrupts(context, ns, waited_ns))
+    taken(context, Cause::Irq).map(|(ns, waited_ns)| interrupts_finding(context, ns, waited_ns))
 }
 
 fn stolen_time(context: &Context) -> Option<Finding> {
-    taken(context, Cause::Stolen).map(|(ns, waited_ns)| words::stolen_time(context, ns, waited_ns))
+    taken(context, Cause::Stolen).map(|(ns, waited_ns)| stolen_time_finding(context, ns, waited_ns))
 }
 
 /// The waiting for this cause and all waiting, ns, if the cause has much of it.
@@ -89,5 +93,139 @@ fn unattributed(context: &Context) -> Option<Finding> {
     let (ns, waited_ns) = (context.total.by_cause.get(Cause::Unattributed), context.total.waited_ns);
     let is_expected = context.interval.mode == Mode::Coarse;
     (!is_expected && is_much(ns, UNATTRIBUTED_NS, waited_ns, UNATTRIBUTED_PERCENT))
-        .then(|| words::unattributed(ns, waited_ns, context.interval))
+        .then(|| unattributed_finding(ns, waited_ns, context.interval))
+}
+
+/// The finding about an oversubscribed host. `busy_of`: the CPUs' busy time and available time, ns.
+fn cpu_oversubscription_finding(
+    host: u32,
+    wanted: f64,
+    busy_of: (u64, u64),
+    (waited_ns, duration_ns): (u64, u64),
+) -> Finding {
+    let says = format!(
+        "on average {wanted:.1} tasks wanted to run on {}; the CPUs were busy {} of the time, and tasks waited {}",
+        count(host.into(), "CPU"),
+        percent(busy_of.0, busy_of.1),
+        duration(waited_ns),
+    );
+    let advice = "run fewer tasks at once on this host, or add CPUs; until then, weights (cpu.weight) and quotas (cpu.max) \
+                  decide who waits";
+    let short = Short::new(
+        "the host has too few CPUs",
+        format!(
+            "{wanted:.1} tasks want {}, waiting {}",
+            count(host.into(), "CPU"),
+            rate(waited_ns, duration_ns)
+        ),
+        "run fewer tasks at once on this host, or add CPUs",
+    );
+    finding(Rule::CpuOversubscription, waited_ns, short, says, advice)
+}
+
+fn wakeup_latency_finding(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
+    let p99 = p99_ns.map(|p99_ns| format!("; the p99 of all waits is {}", duration(p99_ns)));
+    let says = format!(
+        "tasks waited {} ({} of all waiting) until an idle CPU had woken up; {} took {} on average{}",
+        duration(ns),
+        percent(ns, waited_ns),
+        count(waits, "such wait"),
+        duration(ns / waits),
+        p99.unwrap_or_default(),
+    );
+    let advice = "check the CPUs for deep idle states (cpupower idle-info; cpupower idle-set -D 50 disables them); in a \
+                  virtual machine, also check whether the host is slow to run its CPUs (steal in /proc/stat)";
+    let short = Short::new(
+        "idle CPUs take long to wake up",
+        format!("{} per wait, {} of all waiting", duration(ns / waits), percent(ns, waited_ns)),
+        "check deep idle states (cpupower idle-info) and steal time of the virtual machine",
+    );
+    finding(Rule::WakeupLatency, ns, short, says, advice)
+}
+
+/// Returns why waiting has no cause, for a loss that leaves it without one. `counted`: the counter of the loss.
+fn without_cause(loss: Loss, counted: u64) -> Option<String> {
+    let waits = count(counted, "wait");
+    let times = count(counted, "time");
+    let reason = match loss {
+        Loss::LookBackCut => format!("{waits} began before the history of the CPU, or it lacks some cgroups"),
+        Loss::OutOfRuntime => {
+            format!("in {waits}, a real-time or deadline task probably had used up its runtime")
+        }
+        Loss::MovedAsleep => format!("{times}, the kernel counted sleep as waiting"),
+        Loss::MovedThrottled => format!("{times}, a throttled task was moved to another CPU"),
+        Loss::MovedUnseen => {
+            format!("{times}, the kernel hid from cgscope that a task was moved to another CPU")
+        }
+        _ => return None,
+    };
+    Some(reason)
+}
+
+fn unattributed_finding(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
+    let reasons: Vec<String> =
+        interval.losses.nonzero().filter_map(|(loss, counted)| without_cause(loss, counted)).collect();
+    let known = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+    let says = format!(
+        "the cause of {} of waiting ({} of all) is not known{known}",
+        duration(ns),
+        percent(ns, waited_ns),
+    );
+    let advice = "read the other causes as lower bounds";
+    let short = Short::new(
+        "some waiting has no known cause",
+        format!("{} ({} of all waiting)", rate(ns, interval.duration_ns), percent(ns, waited_ns)),
+        advice,
+    );
+    finding(Rule::Unattributed, ns, short, says, advice)
+}
+
+fn real_time_limit_finding(context: &Context, node: usize, ns: u64) -> Finding {
+    let path = context.path(node);
+    let own = &context.tree.nodes()[node].own;
+    let says = format!(
+        "its real-time or deadline tasks waited {} ({} of the waiting of its tasks) because they had used up their runtime",
+        duration(ns),
+        percent(ns, own.waited_ns),
+    );
+    let short = Short::new(
+        "has tasks out of real-time or deadline runtime",
+        rate(ns, context.interval.duration_ns),
+        "raise their runtime, or let them sleep",
+    );
+    let advice = "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \
+                  tasks: chrt --deadline --sched-runtime), or find out why these tasks run for so long";
+    about(path, finding(Rule::RealTimeLimit, ns, short, says, advice))
+}
+
+fn interrupts_finding(context: &Context, ns: u64, waited_ns: u64) -> Finding {
+    let says = format!(
+        "tasks waited {} ({} of all waiting) while interrupts had their CPUs",
+        duration(ns),
+        percent(ns, waited_ns)
+    );
+    let short = Short::new(
+        "tasks wait behind interrupts",
+        format!("{}, {} of all waiting", rate(ns, context.interval.duration_ns), percent(ns, waited_ns)),
+        "spread the interrupts over more CPUs (/proc/interrupts)",
+    );
+    let advice = "find the interrupts in /proc/interrupts and /proc/softirqs, and spread them over more CPUs (irqbalance, \
+                  /proc/irq/N/smp_affinity), or pin the tasks to other CPUs";
+    finding(Rule::Interrupts, ns, short, says, advice)
+}
+
+fn stolen_time_finding(context: &Context, ns: u64, waited_ns: u64) -> Finding {
+    let says = format!(
+        "tasks waited {} ({} of all waiting) while the hypervisor had their CPUs for something else",
+        duration(ns),
+        percent(ns, waited_ns)
+    );
+    let short = Short::new(
+        "the hypervisor takes CPU time from this machine",
+        format!("{}, {} of all waiting", rate(ns, context.interval.duration_ns), percent(ns, waited_ns)),
+        "move this virtual machine to a less busy host",
+    );
+    let advice = "move this virtual machine to a less busy host, or to an offer with CPUs of its own; limits and weights within \
+                  this machine do not help";
+    finding(Rule::StolenTime, ns, short, says, advice)
 }

@@ -6,11 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Context, Finding, MOST, is_share,
-    numa::{self, Hold, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, hold_of},
+use crate::{
+    CpuInterval, TaskInterval,
+    findings::{
+        Context, Finding, MOST, Rule, Short, about, finding, is_share,
+        numa::{self, Hold, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, hold_of},
+        rate,
+    },
+    placement::{cpu_list, parse_cpu_list},
+    sum,
+    units::{count, duration},
+    words::percent,
 };
-use crate::{CpuInterval, TaskInterval, placement::parse_cpu_list, sum, words::findings as words};
 
 /// Tasks of a cgroup are reported if they waited for busy CPUs for this share of their waiting and running time, percent, and for
 /// this share of the interval, percent. The busy time of CPUs is known in steps of 10 ms, so short waits say little.
@@ -59,7 +66,7 @@ impl Cpus {
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let cpus = Cpus::new(context);
-    kept(context, &cpus).iter().take(MOST).map(|kept| words::idle_cpus(context, kept)).collect()
+    kept(context, &cpus).iter().take(MOST).map(|kept| idle_cpus_finding(context, kept)).collect()
 }
 
 /// The groups of tasks to report, those that waited most first.
@@ -118,4 +125,74 @@ fn is_reported(context: &Context, cpus: &Cpus, kept: &Kept) -> bool {
         && is_full
         && is_share(kept.ns, kept.active_ns, WAITED_PERCENT)
         && is_share(kept.ns, context.interval.duration_ns, WAITED_OF_INTERVAL_PERCENT)
+}
+
+fn idle_cpus_finding(context: &Context, kept: &Kept) -> Finding {
+    let Kept { busy, idle, tasks, .. } = kept;
+    let named = |cpus: &[u32]| format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, cpu_list(cpus));
+    let (on_busy, on_idle) = (named(busy), named(idle));
+    let time = |cpus: &[u32]| {
+        let cpus = || context.interval.cpus.iter().filter(|cpu| cpus.contains(&cpu.cpu));
+        let sum = |part: fn(&crate::CpuInterval) -> Option<u64>| {
+            cpus().filter_map(part).fold(0, u64::saturating_add)
+        };
+        (sum(|cpu| cpu.busy_ns), sum(|cpu| cpu.idle_ns))
+    };
+    let ((busy_ns, rest_ns), (other_ns, idle_ns)) = (time(busy), time(idle));
+    let (was_busy, was_idle) = (
+        percent(busy_ns, busy_ns.saturating_add(rest_ns)),
+        percent(idle_ns, idle_ns.saturating_add(other_ns)),
+    );
+    let threads = count(tasks.len() as u64, "busy thread");
+    let waited =
+        format!("{} ({} of their run and wait time)", duration(kept.ns), percent(kept.ns, kept.active_ns));
+    let (were, those) = if idle.len() == 1 { ("was", "CPU") } else { ("were", "CPUs") };
+    let mut all: Vec<u32> = busy.iter().chain(*idle).copied().collect();
+    all.sort_unstable();
+    let all = cpu_list(&all);
+    let pid = tasks.iter().max_by_key(|task| task.wait.total_ns).map_or(0, |task| task.reading.tgid);
+    let who = format!("process {pid} ({})", context.interval.process_name(pid));
+    let may = |by: &str| {
+        format!(
+            "its {threads} may only run on {on_busy} ({by}), busy {was_busy} of the time, while {on_idle} {were} idle {was_idle} of \
+             the time; they waited {waited}"
+        )
+    };
+    let (says, advice, action) = match &kept.hold {
+        Hold::Mask => (
+            may("affinity mask"),
+            format!(
+                "let {who} use more CPUs (taskset -acp {all} {pid}), unless {on_idle} {were} kept free on purpose"
+            ),
+            format!("let it use more CPUs (taskset -acp {all} {pid})"),
+        ),
+        Hold::Cpuset { path, cpus } => {
+            let name = context.interval.names.of(path);
+            (
+                may(&format!("cpuset.cpus {cpus} of {name}")),
+                format!(
+                    "let {name} use more CPUs (cpuset.cpus {all}), unless {on_idle} {were} kept free on purpose"
+                ),
+                format!("let {name} use more CPUs (cpuset.cpus {all})"),
+            )
+        }
+        Hold::Nothing | Hold::Unknown => (
+            format!(
+                "its {threads} waited {waited} on {on_busy}, busy {was_busy} of the time, although no mask and no cpuset keeps them \
+                 from {on_idle}, idle {was_idle} of the time"
+            ),
+            format!(
+                "check whether {on_idle} {} isolated (/sys/devices/system/cpu/isolated, cpuset.cpus.partition), and which tasks \
+                 wake the threads",
+                if idle.len() == 1 { "is" } else { "are" },
+            ),
+            format!("check whether the idle {those} are isolated (/sys/devices/system/cpu/isolated)"),
+        ),
+    };
+    let short = Short::new(
+        format!("waits for {on_busy} while {on_idle} {were} idle"),
+        format!("{threads}, waiting {}", rate(kept.ns, context.interval.duration_ns)),
+        action,
+    );
+    about(context.path(kept.node), finding(Rule::IdleCpus, kept.ns, short, says, advice))
 }

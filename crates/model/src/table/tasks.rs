@@ -7,7 +7,7 @@ mod joined;
 use std::sync::Arc;
 
 use crate::{
-    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, TaskState, Totals, Wait,
+    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, TaskState, Wait,
     findings::BUSY_THREAD_PERCENT,
     placement::TaskPlacement,
     table::{Selected, Table, cpus::only_node, exited, merge},
@@ -359,3 +359,39 @@ pub(crate) fn came(
         None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
     }
 }
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Cumulative readings of one task, or differences and sums of them over many tasks. Times in ns.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Time of completed waits by cause; the parts sum to `wait_ns`.
+            pub by_cause: ByCause,
+        }
+
+        impl Totals {
+            /// The increase since `before`; `None` if any counter went backwards: then there is no reading.
+            pub fn since(&self, before: &Self) -> Option<Self> {
+                Some(Self {
+                    $($name: self.$name.checked_sub(before.$name)?,)*
+                    by_cause: self.by_cause.since(&before.by_cause)?,
+                })
+            }
+
+            /// Adds the readings of another task.
+            pub fn add(&mut self, other: &Self) {
+                $(crate::sum::add(&mut self.$name, other.$name);)*
+                self.by_cause.add(&other.by_cause);
+            }
+        }
+
+        impl From<cgscope_layout::wire::Totals> for Totals {
+            fn from(wire: cgscope_layout::wire::Totals) -> Self {
+                Self { $($name: wire.$name,)* by_cause: ByCause(wire.by_cause) }
+            }
+        }
+    };
+}
+
+cgscope_layout::totals!(totals);
