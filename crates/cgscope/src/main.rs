@@ -11,7 +11,6 @@ macro_rules! say {
 
 mod child;
 mod cli;
-mod complete;
 mod containers;
 mod diff;
 mod doctor;
@@ -67,7 +66,7 @@ fn give_memory_back() {
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
     give_memory_back();
-    complete::answer(Cli::command);
+    packaging::answer(Cli::command);
     let cli = Cli::parse();
     match dispatch(cli.command) {
         Ok(exit) => exit.into(),

@@ -30,10 +30,9 @@ use cgscope_model::{Losses, Selection};
 
 use crate::{
     Failure,
-    bpf_calls::{self, TableReading},
+    bpf_calls::{self, Plain, Raw, TableReading},
     offsets::Resolved,
     patch::patched,
-    plain::{Plain, Raw},
 };
 
 /// The compiled BPF side.

@@ -25,7 +25,6 @@ mod own_cost;
 mod own_memory;
 mod patch;
 mod placement;
-mod plain;
 mod pressure;
 pub mod quotas;
 mod readings;
@@ -48,9 +47,9 @@ pub use time_split::TimeSplit;
 /// The parts that `cgscope-psn` and the check for hidden targets share with the [`Collector`].
 pub mod shared_parts {
     pub use crate::{
+        bpf_calls::Raw,
         collector::{check, process_of},
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
-        plain::Raw,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, StreamEnd, drain},
         task_state::from_bits as task_state_from_bits,

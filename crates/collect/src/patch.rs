@@ -6,7 +6,7 @@ use cgscope_layout::{
     wire::Config,
 };
 
-use crate::plain::Raw;
+use crate::bpf_calls::Raw;
 
 /// Bytes of an instruction: operation, registers, an offset of two bytes, a constant of four.
 const INSTRUCTION: usize = 8;

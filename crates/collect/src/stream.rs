@@ -10,7 +10,7 @@ use cgscope_layout::{
     },
 };
 
-use crate::plain::Plain;
+use crate::bpf_calls::Plain;
 
 /// Twice the size of the kernel's buffer, so that each read takes all of it.
 const BUFFER: usize = 64 * 1024;

@@ -9,17 +9,15 @@ mod culprits;
 pub mod family;
 mod forest;
 mod format;
-mod host;
 mod metrics;
-mod page;
 pub mod proto;
 mod protobuf;
 mod text;
 mod value;
 mod waits;
 
+pub use crate::metrics::{Given, GivenSample};
 pub use choice::Config;
 pub use family::{Family, Kind};
 pub use format::Format;
 pub use metrics::Metrics;
-pub use page::{Given, GivenSample};

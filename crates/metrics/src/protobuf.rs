@@ -16,7 +16,7 @@ use prost::Message;
 
 use crate::{
     Family, Kind,
-    page::{Last, Writer},
+    metrics::{Last, Writer},
     proto::{
         Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Timestamp,
     },

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::LazyLock};
 
 use crate::{
     Family, Kind,
-    page::{Last, Writer},
+    metrics::{Last, Writer},
     protobuf::{CLASSIC, upper_seconds},
     value::{Labels, Value, canonical, escape, push_label},
     waits::WaitSeries,

@@ -4,8 +4,6 @@
 //! random moments, and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. The result is [`Rounds`], printed as a
 //! table or as one JSON object.
 
-mod filter;
-mod group_by;
 mod output;
 mod reader;
 mod rounds;
@@ -14,8 +12,8 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use filter::ThreadFilter;
-pub use group_by::GroupBy;
+pub use crate::state::ThreadFilter;
+pub use crate::tally::GroupBy;
 pub use reader::{ThreadReader, WantedFields};
 pub use rounds::{RoundEnd, Rounds, Sampling, Schedule};
 pub use tally::Tally;

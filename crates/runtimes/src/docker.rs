@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio::net::UnixStream;
 
 use crate::{
-    failure::Failure,
+    call::Failure,
     names::{REPLY_BYTES, RuntimeNames},
 };
 

@@ -5,7 +5,6 @@
 
 mod call;
 mod docker;
-mod failure;
 mod lookup;
 mod messages;
 mod names;
@@ -21,7 +20,7 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use failure::Failure;
+use crate::call::Failure;
 pub use lookup::Lookup;
 use names::RuntimeNames;
 pub use names::{ContainerNames, Wanted};

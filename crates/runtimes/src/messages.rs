@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use prost::{Message, decode_length_delimiter};
 
-use crate::{failure::Failure, names::RuntimeNames};
+use crate::{call::Failure, names::RuntimeNames};
 
 /// Maximum length of one container in a reply, bytes. The kubelet writes a few thousand.
 const CONTAINER_BYTES: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs::File, io::Read, path::Path};
 use serde::Deserialize;
 
 use crate::{
-    failure::Failure,
+    call::Failure,
     names::{REPLY_BYTES, RuntimeNames},
 };
 

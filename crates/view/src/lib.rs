@@ -11,7 +11,6 @@ pub mod data;
 pub mod draw;
 pub mod history;
 pub mod keys;
-pub mod names;
 pub mod nodes;
 pub mod replay;
 pub mod settings;

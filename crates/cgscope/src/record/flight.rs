@@ -29,9 +29,8 @@ use crate::{
     feed::ns,
     record::{
         Destination, Ended,
-        file::cannot_write,
+        file::{self, cannot_write},
         freeze::{Freeze, Frozen, Triggered},
-        names,
         segments::{SegmentLimits, SegmentNames, Segments},
     },
     recording::steps,
@@ -173,7 +172,7 @@ impl<'a> Flight<'a> {
         };
         let path = match self.options.triggers {
             1 => self.options.output.clone(),
-            _ => names::free_stamped(&self.options.output, triggered.unix_ns).0,
+            _ => file::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
         let bytes = ring.bytes_on_disk();
         let freeze = Freeze { segments, path, triggered, bytes, stop: self.stop.clone() };
@@ -390,9 +389,9 @@ fn keep_aside(directory: &Path) -> Result<()> {
     }
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
-    let asides = names::stamps(directory, unix_ns).map(|(aside, _)| aside);
+    let asides = file::stamps(directory, unix_ns).map(|(aside, _)| aside);
     let aside =
-        names::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
+        file::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
     say!(
         "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
         aside.display()

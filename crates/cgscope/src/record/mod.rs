@@ -3,7 +3,6 @@
 mod file;
 mod flight;
 mod freeze;
-mod names;
 mod progress;
 mod segments;
 mod tee;
@@ -143,7 +142,7 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
     let where_to = match options.keep {
         Some(_) => String::new(),
         None if rotates(options) => {
-            format!(" to files named like {}", names::stamped(&options.output, clock::unix_ns()).display())
+            format!(" to files named like {}", file::stamped(&options.output, clock::unix_ns()).display())
         }
         None => format!(" to {}", options.output.display()),
     };

@@ -14,8 +14,7 @@ use crate::{
     exit::{Error, Result},
     record::{
         Destination, Ended,
-        file::{Failure, File, Made},
-        names,
+        file::{self, Failure, File, Made},
     },
 };
 
@@ -84,7 +83,7 @@ impl SegmentNames {
             Self::Single(path) => path.clone(),
             Self::Stamped { base, last_unix_ns } => {
                 // Names ascend even if the clock is set back.
-                let free = names::free_stamped(base, unix_ns.max(*last_unix_ns + 1_000_000));
+                let free = file::free_stamped(base, unix_ns.max(*last_unix_ns + 1_000_000));
                 *last_unix_ns = free.1;
                 free.0
             }
@@ -280,7 +279,7 @@ pub fn say_foreign(base: &Path) {
     let directory = base.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries
-        .filter(|entry| names::is_stamped(base, &entry.path()))
+        .filter(|entry| file::is_stamped(base, &entry.path()))
         .filter_map(|entry| Some(entry.metadata().ok()?.len()));
     let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
     if files > 0 {

@@ -1,11 +1,9 @@
 //! `cgscope report`: what happened in a recording, as text with tables, or as an HTML page.
 
 mod html;
-mod rows;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod when;
 mod words;
 
 use std::{
@@ -21,6 +19,7 @@ use cgscope_model::{
     units,
 };
 
+use crate::report::tables::{Pair, Row};
 use crate::{
     cli::Report,
     exit::{Error, Result},
@@ -28,7 +27,6 @@ use crate::{
     recording::Recording,
     whatif::brief,
 };
-use rows::{Pair, Row};
 use words::About;
 
 /// Maximum number of intervals to read: two for each column of a wide terminal, and enough for a chart.
@@ -57,10 +55,10 @@ impl Whole {
         }
         Self {
             findings: findings(&interval, host),
-            cgroups: rows::cgroups(&interval),
-            processes: rows::processes(&interval),
-            threads: rows::threads(&interval),
-            pairs: rows::pairs(&interval),
+            cgroups: tables::cgroups(&interval),
+            processes: tables::processes(&interval),
+            threads: tables::threads(&interval),
+            pairs: tables::pairs(&interval),
             enough: Vec::new(),
             timeline,
             interval,
@@ -94,11 +92,11 @@ pub fn run(options: &Report) -> Result {
 
 fn page(recording: &mut Recording, file: &Path, path: &Path) -> Result<()> {
     // Check the file first, so that no long recording is read for a page that cannot be written.
-    let place = html::output::place(path)?;
+    let place = html::place(path)?;
     let whole = Whole::read(recording, file)?;
     let page = html::page(&About::new(recording, &whole.interval), &whole);
     let Some(place) = place else { return print(&page) };
-    html::output::write(&place, &page)?;
+    html::write(&place, &page)?;
     say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
 }

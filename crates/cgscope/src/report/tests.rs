@@ -93,7 +93,7 @@ fn sparklines_of_any_recording_fit_eighty_columns() {
     for seconds in [2, 39, 40, 41, 599, 1_300] {
         let whole = of((0..seconds).map(second));
         let mut text = String::new();
-        when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+        words::sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
         assert!(text.lines().count() > 4, "{text}");
         for line in text.lines().filter(|line| !line.starts_with("Over time")) {
             assert!(line.chars().count() <= 80, "{line}");
@@ -105,14 +105,14 @@ fn sparklines_of_any_recording_fit_eighty_columns() {
 fn a_single_interval_has_no_timeline() {
     let whole = of([second(3)].into_iter());
     let mut text = String::new();
-    when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
-    assert_eq!((text.as_str(), when::worst(&whole.timeline, &whole.interval)), ("", None));
+    words::sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+    assert_eq!((text.as_str(), words::worst(&whole.timeline, &whole.interval)), ("", None));
 }
 
 #[test]
 fn the_worst_moment_is_reported_with_its_cgroup_and_cause() {
     let whole = whole();
-    let said = when::worst(&whole.timeline, &whole.interval);
+    let said = words::worst(&whole.timeline, &whole.interval);
     assert_eq!(
         said.as_deref(),
         Some(

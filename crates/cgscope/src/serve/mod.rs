@@ -1,12 +1,10 @@
 //! `cgscope serve`: the daemon. It loads BPF, listens, gives up its privileges, and serves.
 
-mod collector;
 mod exporter;
 mod freshness;
 mod listen;
 mod privileges;
 mod readers;
-mod reload;
 
 use std::{
     fs,
@@ -18,12 +16,16 @@ use std::{
     time::Duration,
 };
 
+use cgscope_collect::{Collector, Options};
+use cgscope_model::follower::Follower;
 use cgscope_record::Header;
+use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
-    collection::{Collection, Latest},
+    collection::{Collect, Collection, Latest},
     config::{Config, FILE, MetricsConfig, SocketConfig},
     http::Http,
     pace::Pace,
+    shown::Reading,
     socket::{Counters, Server, ViewerLimits},
 };
 use sd_notify::NotifyState;
@@ -34,17 +36,17 @@ use tokio::{
     task::LocalSet,
 };
 
-use self::{
-    collector::Own,
-    exporter::{Exporter, Parts},
-    freshness::STUCK,
-    listen::Listening,
-};
 use crate::{
-    cli::Serve,
+    cli::{ModeChoice, Serve},
     containers,
     exit::{Error, Exit, Result},
-    record, users,
+    mode, record,
+    serve::{
+        exporter::{Exporter, Parts},
+        freshness::STUCK,
+        listen::Listening,
+    },
+    users,
 };
 
 pub async fn run(options: &Serve) -> Result {
@@ -282,7 +284,7 @@ impl Reload {
         }
         warnings.extend(readers::warnings(&config, self.viewers));
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        say!("cgscope: {source} was read again{}", reload::what_stays(&self.started, &config));
+        say!("cgscope: {source} was read again{}", what_stays(&self.started, &config));
     }
 }
 
@@ -334,6 +336,68 @@ fn report(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
 }
 
+/// Maximum number of hook runs to measure. Measuring them needs a privilege.
+const RUNS: u64 = 2_000;
+/// The longest measurement, on a host with few context switches.
+const LONGEST: Duration = Duration::from_millis(500);
+
+pub struct Own(Collector);
+
+impl Own {
+    /// Loads and attaches the BPF programs, and measures the cost of the hook. `runtimes` name containers.
+    pub fn start(runtimes: Runtimes) -> Result<Self> {
+        let options = Options { shared: true, demand: true, ..Options::default() };
+        let exact = || Collector::start(&options);
+        // Exact mode only: coarse readings need no daemon.
+        let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
+        collector.measure_hook(RUNS, LONGEST);
+        collector.name_containers(containers::lookup(runtimes, |sentence| say!("cgscope: {sentence}")));
+        Ok(Self(collector))
+    }
+
+    /// Optional parts that the kernel refused, one sentence each.
+    pub fn refused(&self) -> &[String] {
+        self.0.refused()
+    }
+}
+
+impl Collect for Own {
+    fn collect(&mut self) -> std::result::Result<Reading, String> {
+        let sample = self.0.sample().map_err(|failure| failure.to_string())?;
+        Ok(Reading { sample, followed: self.0.followed().to_vec() })
+    }
+
+    fn read_ahead(&mut self) {
+        self.0.read_ahead();
+    }
+
+    fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        match pids {
+            [] => self.0.follow_no_longer(follower),
+            _ => self.0.follow(follower, pids),
+        }
+    }
+}
+
+/// The end of a sentence: the changed keys that only a restart applies. Empty if there are none.
+pub fn what_stays(started: &Config, now: &Config) -> String {
+    let changed: Vec<_> = [
+        ("`user`", started.user != now.user),
+        ("`path` in [socket]", started.socket.path != now.socket.path),
+        ("`owner` in [socket]", started.socket.owner != now.socket.owner),
+        ("`viewers` in [socket]", started.socket.group() != now.socket.group()),
+        ("`listen` in [http]", started.http.listen != now.http.listen),
+        ("`runtime` in [containers]", started.containers.runtime != now.containers.runtime),
+    ]
+    .into_iter()
+    .filter_map(|(key, is_changed)| is_changed.then_some(key))
+    .collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    format!("; changes to {} take effect when the daemon is restarted", changed.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,5 +416,31 @@ mod tests {
         };
         let mut signals = Signals::listen().expect("signals");
         assert_eq!(wait_for_end(&mut signals, reload).await, Err("no socket".into()));
+    }
+
+    fn parsed(text: &str) -> Config {
+        Config::parse(text).expect(text)
+    }
+
+    #[test]
+    fn only_changed_keys_that_need_a_restart_are_named() {
+        let started = parsed("");
+        let at_once = "[collect]\ninterval = \"1s\"\n[socket]\nclients = 3\nadmin_groups = [\"cgscope-admin\"]\n\
+                       [http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n[metrics]\ndepth = 3\n";
+        assert_eq!(what_stays(&started, &parsed(at_once)), "");
+        for (text, key) in [
+            ("user = \"x\"", "`user`"),
+            ("[socket]\npath = \"/x\"", "`path` in [socket]"),
+            ("[socket]\nowner = 5", "`owner` in [socket]"),
+            ("[socket]\nviewers = \"x\"", "`viewers` in [socket]"),
+            ("[http]\nlisten = \"\"", "`listen` in [http]"),
+            ("[containers]\nruntime = \"\"", "`runtime` in [containers]"),
+        ] {
+            let words = what_stays(&started, &parsed(text));
+            assert!(words.contains(&format!(" to {key} take effect")), "{words:?}");
+            assert_eq!(what_stays(&parsed(text), &parsed(text)), "");
+        }
+        let two = what_stays(&started, &parsed("[http]\nlisten = \"\"\n[containers]\nruntime = \"\""));
+        assert!(two.contains("`listen` in [http], `runtime` in [containers]"), "{two}");
     }
 }

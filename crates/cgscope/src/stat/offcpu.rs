@@ -1,7 +1,6 @@
 //! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame graph,
 //! or the largest stacks as text.
 
-mod folded;
 mod output;
 mod stacks;
 #[cfg(test)]
@@ -103,7 +102,7 @@ impl Offcpu {
     }
 
     fn rendered(&self, format: Format) -> Result<String> {
-        let lines = folded::lines(&self.stacks, &self.symbols);
+        let lines = output::lines(&self.stacks, &self.symbols);
         match format {
             Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
             Format::Svg => self.flame_graph(&lines),

@@ -1,22 +1,31 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
 mod enough;
-mod input;
 mod live;
-mod names;
 pub mod screen;
-mod screen_dump;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
 
-use cgscope_model::{Interval, findings::Host, interval::Appended, json::IntervalObject};
+use cgscope_model::{Interval, findings::Host, interval::Appended, json::IntervalObject, printable, units};
 use cgscope_view::{
-    app::{About, Begin, list::ListKind, view::View},
+    app::{About, App, Begin, list::ListKind, view::View},
     batch::{self, Asked},
     data::Data,
     settings::Settings,
+    snapshot,
     subject::Key,
 };
+use crossterm::event::{self, Event};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
+use tokio::sync::mpsc;
 
 use crate::{
     child::Output,
@@ -135,5 +144,83 @@ impl<'a> Printer<'a> {
             self.out.write_all(batch::average(&data, &self.asked).as_bytes())?;
         }
         self.out.flush()
+    }
+}
+
+/// How many names to try, because several dumps in one second need different names.
+const TRIES: u32 = 100;
+
+/// Writes a new file in the working directory. Returns a sentence about the result.
+pub fn write(app: &App) -> String {
+    let Some((text, end_unix_ns)) = snapshot::text(app) else {
+        return "nothing has been measured yet, so there is nothing to write".into();
+    };
+    match create(end_unix_ns).and_then(|(mut file, path)| file.write_all(text.as_bytes()).map(|()| path)) {
+        Ok(path) => format!("written to {}", printable(&path.display().to_string())),
+        Err(error) => format!("not written: {error}; dumps go to the directory where cgscope was started"),
+    }
+}
+
+fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
+    let (year, month, day) = units::date(unix_ns);
+    let time: String = units::time_of_day(unix_ns).chars().filter(char::is_ascii_digit).collect();
+    let stamp = format!("cgscope-{year:04}{month:02}{day:02}T{time}Z");
+    let names = (0..TRIES).map(|n| if n == 0 { format!("{stamp}.txt") } else { format!("{stamp}-{n}.txt") });
+    let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
+    for name in names {
+        match cgscope_record::create_here(&name) {
+            Ok(file) => {
+                let path = std::env::current_dir()
+                    .map_or_else(|_| PathBuf::from(&name), |folder| folder.join(&name));
+                return Ok((file, path));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(taken)
+}
+
+/// Maximum number of events to pass on at once: more than anybody types or scrolls between two frames.
+const MOST: usize = 4096;
+/// How long the rest of a burst of input may take to arrive. Not zero, because crossterm would then read nothing.
+const REST: Duration = Duration::from_millis(1);
+
+/// The input from now on. Its thread ends when the terminal closes.
+pub struct Input(mpsc::UnboundedReceiver<Event>);
+
+impl Input {
+    pub fn start() -> Self {
+        let (send, receive) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            // On an end or an error, the terminal has closed, and cgscope ends with it.
+            while let Ok(true) = wait() {
+                while let Ok(true) = event::poll(REST) {
+                    let Ok(event) = event::read() else { return };
+                    if send.send(event).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Self(receive)
+    }
+
+    /// Waits for events and takes all that have arrived. An empty list means that the terminal has closed.
+    pub async fn next(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.0.recv_many(&mut events, MOST).await;
+        events
+    }
+}
+
+/// Waits for input. Returns false at the end of input, where crossterm would loop forever.
+fn wait() -> io::Result<bool> {
+    let stdin = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    match poll(&mut fds, None) {
+        Ok(_) => Ok(!fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }

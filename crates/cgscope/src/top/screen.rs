@@ -18,7 +18,7 @@ use crate::{
     exit::{Error, Result},
     signals::{JobControl, Order, Whom},
     terminal::{self, Screen},
-    top::{input::Input, screen_dump},
+    top::{self, Input},
 };
 
 /// The source of the intervals on the screen.
@@ -182,7 +182,7 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             Effect::Suspend => return Next::Stop,
             // The source of updates notices a changed interval.
             Effect::Draw | Effect::Interval(_) => {}
-            Effect::Snapshot => app.notice = Some(screen_dump::write(app)),
+            Effect::Snapshot => app.notice = Some(top::write(app)),
             Effect::Mouse(take) => screen.take_mouse(take),
             Effect::Redraw => screen.redraw(),
         }

@@ -165,3 +165,12 @@ fn names_without_end_make_a_bounded_number_of_groups() {
     assert_eq!(table.rows.iter().map(|row| row.samples).sum::<u64>(), MOST_GROUPS as u64 + 1_001);
     assert_eq!(reported(&table)[0], (1_000, vec![String::new(), "on_cpu".into()]));
 }
+
+#[test]
+fn columns_are_found_by_their_names() {
+    for column in GroupBy::ALL {
+        assert_eq!(GroupBy::by_name(column.name()), Some(column));
+    }
+    assert_eq!(GroupBy::by_name("pid"), Some(GroupBy::Tgid));
+    assert_eq!(GroupBy::by_name("nothing"), None);
+}

@@ -10,7 +10,6 @@
 //! | `shared.rs`, `page.rs` | make a page once for all who request it at the same time; count the bytes held |
 
 mod answer;
-mod error;
 mod login;
 mod page;
 mod serve;
@@ -31,7 +30,7 @@ use std::{
 use tokio_rustls::rustls::ServerConfig;
 
 pub use crate::config::HttpConfig;
-pub use error::Error;
+pub use crate::http::answer::Error;
 pub use page::{Page, Pages};
 
 use crate::lock;
@@ -215,7 +214,7 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
 
 fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let files = config.tls_certificate.as_ref().zip(config.tls_key.as_ref());
-    files.map(|(certificate, key)| error::read_tls(certificate, key).map(Arc::new)).transpose()
+    files.map(|(certificate, key)| answer::read_tls(certificate, key).map(Arc::new)).transpose()
 }
 
 fn read_users(

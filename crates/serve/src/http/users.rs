@@ -8,7 +8,8 @@ use std::{
 
 use ring::{hmac, rand::SystemRandom};
 
-use super::{Error, error::read_file};
+use super::Error;
+use crate::http::answer::read_file;
 use crate::lock;
 
 /// Maximum bcrypt cost. At this cost a check takes one or two seconds, and a scrape times out after ten.

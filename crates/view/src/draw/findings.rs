@@ -3,7 +3,7 @@
 use cgscope_model::Finding;
 
 use super::prelude::*;
-use crate::names;
+use crate::width;
 
 /// Number of intervals for which the list keeps its position after a finding ended.
 const STEADY: usize = 5;
@@ -33,7 +33,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     for (at, finding) in data.findings.iter().take(most / per_finding).enumerate() {
         let of = if at == 0 && count > 1 { format!("1/{count} ") } else { String::new() };
         let age = age(app, data, finding);
-        let words = with_age(&names::short(&format!("{of}{}", finding.headline())), &age, cells);
+        let words = with_age(&width::short(&format!("{of}{}", finding.headline())), &age, cells);
         lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), vec![words], theme.heading()));
         if per_finding > 1 {
             let action = fitted(&format!("→ {}", finding.action), cells);
@@ -106,7 +106,7 @@ pub fn all(app: &App, area: Rect) -> Lines {
 
 /// A sentence in one line, with a mark where it is cut.
 fn fitted(text: &str, cells: usize) -> String {
-    cut_end(&names::short(text), cells)
+    cut_end(&width::short(text), cells)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ mod findings;
 mod footer;
 mod header;
 mod heatmap;
-mod help;
 mod histogram;
 pub(crate) mod layout;
 mod numa;
@@ -123,7 +122,7 @@ fn text(app: &App, body: Rect) -> Lines {
         View::Task => task::lines(app, body),
         View::WhatIf => whatif::lines(app, body),
         View::Findings => findings::all(app, body),
-        View::Help => help::lines(app),
+        View::Help => footer::lines(app),
         _ => Vec::new(),
     }
 }

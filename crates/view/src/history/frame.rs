@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{ByCause, Cause, Interval, Wait, selection::is_at_or_below};
 
-use super::past::Sum;
+use crate::history::Sum;
 use crate::{data::busy_percent, subject::Key};
 
 /// The waits of one task in one interval, or of all exited tasks of one cgroup.

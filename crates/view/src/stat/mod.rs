@@ -1,6 +1,5 @@
 //! Tables in the format of `pidstat -wu`, with `%wait` split by cause. Lines that are not part of a table begin with `#`.
 
-pub mod classes;
 pub mod columns;
 pub mod figures;
 pub mod rows;

@@ -182,7 +182,7 @@ fn two_processes_with_one_id_have_separate_lines_and_sentences() {
     let of = |at: usize| classes.thread(&data.interval.tasks[at]).says;
     assert_ne!(of(0), of(1));
     for rows in [Rows::Threads, Rows::Processes, Rows::ThreadsOfProcesses] {
-        let lines = super::classes::lines(&data, &asked(rows), &classes);
+        let lines = super::rows::lines(&data, &asked(rows), &classes);
         assert!(lines.first().unwrap().ends_with(&of(0)), "{lines:?}");
         assert!(lines.last().unwrap().ends_with(&of(1)), "{lines:?}");
         let table = interval(&data, &asked(rows));

@@ -72,7 +72,7 @@ fn every_file_begins_with_the_last_sample_of_the_previous_file() {
 fn above_the_maximum_the_oldest_files_are_removed_and_foreign_files_stay() {
     let dir = Dir::new("few");
     let base = dir.0.join("a.rec");
-    let foreign = names::stamped(&base, 0);
+    let foreign = file::stamped(&base, 0);
     fs::write(&foreign, "yesterday").unwrap();
     let limits = SegmentLimits { size: Some(1), count: Some(3), ..SegmentLimits::default() };
     let mut series = rotating(&base, limits);
@@ -92,7 +92,7 @@ fn above_the_maximum_the_oldest_files_are_removed_and_foreign_files_stay() {
 fn an_existing_file_with_the_same_name_stays() {
     let dir = Dir::new("taken");
     let base = dir.0.join("a.rec");
-    let taken = [1_000, 1_001].map(|second| names::stamped(&base, second * SECOND));
+    let taken = [1_000, 1_001].map(|second| file::stamped(&base, second * SECOND));
     taken.iter().for_each(|path| fs::write(path, "of an earlier boot").unwrap());
     let limits = SegmentLimits { size: Some(1), ..SegmentLimits::default() };
     let mut series = rotating(&base, limits);

@@ -10,7 +10,7 @@ use cgscope_model::{
 };
 use serde::Serialize;
 
-use super::data::ordered;
+use crate::report::html::ordered;
 use crate::report::{Whole, tables::limit_words};
 
 /// Maximum number of quotas with a chart.

@@ -91,15 +91,15 @@ fn a_file_that_is_not_our_page_is_not_replaced() {
     let file = dir.join("a.html");
     let page = format!("{BEGINNING}<html>");
     for _ in 0..2 {
-        output::write(&output::place(&file).unwrap().unwrap(), &page).unwrap();
+        write(&place(&file).unwrap().unwrap(), &page).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
     std::fs::write(&file, "notes of a year").unwrap();
-    let refused = output::place(&file).unwrap_err();
+    let refused = place(&file).unwrap_err();
     assert!(refused.sentence.contains("something other than a report page"), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
-    assert!(output::place(&dir).unwrap_err().sentence.contains("a directory"));
+    assert!(place(&dir).unwrap_err().sentence.contains("a directory"));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
-    assert!(output::place(Path::new("-")).unwrap().is_none());
+    assert!(place(Path::new("-")).unwrap().is_none());
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use cgscope_model::units;
 
-use super::{Offcpu, folded};
+use super::Offcpu;
+use crate::stat::offcpu::output;
 
 /// Maximum number of stacks to print.
 const MOST: usize = 10;
@@ -26,8 +27,8 @@ impl Offcpu {
         for (place, time) in places.iter().take(MOST) {
             let share = units::percent(time.ns, total_ns).unwrap_or_default();
             let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
-            let (kind, state) = (folded::kind(place, &self.symbols).name(), place.state.name());
-            let functions: Vec<&str> = folded::functions(place, &self.symbols).collect();
+            let (kind, state) = (output::kind(place, &self.symbols).name(), place.state.name());
+            let functions: Vec<&str> = output::functions(place, &self.symbols).collect();
             let stack = if functions.is_empty() { "[no stack]".into() } else { functions.join(" < ") };
             let time = units::duration(time.ns);
             let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
