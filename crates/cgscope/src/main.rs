@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod child;
 mod cli;
+mod complete;
 mod containers;
 mod diff;
 mod doctor;
@@ -66,7 +67,7 @@ fn give_memory_back() {
 fn main() -> ExitCode {
     #[cfg(target_env = "gnu")]
     give_memory_back();
-    packaging::answer(Cli::command);
+    complete::answer(Cli::command);
     let cli = Cli::parse();
     match dispatch(cli.command) {
         Ok(exit) => exit.into(),

@@ -494,7 +494,7 @@ pub struct ExitedRecord {
 }
 
 /// Maximum number of cgroups with a quota whose demand is kept.
-pub const DEMAND_PLACES: usize = 1024;
+pub const DEMAND_PLACES: usize = 256;
 
 /// Entries in the table of exited tasks: cgroups that have a followed task, or had one and are not released yet.
 pub const EXITED_CGROUPS: usize = 16_384;

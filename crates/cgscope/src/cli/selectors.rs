@@ -6,7 +6,7 @@ use cgscope_model::{
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::packaging;
+use crate::complete;
 
 /// The heading of these options in the help.
 pub const HEADING: &str = "Selection (default: the whole host)";
@@ -34,7 +34,7 @@ fn argument(selector: &'static Selector) -> Arg {
         // Keeps the short help within 24 lines.
         .hide_short_help(matches!(selector.name, "tid" | "comm" | "cpu" | "node"))
         .action(ArgAction::Set);
-    let argument = packaging::of_selector(selector, argument);
+    let argument = complete::of_selector(selector, argument);
     if selector.is_ids {
         let argument = argument.short(selector.name.chars().next());
         argument.action(ArgAction::Append).value_delimiter(',').value_parser(parse)
