@@ -2,6 +2,7 @@
 
 mod cgroups;
 pub mod demand;
+pub mod loads;
 pub mod small;
 mod tasks;
 

@@ -5,6 +5,9 @@
 //! each cgroup. Nobody knows when work would have arrived under another limit, nor where the kernel's grid of periods begins. So
 //! [`Cells`] are both loops and several phases, and [`Figures`] are [`Bounds`] over them.
 //!
+//! [`history`](mod@history) takes the demand from Samples, `simulator` and [`answer`](mod@answer) answer a question with many replays, [`words`] and
+//! [`json`] print it, and [`watch`] keeps what the screen asks for.
+//!
 //! # The model
 //!
 //! * Demand is a rate in CPUs, constant within a slot. A rate of 2.5 CPUs uses two CPUs all the time and a third one half of the time.
@@ -16,11 +19,16 @@
 //!
 //! Where tasks run on more CPUs than their rate needs, the kernel leaves up to 1 ms of runtime on each one. The model does not.
 
+pub mod answer;
 mod arrivals;
 mod bounds;
 mod demand;
 mod engine;
+pub mod history;
+pub mod json;
 mod outcome;
+pub mod parallel;
+mod part;
 mod pool;
 mod queued;
 mod refine;
@@ -28,7 +36,12 @@ mod replay;
 #[cfg(test)]
 mod served;
 mod setting;
+mod simulator;
+#[cfg(test)]
+mod tests;
 mod tree;
+pub mod watch;
+pub mod words;
 
 pub use bounds::{Bounds, Cells, Check, Figures};
 pub use outcome::{Outcome, Stalls};

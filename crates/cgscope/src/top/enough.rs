@@ -11,7 +11,7 @@ use cgscope_model::{Interval, Sample};
 use cgscope_view::app::App;
 use tokio::sync::mpsc as channel;
 
-use crate::whatif::watch::{Job, Lines, Watch};
+use cgscope_whatif::watch::{Job, Lines, Watch};
 
 /// Minimum time between two answers.
 const PAUSE: Duration = Duration::from_secs(3);

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use cgscope_model::{Interval, Mode, Selection, selection::SelectionFilter, units::cpus};
+use cgscope_model::{Interval, Mode, Selection, selection::SelectionFilter};
 
-use super::{
-    answer::{Answer, Question, Refusal, Target},
-    answers, history,
-    targets::targets,
-    words,
+use cgscope_whatif::{
+    answer::{Question, Target, targets},
+    words::line,
 };
+
+use super::{answers, history};
 
 /// Maximum work: cgroups that are simulated, times seconds. Measured: 0.3 ms for each in a recording of 10 minutes, and 0.1 ms in one of an
 /// hour.
@@ -53,37 +53,6 @@ fn split_off_costly(targets: &mut Vec<Target>, seconds: u64) -> Vec<Target> {
     let (kept, costly) = std::mem::take(targets).into_iter().partition(|target| is_affordable(target));
     *targets = kept;
     costly
-}
-
-pub(super) fn line(answer: &Answer, whole: &Interval) -> String {
-    let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
-    let advice = match (&answer.refusal, &answer.least) {
-        (Some(refusal), _) => format!("no advice, because {}", because(refusal)),
-        (None, None) if answer.is_demand_unknown() => {
-            "what would have been enough is not known, because its tasks may wait for throttled ones: record under a higher quota".to_owned()
-        }
-        (None, None) => "no quota on its CPUs would have been enough".to_owned(),
-        (None, Some(least)) => {
-            let more = if answer.is_least_demand { " or more" } else { "" };
-            let (least, setting) = (least.limit, words::quota_setting(answer, &whole.names, least.limit));
-            format!("{}{more} would have been enough: {setting}", cpus(least.cpus()))
-        }
-    };
-    format!("{name} has {limit}; {advice}")
-}
-
-fn because(refusal: &Refusal) -> String {
-    let because = match refusal {
-        Refusal::Short(_) => "it ran in too few periods",
-        Refusal::Changed => "the limit was changed",
-        Refusal::Incomplete(..) => "not all of its CPU time was recorded",
-        Refusal::Contended(waited) => {
-            return format!("its tasks waited for CPUs for {} of their time", words::percent(*waited));
-        }
-        Refusal::Unfit => "the simulation does not fit what the kernel counted",
-        Refusal::TooMany(_) => "too many cgroups share its limits",
-    };
-    because.to_owned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use cgscope_model::{
     Interval, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
 };
 
-use super::{history::History, targets::without_quota};
+use cgscope_whatif::{answer::without_quota, history::History};
+
 use crate::{
     child::Output,
     cli, containers,

@@ -1,19 +1,9 @@
 //! `cgscope whatif`: which quota would have been enough.
 
-mod answer;
 pub mod brief;
-mod correction;
-mod history;
-mod json;
 mod live;
-mod parallel;
-mod part;
-mod simulator;
-mod targets;
 #[cfg(test)]
-pub mod tests;
-pub mod watch;
-mod words;
+mod tests;
 
 use std::{
     cmp::Reverse,
@@ -26,18 +16,20 @@ use std::{
 
 use cgscope_model::{Interval, Mode, interval::Appended, selection::SelectionFilter, units};
 
+use cgscope_whatif::{
+    answer::{Answer, Question, Target, answer, targets},
+    history::{History, MOST_US},
+    json,
+    parallel::parallel,
+    words,
+};
+
 use crate::{
     cli,
     exit::{Error, Exit, Result},
     ndjson::json_line,
     recording::Recording,
 };
-use answer::{Answer, Question, Target, answer};
-use history::{History, MOST_US};
-use parallel::parallel;
-use targets::targets;
-#[cfg(test)]
-use targets::{limited, target};
 
 pub async fn run(options: &cli::Whatif) -> Result {
     let (answers, whole, left, exit) = match &options.file {

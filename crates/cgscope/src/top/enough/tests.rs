@@ -1,5 +1,6 @@
 //! Tests of the thread, with made-up samples and a screen without a terminal.
 
+use cgscope_made_up::loads::{LOOP, samples};
 use cgscope_view::{
     app::{About, App, view::View},
     draw::written,
@@ -9,7 +10,6 @@ use cgscope_view::{
 };
 
 use super::*;
-use crate::whatif::tests::{LOOP, samples};
 
 fn press(app: &mut App, key: &str) {
     app.on_key(key.parse::<KeyPress>().expect("a key").into());

@@ -2,10 +2,9 @@
 
 use cgscope_model::Sample;
 
-use super::{
-    super::tests::{File, LOOP, Load, SMALL, samples},
-    *,
-};
+use cgscope_made_up::loads::{LOOP, Load, SMALL, samples};
+
+use super::{super::tests::File, *};
 
 impl File {
     fn lines(&self) -> Vec<String> {

@@ -1,14 +1,9 @@
 //! Tests with made-up samples in place of a session.
 
-use super::{
-    super::{
-        answer::{Answer, Question, Refusal},
-        answers,
-        targets::targets,
-        tests::{LOOP, PATHS, SMALL, samples},
-    },
-    *,
-};
+use cgscope_made_up::loads::{LOOP, PATHS, SMALL, samples};
+use cgscope_whatif::answer::{Answer, Question, Refusal, targets};
+
+use super::{super::answers, *};
 
 fn selected(cgroup: Option<&str>) -> Selection {
     Selection { cgroup: cgroup.map(Into::into), ..Selection::default() }

@@ -1,16 +1,17 @@
 //! The answers as JSON objects.
 
+use crate::{Bounds, Loop};
 use cgscope_model::Interval;
-use cgscope_whatif::{Bounds, Loop};
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     answer::{Answer, Caution, Question, Refusal, Row},
     words,
 };
 
 const SCHEMA: &str = "cgscope.whatif/1";
 
+/// The object of one answer (`cgscope.whatif/1`): its fields are in docs/whatif.md.
 pub fn object(answer: &Answer, whole: &Interval, question: &Question) -> Value {
     let Answer { limit, counted, .. } = answer;
     json!({

@@ -1,7 +1,7 @@
 //! What is left out of long histories, and the search, with made-up recordings.
 
+use crate::Bounds;
 use cgscope_made_up::demand::Limited;
-use cgscope_whatif::Bounds;
 
 use super::*;
 

@@ -1,9 +1,8 @@
 //! Tests with made-up samples in place of the screen.
 
-use super::{
-    super::tests::{LOOP, PATHS, samples},
-    *,
-};
+use cgscope_made_up::loads::{LOOP, PATHS, samples};
+
+use super::*;
 
 /// Follows the service over these samples. Returns the latest interval, too.
 fn watched(samples: &[Sample]) -> (Watch, Arc<Interval>) {

@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{Interval, Sample, units::duration};
 
-use super::{
-    answer::{Question, Refusal, Target, answer},
+use crate::{
+    answer::{Question, Refusal, Target, answer, limited, target},
     history::History,
-    targets::{limited, target},
     words,
 };
 
@@ -40,16 +39,19 @@ pub struct Job {
 /// An answer for the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
+    /// The text.
     pub lines: Vec<String>,
     /// There will soon be a better one: the demand is still too short.
     pub is_short: bool,
 }
 
 impl Watch {
+    /// Begins to watch a cgroup.
     pub fn new(path: Arc<str>) -> Self {
         Self { path, target: None, history: History::default(), next: None }
     }
 
+    /// The path of the cgroup.
     pub fn path(&self) -> &Arc<str> {
         &self.path
     }
@@ -87,6 +89,7 @@ impl Watch {
         History::of(ids)
     }
 
+    /// What is needed to answer now, in the latest interval.
     pub fn job(&self, interval: Arc<Interval>) -> Job {
         Job { target: self.target.clone(), history: self.history.clone(), interval }
     }

@@ -5,8 +5,8 @@ use std::{
     iter,
 };
 
+use crate::{Limit, Loop, Node, Profile, Slot, Tree};
 use cgscope_model::{CgroupReading, DemandReading, DemandSlot, Sample, demand};
-use cgscope_whatif::{Limit, Loop, Node, Profile, Slot, Tree};
 
 /// Maximum length of a history: an hour in the longest slots.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -61,6 +61,7 @@ impl Packed {
 pub struct History {
     /// The cgroups to keep; `None`: all.
     chosen: Option<BTreeSet<u64>>,
+    /// The cgroups by id.
     pub cgroups: BTreeMap<u64, Cgroup>,
     samples: u64,
     begin_ns: Option<u64>,
@@ -174,9 +175,11 @@ pub enum Assumption {
 /// How many tasks could run.
 #[derive(Clone, Debug, Default)]
 pub struct Runnable {
+    /// Length of a slot, ns.
     pub slot_ns: u64,
     /// Time that tasks ran or waited in each slot, ns.
     pub slots_ns: Vec<u64>,
+    /// Time that tasks ran, ns.
     pub ran_ns: u64,
     /// Time that tasks waited for CPUs, ns.
     pub waited_ns: u64,

@@ -5,10 +5,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use cgscope_whatif::{Figures, Limit, Outcome};
+use crate::{Figures, Limit, Outcome};
 
 use super::{Cell, Cells, Simulator};
-use crate::whatif::{answer::Row, parallel::parallel};
+use crate::{answer::Row, parallel::parallel};
 
 /// Steps of the search for the least quota, CPUs: the largest that is at most a tenth of the quota in force.
 const STEPS: [f64; 8] = [5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02];

@@ -2,6 +2,10 @@
 
 use std::fmt::Write;
 
+use crate::{
+    Bounds, Check, Limit,
+    answer::{Answer, Caution, Fewer, Question, Refusal, Row},
+};
 use cgscope_layout::Loss;
 use cgscope_model::{
     Interval,
@@ -9,10 +13,8 @@ use cgscope_model::{
     names::Names,
     units::{count, cpus, duration, number},
 };
-use cgscope_whatif::{Bounds, Check, Limit};
 
-use super::answer::{Answer, Caution, Fewer, Question, Refusal, Row};
-
+/// The answers about a time, with a note about `left` other cgroups.
 pub fn text(answers: &[Answer], whole: &Interval, question: &Question, left: usize) -> String {
     within(answers, whole, question, left, usize::MAX)
 }
@@ -283,6 +285,7 @@ fn caution(caution: Caution) -> String {
     }
 }
 
+/// A share in percent, with one digit after the point.
 pub fn percent(share: f64) -> String {
     format!("{}%", number((share * 1_000.0).round() / 10.0))
 }
@@ -307,4 +310,36 @@ fn durations(bounds: Bounds<u64>) -> String {
 /// One value if both bounds agree.
 fn between(bounds: Bounds<String>) -> String {
     if bounds.low == bounds.high { bounds.low } else { format!("{}..{}", bounds.low, bounds.high) }
+}
+
+/// The answer in one line.
+pub fn line(answer: &Answer, whole: &Interval) -> String {
+    let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
+    let advice = match (&answer.refusal, &answer.least) {
+        (Some(refusal), _) => format!("no advice, because {}", because(refusal)),
+        (None, None) if answer.is_demand_unknown() => {
+            "what would have been enough is not known, because its tasks may wait for throttled ones: record under a higher quota".to_owned()
+        }
+        (None, None) => "no quota on its CPUs would have been enough".to_owned(),
+        (None, Some(least)) => {
+            let more = if answer.is_least_demand { " or more" } else { "" };
+            let (least, setting) = (least.limit, quota_setting(answer, &whole.names, least.limit));
+            format!("{}{more} would have been enough: {setting}", cpus(least.cpus()))
+        }
+    };
+    format!("{name} has {limit}; {advice}")
+}
+
+fn because(refusal: &Refusal) -> String {
+    let because = match refusal {
+        Refusal::Short(_) => "it ran in too few periods",
+        Refusal::Changed => "the limit was changed",
+        Refusal::Incomplete(..) => "not all of its CPU time was recorded",
+        Refusal::Contended(waited) => {
+            return format!("its tasks waited for CPUs for {} of their time", percent(*waited));
+        }
+        Refusal::Unfit => "the simulation does not fit what the kernel counted",
+        Refusal::TooMany(_) => "too many cgroups share its limits",
+    };
+    because.to_owned()
 }

@@ -1,6 +1,6 @@
 //! A part of a long history, in which cells are simulated to find those that matter.
 
-use cgscope_whatif::{Loop, Node, Outcome, Profile, Tree};
+use crate::{Loop, Node, Outcome, Profile, Tree};
 
 /// A longer history is simulated in part first, ns.
 const LONG_NS: u64 = 600_000_000_000;
@@ -11,7 +11,7 @@ const STRETCH_NS: u64 = 5_000_000_000;
 /// A figure, and the difference that does not matter.
 type Tolerated = (fn(&Outcome) -> f64, f64);
 
-/// The figures of [`Figures`](cgscope_whatif::Figures).
+/// The figures of [`Figures`](crate::Figures).
 const FIGURES: [Tolerated; 7] = [
     (Outcome::throttled_share, 0.002),
     (Outcome::throttled_ns_per_s, 5e6),
@@ -99,7 +99,7 @@ pub fn at_bounds(outcomes: &[Outcome], loop_of: impl Fn(usize) -> Loop) -> Vec<u
 
 #[cfg(test)]
 mod tests {
-    use cgscope_whatif::Slot;
+    use crate::Slot;
 
     use super::*;
 

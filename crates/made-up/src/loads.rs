@@ -1,0 +1,130 @@
+//! A service under a quota, with a load of known arithmetic.
+
+use std::sync::Arc;
+
+use cgscope_model::{CgroupReading, CpuReading, DemandReading, Sample, demand::parts};
+
+/// ns of a second.
+pub const S: u64 = 1_000_000_000;
+/// ns of a millisecond.
+pub const MS: u64 = 1_000_000;
+/// A slot is 2^`SHIFT` ns long.
+pub const SHIFT: u32 = 24;
+/// Length of the samples.
+pub const SECONDS: u64 = 20;
+
+/// A service at 0.5 CPUs, with a batch job in it that has no quota, below a slice at 1 CPU.
+pub const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
+
+/// What the tasks do under the quota of 50 ms, in ms of a cycle of periods of 100 ms. Slots do not fit into periods.
+pub struct Load {
+    /// Number of tasks.
+    pub tasks: u64,
+    /// Length of a cycle, ms.
+    pub cycle_ms: u64,
+    /// When they ran, ms of the cycle.
+    pub ran: &'static [(u64, u64)],
+    /// When they would have run without a limit.
+    pub wanted: &'static [(u64, u64)],
+    /// When they were throttled.
+    pub throttled: &'static [(u64, u64)],
+    /// When its tasks waited for a CPU.
+    pub waited: &'static [(u64, u64)],
+    /// When they would have had a use for a CPU besides.
+    pub presumed: &'static [(u64, u64)],
+    /// Throttled periods of a cycle.
+    pub throttled_periods: u64,
+}
+
+/// A task that does nothing.
+pub const NONE: Load = Load {
+    tasks: 1,
+    cycle_ms: 100,
+    ran: &[],
+    wanted: &[],
+    throttled: &[],
+    waited: &[],
+    presumed: &[],
+    throttled_periods: 0,
+};
+/// A busy loop.
+pub const LOOP: Load = Load {
+    ran: &[(0, 50)],
+    wanted: &[(0, 50)],
+    throttled: &[(50, 100)],
+    presumed: &[(50, 100)],
+    throttled_periods: 1,
+    ..NONE
+};
+/// Two busy loops, each on its own CPU.
+pub const TWO_LOOPS: Load = Load {
+    tasks: 2,
+    ran: &[(0, 25)],
+    wanted: &[(0, 25)],
+    throttled: &[(25, 100)],
+    presumed: &[(25, 100)],
+    ..LOOP
+};
+/// A task that needs 20 ms in each period.
+pub const SMALL: Load = Load { ran: &[(0, 20)], wanted: &[(0, 20)], ..NONE };
+/// A task that needs 60 ms in every other period.
+pub const BURSTS: Load = Load {
+    cycle_ms: 200,
+    ran: &[(0, 50), (100, 110)],
+    wanted: &[(0, 60)],
+    throttled: &[(50, 100)],
+    throttled_periods: 1,
+    ..NONE
+};
+
+impl Load {
+    /// The sum of spans between two times, ns.
+    fn within(&self, spans: &[(u64, u64)], begin: u64, end: u64) -> u64 {
+        let cycle = self.cycle_ms * MS;
+        let one = |at: u64| {
+            let part =
+                |(from, to): &(u64, u64)| (at + to * MS).min(end).saturating_sub((at + from * MS).max(begin));
+            spans.iter().map(part).sum::<u64>()
+        };
+        (begin / cycle..=end / cycle).map(|number| one(number * cycle)).sum::<u64>() * self.tasks
+    }
+
+    fn amounts(&self, slot: u64) -> [u64; 5] {
+        [self.ran, self.wanted, self.throttled, self.waited, self.presumed]
+            .map(|spans| parts(self.within(spans, slot << SHIFT, (slot + 1) << SHIFT), SHIFT))
+    }
+}
+
+/// Samples once a second.
+pub fn samples(load: &Load) -> Vec<Sample> {
+    let sample = |second: u64| {
+        let slots: Vec<_> = (0..=(SECONDS * S) >> SHIFT)
+            .filter(|slot| (slot << SHIFT) / S + 1 == second)
+            .map(|slot| (slot, load.amounts(slot)))
+            .collect();
+        let only: Vec<_> = slots.iter().map(|(_, amounts)| *amounts).collect();
+        let first = slots.first().map_or(0, |(slot, _)| *slot);
+        let of = |id: u64, sum: u64| if id == 2 { sum } else { 0 };
+        let limits = |id: u64, quota_us: Option<u64>| CgroupReading {
+            id,
+            quota_us,
+            period_us: Some(100_000),
+            usage_ns: Some(load.within(load.ran, 0, second * S)),
+            nr_periods: Some(second * 10),
+            nr_throttled: Some(of(id, second * S / (load.cycle_ms * MS) * load.throttled_periods)),
+            throttled_ns: Some(of(id, load.within(load.throttled, 0, second * S))),
+            ..CgroupReading::default()
+        };
+        Sample {
+            unix_ns: second * S,
+            mono_ns: second * S,
+            demand_until_ns: Some(second * S),
+            demand: DemandReading::new(2, SHIFT, first, &only).into_iter().collect(),
+            limits: vec![limits(1, Some(100_000)), limits(2, Some(50_000)), limits(3, None)],
+            cgroups: (1..).zip(PATHS.map(Arc::from)).collect(),
+            cpus: [0, 1].map(|cpu| CpuReading { cpu, ..Default::default() }).to_vec(),
+            ..Sample::default()
+        }
+    };
+    (0..=SECONDS).map(sample).collect()
+}
