@@ -1,19 +1,19 @@
 //! Makes the packages in `target/dist`: a tarball of the static binary with its manual pages, an image for containers, and a Debian
 //! package.
+
 mod deb;
 mod image;
-mod licences;
-mod tree;
 
-use std::env::consts::ARCH;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env::{self, consts::ARCH},
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use crate::failure::Failure;
-use crate::{binary, steps};
-use tree::Tree;
+use crate::{binary, failure::Failure, steps};
 
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
@@ -99,7 +99,7 @@ impl Contents {
             binary: binary.to_owned(),
             version,
             pages,
-            third_party: licences::third_party()?,
+            third_party: third_party()?,
             // Without a git history, use the time of the binary.
             epoch: epoch.map_or_else(|_| modified(binary), |text| text.trim().to_owned()),
         })
@@ -203,12 +203,153 @@ fn cannot_read(path: &Path, why: &io::Error) -> Failure {
     Failure::Host(format!("dist: cannot read {}: {why}; no package was made", path.display()))
 }
 
+/// A directory that represents the target's root or a directory below it.
+pub(crate) struct Tree {
+    pub(crate) root: PathBuf,
+}
+
+impl Tree {
+    pub(crate) fn new(root: PathBuf) -> Result<Self, Failure> {
+        fs::create_dir_all(&root).map_err(|why| cannot_write(&root, &why))?;
+        set_mode(&root, 0o755)?;
+        Ok(Self { root })
+    }
+
+    /// Writes a file. Creates missing directories, readable by everybody, regardless of the umask.
+    pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
+        let file = self.root.join(path);
+        let mut directory = self.root.clone();
+        for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
+            directory.push(part);
+            if !directory.is_dir() {
+                fs::create_dir(&directory).map_err(|why| cannot_write(&directory, &why))?;
+                set_mode(&directory, 0o755)?;
+            }
+        }
+        fs::write(&file, content).map_err(|why| cannot_write(&file, &why))?;
+        set_mode(&file, mode)
+    }
+
+    pub(crate) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<(), Failure> {
+        let content = fs::read(from).map_err(|why| cannot_read(from, &why))?;
+        self.put(path, &content, mode)
+    }
+
+    /// Writes `PATH.gz`. The gzip header contains no name and no time.
+    pub(crate) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
+        self.put(path, content, 0o644)?;
+        said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
+    }
+
+    /// Removes the symbols of a program: they are half of a package's size, and its users do not need them.
+    pub(crate) fn strip(&self, path: &str) -> Result<(), Failure> {
+        let mut strip = Command::new("strip");
+        strip.args(["--strip-all", "--remove-section=.comment"]);
+        said(strip.arg(self.root.join(path))).map(drop)
+    }
+
+    /// All files, relative to the root, sorted.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = Vec::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            let entries = fs::read_dir(&directory).map_err(|why| cannot_read(&directory, &why))?;
+            for path in entries.flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    directories.push(path);
+                } else if let Ok(relative) = path.strip_prefix(&self.root) {
+                    found.push(relative.to_owned());
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|why| cannot_write(path, &why))
+}
+
+const HEAD: &str = "\
+cgscope is one static file. It also contains:
+
+Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-later; to link another version of it, run
+`cargo xtask build` in the sources), and these packages, whose sources are on crates.io:
+
+";
+
+/// Prefixes of the names of licence files.
+const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Package {
+    name: String,
+    version: String,
+    /// An SPDX expression.
+    licence: String,
+}
+
+/// The list of packages, then each licence text once with its packages.
+pub(crate) fn third_party() -> Result<String, Failure> {
+    let mut packages = BTreeSet::new();
+    for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
+        let mut tree = steps::cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
+        tree.args(["--format", "{p}|{l}", "--manifest-path"]).arg(steps::workspace().join(manifest));
+        packages.extend(said(&mut tree)?.lines().filter_map(package));
+    }
+    let sources = registry_sources();
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut out = HEAD.to_owned();
+    for package in &packages {
+        let Package { name, version, licence } = package;
+        out += &format!("    {name} {version}: {licence}\n");
+        for text in texts_of(&sources, package) {
+            texts.entry(text).or_default().push(format!("{name} {version}"));
+        }
+    }
+    let mut texts: Vec<_> = texts.into_iter().collect();
+    texts.sort_by(|a, b| a.1.cmp(&b.1));
+    for (text, of) in texts {
+        out += &format!("\n{}\nof {}:\n\n{}\n", "-".repeat(79), of.join(", "), text.trim_end());
+    }
+    Ok(out)
+}
+
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`. `None` for our own packages: their line contains a path.
+fn package(line: &str) -> Option<Package> {
+    let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
+    let id = id.trim_end_matches(" (proc-macro)");
+    let (name, version) = id.split_once(" v")?;
+    let is_ours = version.contains('(');
+    (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
+}
+
+/// The directories with the sources of packages that cargo unpacked.
+fn registry_sources() -> Vec<PathBuf> {
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
+    let registries = fs::read_dir(cargo.join("registry/src")).into_iter().flatten().flatten();
+    registries.map(|entry| entry.path()).collect()
+}
+
+fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
+    let directory = format!("{}-{}", package.name, package.version);
+    let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
+    let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
+    files.sort();
+    files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
+}
+
+fn is_licence(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    path.is_file() && NAMES.iter().any(|beginning| name.starts_with(beginning))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    use super::{EXAMPLES, said};
-    use crate::steps;
+    use super::*;
 
     #[test]
     fn the_packages_have_all_files_for_kubernetes() {
@@ -218,5 +359,22 @@ mod tests {
         let listed = listed.expect("a git checkout");
         let examples = EXAMPLES.into_iter().filter(|example| example.starts_with("kubernetes/"));
         assert_eq!(listed.lines().collect::<Vec<_>>(), examples.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn third_party_packages_are_parsed_from_cargo_tree() {
+        let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
+        assert_eq!(
+            (&*found.name, &*found.version, &*found.licence),
+            ("anyhow", "1.0.103", "MIT OR Apache-2.0")
+        );
+        let derive = package("serde_derive v1.0.2 (proc-macro)|MIT").expect("a package");
+        assert_eq!(derive.version, "1.0.2");
+    }
+
+    #[test]
+    fn our_own_packages_are_left_out() {
+        assert_eq!(package("cgscope-model v0.1.0 (/somewhere/crates/model)|MIT OR Apache-2.0"), None);
+        assert_eq!(package(""), None);
     }
 }

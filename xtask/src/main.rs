@@ -9,7 +9,6 @@ mod deploy;
 mod dist;
 mod failure;
 mod fuzz;
-mod git;
 mod lab;
 mod lanes;
 mod long;

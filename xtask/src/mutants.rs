@@ -2,26 +2,27 @@
 //!
 //! Results stay in the user's cache, by the contents of the file and of the tests of its crate, so a run continues where the last one
 //! stopped. Survivors that no test can kill are in `mutants/explained.txt`, each with the reason.
-mod explained;
-mod score;
+
 mod tree;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt, fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
 
-use crate::failure::Failure;
-use crate::setup::cache;
-use crate::steps::{self, Steps};
-use explained::Explained;
-use score::Score;
-use tree::{Tree, VARIABLES};
+use crate::{
+    failure::Failure,
+    mutants::tree::{Tree, VARIABLES},
+    setup::cache,
+    steps::{self, Steps},
+};
 
 const VERSION: &str = "27.1.0";
 /// The time that a part of `--long` may take. The next run decides what is left.
@@ -324,6 +325,159 @@ fn report(files: &[Mutated], explained: &Explained, kept: &Path) -> Result<(), F
     if faults.is_empty() { Ok(()) } else { Err(Failure::Step(format!("mutants: {}", faults.join("; ")))) }
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct Score {
+    killed: usize,
+    /// Survivors without an explanation.
+    pub(crate) survivors: Vec<Name>,
+    accepted: usize,
+    equivalent: usize,
+    undecided: usize,
+}
+
+impl Score {
+    fn of(
+        mutants: &[Name],
+        outcomes: &BTreeMap<Name, Outcome>,
+        explained: impl Fn(&str) -> Option<Kind>,
+    ) -> Self {
+        let mut score = Self::default();
+        for name in mutants {
+            match (explained(name), outcomes.get(name)) {
+                (Some(Kind::Equivalent), _) => score.equivalent += 1,
+                (Some(Kind::Accepted), _) => score.accepted += 1,
+                (None, Some(Outcome::Killed)) => score.killed += 1,
+                (None, Some(Outcome::Survived)) => score.survivors.push(name.clone()),
+                (None, Some(Outcome::Unviable)) => {}
+                (None, None) => score.undecided += 1,
+            }
+        }
+        score
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.killed += other.killed;
+        self.survivors.extend(other.survivors);
+        self.accepted += other.accepted;
+        self.equivalent += other.equivalent;
+        self.undecided += other.undecided;
+    }
+
+    fn decided(&self) -> usize {
+        self.killed + self.survivors.len() + self.accepted
+    }
+
+    /// What is wrong with a score; `None`: nothing. What is not decided yet is no fault.
+    pub(crate) fn fault(&self, part: &str, least_percent: usize) -> Option<String> {
+        if !self.survivors.is_empty() {
+            return Some(format!(
+                "{part}: {} survivors have no explanation; add a test that kills each, or explain it in \
+                 xtask/src/mutants/explained.txt",
+                self.survivors.len()
+            ));
+        }
+        (self.killed * 100 < self.decided() * least_percent)
+            .then(|| format!("{part}: {self}, but at least {least_percent} % must be killed; add tests"))
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.killed as f64 / self.decided().max(1) as f64;
+        write!(f, "killed {} of {} ({percent:.1} %)", self.killed, self.decided())?;
+        for (number, what) in [(self.equivalent, "equivalent"), (self.undecided, "not decided yet")] {
+            if number != 0 {
+                write!(f, ", {what}: {number}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a test could kill the mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No input shows a difference.
+    Equivalent,
+    /// It counts as a survivor.
+    Accepted,
+}
+
+#[derive(Debug)]
+struct Explanation {
+    path: String,
+    change: String,
+    line: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+pub(crate) struct Explained(Vec<Explanation>);
+
+impl Explained {
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let explanation = |lines: &[&str]| {
+            let [mutant, line, reason] = lines else { return None };
+            let (path, change) = mutant.split_once(": ")?;
+            let kind = match reason.split_once(": ")? {
+                ("equivalent", _) => Kind::Equivalent,
+                ("accepted", _) => Kind::Accepted,
+                _ => return None,
+            };
+            Some(Explanation {
+                path: path.to_owned(),
+                change: change.to_owned(),
+                line: line.trim().to_owned(),
+                kind,
+            })
+        };
+        let parsed = |lines: &[&str]| {
+            explanation(lines).ok_or_else(|| {
+                let at = lines.join("\n");
+                Failure::Step(format!(
+                    "mutants: cannot parse explained.txt at\n{at}\nits first lines show the format"
+                ))
+            })
+        };
+        lines.chunks(3).map(parsed).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The explanation of a mutant in a file with this source.
+    fn of(&self, name: &str, source: &str) -> Option<Kind> {
+        let (path, change, line) = parts(name, source)?;
+        self.0
+            .iter()
+            .find(|of| (of.path.as_str(), of.change.as_str(), of.line.as_str()) == (path, change, line))
+            .map(|of| of.kind)
+    }
+
+    /// The changes that are explained for a file, but are none of its mutants.
+    pub(crate) fn unused<'a>(
+        &'a self,
+        path: &'a str,
+        mutants: &[String],
+        source: &str,
+    ) -> impl Iterator<Item = &'a str> {
+        let there: BTreeSet<_> = mutants.iter().filter_map(|name| parts(name, source)).collect();
+        let there: BTreeSet<_> =
+            there.into_iter().map(|(_, change, line)| (change.to_owned(), line.to_owned())).collect();
+        let of_file = self.0.iter().filter(move |of| of.path == path);
+        of_file
+            .filter(move |of| !there.contains(&(of.change.clone(), of.line.clone())))
+            .map(|of| of.change.as_str())
+    }
+}
+
+/// The file of a mutant, its change, and its line of code.
+fn parts<'n>(name: &'n str, source: &'n str) -> Option<(&'n str, &'n str, &'n str)> {
+    let (place, change) = name.split_once(": ")?;
+    let mut words = place.split(':');
+    let path = words.next()?;
+    let number: usize = words.next()?.parse().ok()?;
+    Some((path, change, source.lines().nth(number.checked_sub(1)?)?.trim()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,5 +560,81 @@ mod tests {
                 assert!(path.is_file(), "{}", path.display());
             }
         }
+    }
+
+    /// The score of mutants `0`, `1` and so on. `e` and `a`: equivalent and accepted; `k`, `s`, `u`: its outcome; `-`: not decided.
+    fn score(mutants: &str) -> Score {
+        let names: Vec<Name> = (0..mutants.len()).map(|at| at.to_string()).collect();
+        let letters = names.iter().zip(mutants.chars());
+        let outcome = |letter| match letter {
+            'k' => Some(Outcome::Killed),
+            's' => Some(Outcome::Survived),
+            'u' => Some(Outcome::Unviable),
+            _ => None,
+        };
+        let outcomes = letters.clone().filter_map(|(name, letter)| Some((name.clone(), outcome(letter)?)));
+        Score::of(&names, &outcomes.collect(), |name| {
+            match mutants.as_bytes()[name.parse::<usize>().ok()?] {
+                b'e' => Some(Kind::Equivalent),
+                b'a' => Some(Kind::Accepted),
+                _ => None,
+            }
+        })
+    }
+
+    #[test]
+    fn a_score_counts_what_the_compiler_accepts_and_is_not_equivalent() {
+        assert_eq!(score("kkku").to_string(), "killed 3 of 3 (100.0 %)");
+        assert_eq!(score("kksae-").to_string(), "killed 2 of 4 (50.0 %), equivalent: 1, not decided yet: 1");
+        assert_eq!(score("").to_string(), "killed 0 of 0 (0.0 %)");
+    }
+
+    #[test]
+    fn a_low_score_and_a_survivor_without_explanation_are_faults() {
+        assert_eq!(score("kkkkkkkkka").fault("layout", 90), None);
+        assert!(score("kkkkkkkkaa").fault("layout", 90).is_some_and(|fault| fault.contains("at least 90 %")));
+        let fault = score("kkkkkkkkkkkkkkkkkkkkks").fault("layout", 90).unwrap_or_default();
+        assert!(fault.starts_with("layout: 1 survivors have no explanation"), "{fault}");
+        assert_eq!(score("---").fault("layout", 95), None, "nothing is decided");
+    }
+
+    #[test]
+    fn a_part_has_the_sums_of_its_files() {
+        let mut sum = score("ks-");
+        sum.add(score("kae"));
+        assert_eq!(sum.to_string(), "killed 2 of 4 (50.0 %), equivalent: 1, not decided yet: 1");
+        assert_eq!(sum.survivors, ["1"]);
+    }
+
+    const SOURCE: &str = "fn f(a: u32) -> bool {\n    a < 7\n}\n";
+    const TEXT: &str = "# Why.\n\na.rs: replace < with <= in f\n    a < 7\nequivalent: it is never 7\n";
+
+    #[test]
+    fn an_explanation_stays_valid_if_lines_move_but_not_if_the_line_changes() {
+        let explained = Explained::parse(TEXT).expect("it is valid");
+        assert_eq!(explained.of("a.rs:2:7: replace < with <= in f", SOURCE), Some(Kind::Equivalent));
+        let moved = format!("\n{SOURCE}");
+        assert_eq!(explained.of("a.rs:3:7: replace < with <= in f", &moved), Some(Kind::Equivalent));
+        let changed = SOURCE.replace('7', "8");
+        assert_eq!(explained.of("a.rs:2:7: replace < with <= in f", &changed), None);
+        assert_eq!(explained.of("a.rs:2:7: replace < with > in f", SOURCE), None);
+        assert_eq!(explained.of("b.rs:2:7: replace < with <= in f", SOURCE), None);
+    }
+
+    #[test]
+    fn an_explanation_without_its_mutant_is_unused() {
+        let explained = Explained::parse(TEXT).expect("it is valid");
+        let unused = |mutant: &str| explained.unused("a.rs", &[mutant.to_owned()], SOURCE).count();
+        assert_eq!(unused("a.rs:2:7: replace < with <= in f"), 0);
+        assert_eq!(unused("a.rs:2:7: replace < with > in f"), 1);
+        assert_eq!(explained.unused("b.rs", &[], SOURCE).count(), 0, "of another file");
+    }
+
+    #[test]
+    fn an_explanation_needs_its_three_lines_and_a_known_reason() {
+        assert!(Explained::parse("a.rs: replace < with <= in f\n    a < 7\n").is_err());
+        let error = Explained::parse(&TEXT.replace("equivalent", "unlikely")).expect_err("an unknown reason");
+        assert!(error.to_string().contains("a.rs: replace < with <= in f"), "{error}");
+        assert!(Explained::parse(include_str!("mutants/explained.txt")).is_ok());
     }
 }

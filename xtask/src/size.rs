@@ -3,13 +3,12 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::failure::Failure;
-use crate::git;
 use crate::steps;
 
 pub(crate) fn run() -> Result<(), Failure> {
     let failed = |words: &str| Failure::Host(format!("size: {words}"));
     let tracked =
-        git::said(&["ls-files", "*.rs", "*.md"]).ok_or_else(|| failed("git cannot list the files"))?;
+        steps::said(&["ls-files", "*.rs", "*.md"]).ok_or_else(|| failed("git cannot list the files"))?;
     let top = steps::workspace();
     let mut code: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let (mut pages, mut words) = (0, 0);

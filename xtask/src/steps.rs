@@ -1,14 +1,17 @@
 //! Runs programs one after the other, up to the first failure.
-use std::env;
-use std::ffi::OsString;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
-use std::time::Instant;
 
-use crate::failure::Failure;
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Instant,
+};
+
+use crate::{failure::Failure, steps};
 
 /// The root directory of the workspace.
 pub(crate) fn workspace() -> PathBuf {
@@ -118,11 +121,21 @@ impl Steps {
     }
 }
 
+/// The output of a git command. `None` without git, or if the command fails.
+pub(crate) fn said(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").current_dir(steps::workspace()).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The current commit. `None` without git, and if files differ from this commit.
+pub(crate) fn clean_commit() -> Option<String> {
+    let commit = said(&["rev-parse", "--short=8", "HEAD"])?;
+    said(&["status", "--porcelain"])?.is_empty().then(|| commit.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    use super::{Failure, Steps};
+    use super::*;
 
     #[test]
     fn the_first_failed_step_ends_the_run_and_is_named() {

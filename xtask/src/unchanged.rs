@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::failure::Failure;
-use crate::{git, setup};
+use crate::{setup, steps};
 
 /// A part of the tests.
 pub(crate) struct Part {
@@ -83,7 +83,7 @@ impl Part {
 
     /// The compiler, and the git object of each path. `None` without git, and if a file differs from its commit.
     fn state(&self) -> Option<String> {
-        let with_paths = |words: &[&'static str]| git::said(&[words, self.paths].concat());
+        let with_paths = |words: &[&'static str]| steps::said(&[words, self.paths].concat());
         if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
             return None;
         }
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{OTHER_KERNELS, PACKAGES, reason};
-    use crate::git;
+    use crate::steps;
 
     const STATE: &str = "rustc 1.98\tthe compiler\n040000 tree 1a\tcrates/layout\n040000 tree 2b\tebpf\n";
 
@@ -157,7 +157,7 @@ mod tests {
     fn every_path_exists() {
         for part in [&OTHER_KERNELS, &PACKAGES] {
             let listed =
-                git::said(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
+                steps::said(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
             let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
             assert_eq!(listed, part.paths.iter().copied().collect(), "{}", part.name);
         }

@@ -3,8 +3,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::tree::Tree;
 use super::{ARCH, Contents, read, said};
+use crate::dist::Tree;
 use crate::failure::Failure;
 use crate::root::is_on_path;
 use crate::steps;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::tree::Tree;
 use super::{ARCH, Contents, cannot_read, cannot_write, said};
+use crate::dist::Tree;
 use crate::failure::Failure;
 use crate::steps;
 
