@@ -29,7 +29,7 @@ const HOST_ONLY: [(&str, &[&str]); 30] = [
     ("compares readings over the same seconds, and emulation is too slow for that", &["serve::intervals::"]),
     (
         "its client needs Python, which the machine lacks; the socket behaves the same on every kernel",
-        &["serve::access::no_request", "serve::access::a_request", "serve::limits::ids_of"],
+        &["serve::access::requests_for", "serve::access::a_request"],
     ),
     ("changes users with Python; the fields are read the same on every kernel", &["shared::a_task_is"]),
     ("needs Python; the files are the same on every kernel", &["fleet::"]),
