@@ -22,12 +22,14 @@ pub fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> V
     let mut done = thread::scope(|scope| {
         let work = &work;
         let more = std::iter::from_fn(Busy::more).take(jobs.len().saturating_sub(1));
-        let others = more.map(|busy| {
-            scope.spawn(move || {
+        // If there can be no more threads, this one does it all.
+        let others = more.map_while(|busy| {
+            let other = move || {
                 let done = work();
                 drop(busy);
                 done
-            })
+            };
+            thread::Builder::new().spawn_scoped(scope, other).ok()
         });
         let others: Vec<_> = others.collect();
         let mut done = work();

@@ -54,8 +54,8 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
     let (whole, guessed) = thread::scope(|scope| {
-        let guessed = scope.spawn(|| guessed_history(file, &filter));
-        (overview(&mut recording), guessed.join().ok().flatten())
+        let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(file, &filter)).ok();
+        (overview(&mut recording), guessed.and_then(|guessed| guessed.join().ok().flatten()))
     });
     let mut whole = whole?;
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;

@@ -140,8 +140,9 @@ fn a_failing_system_call_gives_a_sentence_and_never_a_panic_or_a_hang() {
                 };
                 *answers.entry((args[0].to_owned(), code.unwrap_or(-1))).or_default() += 1;
                 let is_killed = !matches!(code, Some(0..=2));
-                // What `doctor` finds is its output.
-                let is_silent = said.trim().is_empty() && (args[0] != "doctor" || out.trim().is_empty());
+                // What `doctor` finds and `whatif` refuses is their output.
+                let is_answer = ["doctor", "whatif"].contains(&args[0]) && !out.trim().is_empty();
+                let is_silent = said.trim().is_empty() && !is_answer;
                 if is_killed || said.contains("panicked") || code != Some(0) && is_silent {
                     wrong.push(format!("{what}: exit code {code:?}: {said}"));
                 }
