@@ -100,7 +100,7 @@ impl Held {
                 }
             });
         }
-        let (outcome, remains) = run_in_thread(process);
+        let (outcome, remains) = run_in_thread(process).map_err(failed)?;
         let mut pid = [0; 4];
         match pid_reader.read_exact(&mut pid) {
             Ok(()) => {
@@ -140,11 +140,11 @@ impl Running {
 }
 
 /// Spawns in a thread, because `spawn` returns only after the released child has executed the command.
-fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Unreaped) {
+fn run_in_thread(mut process: Command) -> io::Result<(oneshot::Receiver<io::Result<Ended>>, Unreaped)> {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         let _ = started.send(());
         let result = process.spawn();
         // Closes our copies of the pipes, so that the reader sees end of file if the fork failed.
@@ -155,16 +155,17 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
             PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
-                    // Reaps the child when `Unreaped` is dropped.
-                    thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
+                    // Reaps the child when `Unreaped` is dropped. Without a thread, init does it when we have ended.
+                    let _ =
+                        thread::Builder::new().spawn(move || is_held.recv().is_err().then(|| child.wait()));
                 }
                 _ => drop(child.wait()),
             }
             ended
         }));
-    });
+    })?;
     let _ = has_started.recv();
-    (outcome, Unreaped { _held: held })
+    Ok((outcome, Unreaped { _held: held }))
 }
 
 fn end_of(child: &Child) -> io::Result<Ended> {

@@ -1,6 +1,10 @@
 //! How commands end: exit codes and errors.
 
-use std::{io, process::ExitCode};
+use std::{
+    io,
+    process::ExitCode,
+    thread::{self, JoinHandle},
+};
 
 use cgscope_model::Losses;
 
@@ -61,6 +65,12 @@ impl Error {
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
     }
 
+    pub fn no_thread(error: &io::Error) -> Self {
+        Self::could_not_run(format!(
+            "cannot start a thread ({error}); check the limits on memory and on processes"
+        ))
+    }
+
     /// The error if a result could not be written to standard output. A closed pipe counts as success.
     pub fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -68,6 +78,11 @@ impl Error {
         }
         Self::incomplete(format!("the result could not be written to standard output ({error})"))
     }
+}
+
+/// Starts a thread, which [`std::thread::spawn`] does not do without a panic.
+pub fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<JoinHandle<R>> {
+    thread::Builder::new().spawn(run).map_err(|error| Error::no_thread(&error))
 }
 
 pub fn not_executed(error: &io::Error) -> String {

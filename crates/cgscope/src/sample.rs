@@ -1,6 +1,6 @@
 //! `cgscope sample`: what all threads do, grouped as in psn.
 
-use std::{future, io, sync::mpsc, thread, time::Duration};
+use std::{future, io, sync::mpsc, time::Duration};
 
 use cgscope_model::{Mode, Names};
 use cgscope_psn::{
@@ -12,7 +12,7 @@ use crate::{
     child::{Held, Output, Running},
     cli::Sample,
     containers,
-    exit::{Error, Exit, Result},
+    exit::{Error, Exit, Result, spawn},
     mode,
     request::Target,
     session::{self, End},
@@ -86,9 +86,9 @@ async fn take(
 ) -> Result<(Rounds, End)> {
     let (stop, stopped) = mpsc::channel();
     let (done, mut is_done) = oneshot::channel();
-    thread::spawn(move || {
+    spawn(move || {
         let _ = done.send(sampling.run(schedule, &stopped));
-    });
+    })?;
     let (taken, ended) = tokio::select! {
         biased;
         taken = &mut is_done => (taken, End::Finished),

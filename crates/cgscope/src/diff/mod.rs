@@ -6,7 +6,10 @@ mod tables;
 mod tests;
 mod words;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    thread,
+};
 
 use cgscope_model::diff::{Diff, MOST_BLOCKS, Side, compare, json};
 use serde::Serialize;
@@ -22,12 +25,13 @@ pub fn run(options: &cli::Diff) -> Result {
     // Open both files before reading one, so that a mistyped second name fails before the first file is read.
     let mut before = Recording::open(&options.before)?;
     let mut after = Recording::open(&options.after)?;
-    let (first, second) = std::thread::scope(|scope| {
-        let second = scope.spawn(|| read(&mut after));
+    let (first, second) = thread::scope(|scope| -> Result<_> {
+        let second = thread::Builder::new().spawn_scoped(scope, || read(&mut after));
+        let second = second.map_err(|error| Error::no_thread(&error))?;
         let first = read(&mut before);
-        (first, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    let diff = compare(first?, second?, &[before.host, after.host]);
+        Ok((first?, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?))
+    })?;
+    let diff = compare(first, second, &[before.host, after.host]);
     let recordings = [&before, &after];
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let written = if options.json {

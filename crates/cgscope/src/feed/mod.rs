@@ -6,7 +6,7 @@ mod local;
 use std::{
     path::Path,
     process::ExitStatus,
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use crate::{
     child::Output,
     cli::ModeChoice,
     containers,
-    exit::{Error, Result},
+    exit::{Error, Result, spawn},
     feed::daemon::Daemon,
     mode::{self, Coarse},
     request::Target,
@@ -68,14 +68,16 @@ impl Events {
     fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
         // A channel of one message: a slow reader makes the next sample late, which is counted, and samples never pile up.
         let (send, events) = mpsc::channel(1);
-        let thread = thread::spawn(move || {
+        let refused = send.clone();
+        let thread = spawn(move || {
             while let Some(event) = feed.next() {
                 if send.blocking_send(event).is_err() {
                     return;
                 }
             }
         });
-        Self { events, demand: Box::new(demand), end, thread: Some(thread) }
+        let thread = thread.map_err(|error| refused.try_send(Err(error))).ok();
+        Self { events, demand: Box::new(demand), end, thread }
     }
 
     pub async fn next(&mut self) -> Result<Event> {

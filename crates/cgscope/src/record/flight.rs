@@ -25,7 +25,7 @@ use rustix::{
 
 use crate::{
     cli::Record,
-    exit::{Error, Result},
+    exit::{Error, Result, spawn},
     feed::ns,
     record::{
         Destination, Ended,
@@ -176,7 +176,10 @@ impl<'a> Flight<'a> {
         };
         let bytes = ring.bytes_on_disk();
         let freeze = Freeze { segments, path, triggered, bytes, stop: self.stop.clone() };
-        self.copying = Some(std::thread::spawn(move || freeze.run()));
+        match spawn(move || freeze.run()) {
+            Ok(copying) => self.copying = Some(copying),
+            Err(error) => self.not_frozen(&error),
+        }
         Ok(())
     }
 

@@ -103,8 +103,8 @@ impl Playback {
     /// Starts the reader of `intervals` and the pass over `recording`.
     fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
         let signals = Signals::listen()?;
-        let (wanted, reads) = reader::start(intervals);
-        let news = pass::start(recording);
+        let (wanted, reads) = reader::start(intervals)?;
+        let news = pass::start(recording)?;
         Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
     }
 

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,10 @@ use cgscope_view::replay::{
     state::{EndSummary, News},
 };
 
-use crate::{exit::Result, recording::Recording};
+use crate::{
+    exit::{Result, spawn},
+    recording::Recording,
+};
 
 /// The time between two messages, because each message redraws the screen.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
@@ -27,9 +29,9 @@ const NEWS_EVERY: Duration = Duration::from_millis(100);
 pub type PassMessage = (News, Option<Box<Recording>>);
 
 /// Starts the pass at the first interval of `recording`. Dropping the receiver ends the pass.
-pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
+pub fn start(recording: Recording) -> Result<mpsc::UnboundedReceiver<PassMessage>> {
     let (send, news) = mpsc::unbounded_channel();
-    thread::spawn(move || {
+    spawn(move || {
         let last = match run(recording, &send) {
             Ok(Some(recording)) => (over(&recording), Some(Box::new(recording))),
             Ok(None) => return,
@@ -37,8 +39,8 @@ pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
         };
         // Ignore errors: the receiver may have been dropped.
         let _ = send.send(last);
-    });
-    news
+    })?;
+    Ok(news)
 }
 
 /// Returns the recording after reading all of it, or `None` if the receiver was dropped.

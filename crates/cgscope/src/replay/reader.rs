@@ -6,7 +6,6 @@ use std::{
         Arc,
         mpsc::{self, RecvError, TryRecvError},
     },
-    thread,
 };
 
 use cgscope_model::{Interval, Sample, Steps, printable};
@@ -15,7 +14,7 @@ use cgscope_view::{history::Frame, replay::time::Moment};
 use tokio::sync::mpsc as channel;
 
 use crate::{
-    exit::{Error, Result},
+    exit::{Error, Result, spawn},
     recording,
 };
 
@@ -35,15 +34,15 @@ pub enum Read {
 }
 
 /// Starts a thread that receives interval numbers and reads the intervals. It ends when either channel is closed.
-pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
+pub fn start(intervals: Intervals) -> Result<(mpsc::Sender<usize>, channel::UnboundedReceiver<Read>)> {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
-    thread::spawn(move || {
+    spawn(move || {
         let reader = IntervalReader { intervals, receive, send, last: None, before: None };
         // The only error is a closed channel.
         let _ = reader.run();
-    });
-    (wanted, reads)
+    })?;
+    Ok((wanted, reads))
 }
 
 struct IntervalReader {

@@ -64,8 +64,7 @@ impl Exporter {
         let (stop, stopped) = oneshot::channel();
         let (failing, failed) = oneshot::channel();
         let shared = config.clone();
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {

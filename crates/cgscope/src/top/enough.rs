@@ -3,15 +3,15 @@
 
 use std::{
     sync::{Arc, mpsc},
-    thread,
     time::{Duration, Instant},
 };
 
 use cgscope_model::{Interval, Sample};
 use cgscope_view::app::App;
+use cgscope_whatif::watch::{Job, Lines, Watch};
 use tokio::sync::mpsc as channel;
 
-use cgscope_whatif::watch::{Job, Lines, Watch};
+use crate::exit::{Result, spawn};
 
 /// Minimum time between two answers.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -36,10 +36,10 @@ pub struct Answer {
 }
 
 impl Enough {
-    pub fn start() -> Self {
+    pub fn start() -> Result<Self> {
         let (jobs, receive) = mpsc::channel::<(u64, Job, usize)>();
         let (send, answers) = channel::unbounded_channel();
-        thread::spawn(move || {
+        spawn(move || {
             for (question, job, cells) in receive {
                 let begin = Instant::now();
                 let answer = job.lines(cells);
@@ -47,8 +47,8 @@ impl Enough {
                     return;
                 }
             }
-        });
-        Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) }
+        })?;
+        Ok(Self { jobs, answers, watch: None, question: 0, due: Some(Instant::now()) })
     }
 
     /// Begins to collect what the screen wants, and drops what it no longer wants.

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, mpsc},
-    thread,
     time::Duration,
 };
 
@@ -18,7 +17,7 @@ use cgscope_view::{
 use tokio::sync::mpsc as channel;
 
 use crate::{
-    exit::{Error, Exit, Result},
+    exit::{Error, Exit, Result, spawn},
     feed::Event,
     record::Tee,
     session::{self, End, Ready, Session, Step},
@@ -39,22 +38,15 @@ pub async fn run(
     begin: Begin,
     interval: Duration,
 ) -> Result {
-    let taken = Screen::take(INSTEAD, settings.mouse);
-    let mut screen = taken.inspect_err(|_| tee.end(Reason::Failed))?;
+    let started = || Ok((Names::start()?, Enough::start()?, Screen::take(INSTEAD, settings.mouse)?));
+    let (names, enough, mut screen) = started().inspect_err(|_: &Error| tee.end(Reason::Failed))?;
     let session = ready.go();
     let mut app = app(&session, settings, interval);
     app.begin_with(begin);
     app.notice = remembered.notice();
     app.recorded = tee.state();
-    let mut live = Live {
-        session,
-        tee,
-        names: Names::start(),
-        enough: Enough::start(),
-        lost: Losses::default(),
-        worst: Exit::Done,
-        end: None,
-    };
+    let mut live =
+        Live { session, tee, names, enough, lost: Losses::default(), worst: Exit::Done, end: None };
     let shown = show(&mut screen, &mut app, &mut live).await;
     // Messages are visible only after the screen is closed.
     drop(screen);
@@ -175,17 +167,17 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn start() -> Self {
+    pub fn start() -> Result<Self> {
         let (wanted, receive) = mpsc::channel::<BTreeSet<u32>>();
         let (send, read) = channel::unbounded_channel();
-        thread::spawn(move || {
+        spawn(move || {
             for pids in receive {
                 if send.send(command_lines(pids)).is_err() {
                     return;
                 }
             }
-        });
-        Self { wanted, read, asked: BTreeSet::new() }
+        })?;
+        Ok(Self { wanted, read, asked: BTreeSet::new() })
     }
 
     /// Requests the unknown command lines of the displayed processes.

@@ -7,7 +7,6 @@ pub mod screen;
 use std::{
     io::{self, Write},
     path::PathBuf,
-    thread,
     time::Duration,
 };
 
@@ -30,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::{
     child::Output,
     cli::Top,
-    exit::{Error, Result},
+    exit::{Error, Result, spawn},
     record::Tee,
     request::Target,
     run::for_each_interval,
@@ -190,9 +189,9 @@ const REST: Duration = Duration::from_millis(1);
 pub struct Input(mpsc::UnboundedReceiver<Event>);
 
 impl Input {
-    pub fn start() -> Self {
+    pub fn start() -> Result<Self> {
         let (send, receive) = mpsc::unbounded_channel();
-        thread::spawn(move || {
+        spawn(move || {
             // On an end or an error, the terminal has closed, and cgscope ends with it.
             while let Ok(true) = wait() {
                 while let Ok(true) = event::poll(REST) {
@@ -202,8 +201,8 @@ impl Input {
                     }
                 }
             }
-        });
-        Self(receive)
+        })?;
+        Ok(Self(receive))
     }
 
     /// Waits for events and takes all that have arrived. An empty list means that the terminal has closed.

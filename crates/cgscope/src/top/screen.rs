@@ -41,7 +41,7 @@ const FRAME: Duration = Duration::from_millis(16);
 
 /// Shows `app` until the user quits, the updates end or the terminal closes.
 pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
-    let mut input = Input::start();
+    let mut input = Input::start()?;
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
     // The time during which a shell had stopped us. A replay does not advance in that time.

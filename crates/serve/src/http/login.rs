@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    HttpRefusal,
+    HttpRefusal, beside,
     users::{Credentials, PasswordFile},
 };
 use crate::lock;
@@ -90,7 +90,7 @@ async fn verify(turn: Arc<Semaphore>, users: Arc<PasswordFile>, credentials: Cre
         let right = users.verify(&credentials);
         (right, start.elapsed())
     };
-    let (right, took) = task::spawn_blocking(check).await.unwrap_or_default();
+    let (right, took) = beside(check).await.unwrap_or_default();
     if !right {
         task::spawn(async move {
             sleep(took * REST_AFTER_WRONG).await;

@@ -24,9 +24,11 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
+use tokio::sync::oneshot;
 use tokio_rustls::rustls::ServerConfig;
 
 pub use crate::config::HttpConfig;
@@ -35,6 +37,13 @@ pub use page::{Page, Pages};
 
 use crate::lock;
 use users::PasswordFile;
+
+/// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
+async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    let (send, result) = oneshot::channel();
+    thread::Builder::new().spawn(move || send.send(job())).ok()?;
+    result.await.ok()
+}
 
 /// Limits that a test or a slow network may need to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

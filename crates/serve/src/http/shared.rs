@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    HttpLimits, Page, Pages,
+    HttpLimits, Page, Pages, beside,
     page::{HeldBytes, gzip},
     watch::Seats,
 };
@@ -67,7 +67,7 @@ impl Made {
         if body.len() < GZIP_LEAST_BYTES {
             return self;
         }
-        match task::spawn_blocking(move || gzip(&body).ok()).await.ok().flatten() {
+        match beside(move || gzip(&body).ok()).await.flatten() {
             Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
             None => self,
         }

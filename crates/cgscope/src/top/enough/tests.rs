@@ -39,7 +39,7 @@ fn add(enough: &mut Enough, samples: &[Sample]) {
 #[tokio::test]
 async fn an_answer_appears_on_the_screen() {
     let samples = samples(&LOOP);
-    let (mut app, mut enough) = (asking(&samples), Enough::start());
+    let (mut app, mut enough) = (asking(&samples), Enough::start().unwrap());
     enough.follow(&app);
     // The first sample starts a simulation, and the next one follows its answer.
     add(&mut enough, &samples[..20]);
@@ -63,7 +63,7 @@ async fn an_answer_appears_on_the_screen() {
 #[tokio::test]
 async fn an_answer_to_an_earlier_question_is_dropped() {
     let samples = samples(&LOOP);
-    let (mut app, mut enough) = (asking(&samples), Enough::start());
+    let (mut app, mut enough) = (asking(&samples), Enough::start().unwrap());
     enough.follow(&app);
     add(&mut enough, &samples[..4]);
     press(&mut app, "esc");
