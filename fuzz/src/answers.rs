@@ -1,4 +1,4 @@
-//! What is computed from a recording: findings, objects, exports, metrics, a comparison and the screen.
+//! What is computed from a recording: findings, objects, exports, metrics, a comparison, a report, simulated quotas and the screen.
 
 use std::{
     io::{Cursor, sink},
@@ -9,17 +9,25 @@ use std::{
 use cgscope_export::{About, Format};
 use cgscope_metrics::{Config, Metrics};
 use cgscope_model::{
-    Interval,
+    Interval, Losses, Sample, Selection, Timeline,
     diff::{self, Side},
     findings::{Host, findings},
     json::IntervalObject,
+    selection::SelectionFilter,
 };
 use cgscope_record::Reader;
 use cgscope_view::{
     app::App,
+    report::{self, Whole},
     settings::Settings,
     snapshot,
     theme::{Colours, Theme},
+};
+use cgscope_whatif::{
+    answer::{Question, answers, targets},
+    brief,
+    history::History,
+    json, words,
 };
 
 /// The most intervals of a file that are used.
@@ -30,16 +38,45 @@ const EXPORTS: [Format; 6] =
 const PAGES: [cgscope_metrics::Format; 3] =
     [cgscope_metrics::Format::Text, cgscope_metrics::Format::OpenMetrics, cgscope_metrics::Format::Protobuf];
 
-fn intervals(file: &[u8]) -> Vec<Interval> {
+fn samples(file: &[u8]) -> Vec<Sample> {
     let Ok(mut reader) = Reader::new(Cursor::new(file)) else { return Vec::new() };
-    let samples: Vec<_> =
-        reader.by_ref().take(MOST).map(|sample| sample.expect("memory does not fail")).collect();
-    samples.windows(2).map(|two| Interval::between(&two[0], &two[1])).collect()
+    reader.by_ref().take(MOST).map(|sample| sample.expect("memory does not fail")).collect()
+}
+
+/// A report of these intervals, and what other quotas would have done.
+fn report(samples: &[Sample], intervals: &[Interval], host: Host) {
+    let (mut whole, mut timeline, mut history) =
+        (Interval::default(), Timeline::new(MOST), History::default());
+    samples.iter().for_each(|sample| history.add(sample));
+    for interval in intervals {
+        timeline.add(interval);
+        whole.append(interval.clone());
+    }
+    let mut whole = Whole::new(whole, timeline, &Losses::default(), &host);
+    whole.enough = brief::lines(&history, &whole.interval);
+    let word = String::new;
+    let about = report::About {
+        file: word(),
+        what: word(),
+        host_words: word(),
+        extent: word(),
+        ending: word(),
+        host,
+    };
+    report::words::report(&about, &whole);
+    report::html::page(&about, &whole);
+    let all = SelectionFilter::new(&Selection::default()).expect("a valid selection");
+    let Ok((targets, left)) = targets(&whole.interval, &all) else { return };
+    let question = Question { quotas: vec![0.5, 3.0], burst_ns: Some(1 << 24), ..Question::PLAIN };
+    let answers = answers(&history, &targets, &question);
+    words::text(&answers, &whole.interval, &question, left);
+    answers.iter().for_each(|answer| drop(json::object(answer, &whole.interval, &question)));
 }
 
 /// Computes everything that cgscope shows of a recording.
 pub fn give(file: &[u8]) {
-    let intervals = intervals(file);
+    let samples = samples(file);
+    let intervals: Vec<_> = samples.windows(2).map(|two| Interval::between(&two[0], &two[1])).collect();
     if intervals.is_empty() {
         return;
     }
@@ -58,6 +95,7 @@ pub fn give(file: &[u8]) {
         let _ = snapshot::text(&app);
     }
     findings(&whole, &host);
+    report(&samples, &intervals, host);
     for format in EXPORTS {
         let Ok(mut out) = format.sink(Box::new(sink()), About::default()) else { continue };
         if intervals.iter().all(|interval| out.interval(interval).is_ok()) {

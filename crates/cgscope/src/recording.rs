@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Mode, Sample, Selection, Steps, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
+use cgscope_whatif::history::History;
 
 use crate::exit::{Error, Exit, Result};
 
@@ -26,6 +27,10 @@ pub struct Recording {
     /// The path as the user gave it.
     pub file: String,
     pub host: Host,
+    /// Whether it can be opened again.
+    pub is_file: bool,
+    /// Takes every sample that is read, if there is one.
+    pub history: Option<History>,
     steps: Steps,
     samples: u64,
     /// Samples per interval.
@@ -43,7 +48,17 @@ impl Recording {
         };
         let file = printable(&path.display().to_string()).to_string();
         let steps = steps(&header.selection)?;
-        Ok(Self { reader, file, host, steps, samples: 0, stride: 1, worst: Exit::Done })
+        Ok(Self {
+            reader,
+            file,
+            host,
+            is_file: path.is_file(),
+            history: None,
+            steps,
+            samples: 0,
+            stride: 1,
+            worst: Exit::Done,
+        })
     }
 
     pub fn header(&self) -> &Header {
@@ -101,8 +116,15 @@ impl Recording {
 
     fn next_sample(&mut self) -> Result<Option<Sample>> {
         let next = self.reader.next().transpose().map_err(|error| self.error(&error))?;
-        self.samples += u64::from(next.is_some());
+        next.iter().for_each(|sample| self.count(sample));
         Ok(next)
+    }
+
+    fn count(&mut self, sample: &Sample) {
+        self.samples += 1;
+        if let Some(history) = &mut self.history {
+            history.add(sample);
+        }
     }
 
     fn several(&mut self) -> Result<Option<Interval>> {
@@ -113,7 +135,7 @@ impl Recording {
         for _ in 0..self.stride {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
-            self.samples += 1;
+            self.count(&sample);
             // Keep new tasks that are older than their first reading, because they count only from that reading on.
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));

@@ -1,102 +1,85 @@
-//! `cgscope report`: what happened in a recording, as text with tables, or as an HTML page.
-
-mod html;
-mod tables;
-#[cfg(test)]
-mod tests;
-mod words;
+//! `cgscope report`: what happened in a recording.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     path::Path,
 };
 
-use cgscope_model::{
-    Finding, Interval, Losses, Timeline,
-    findings::{Host, findings},
-    interval::Appended,
-    json::IntervalObject,
-    units,
+use cgscope_model::{Interval, Timeline, interval::Appended, json::IntervalObject, units};
+use cgscope_record::Place;
+use cgscope_view::{
+    report::{About, Whole, html, words},
+    text,
 };
+use cgscope_whatif::{brief, history::History};
 
-use crate::report::tables::{Pair, Row};
 use crate::{
     cli::Report,
     exit::{Error, Result},
     ndjson::json_line,
-    recording::Recording,
-    whatif::brief,
+    recording::{Recording, subject},
 };
-use words::About;
 
 /// Maximum number of intervals to read: two for each column of a wide terminal, and enough for a chart.
 const INTERVALS: u64 = 150;
 /// The number of timeline slices, large enough that no interval is split.
 const SLICES: usize = 2 * INTERVALS as usize;
 
-/// A whole recording.
-struct Whole {
-    /// All intervals joined.
-    interval: Interval,
-    timeline: Timeline,
-    findings: Vec<Finding>,
-    cgroups: Vec<Row>,
-    processes: Vec<Row>,
-    threads: Vec<Row>,
-    pairs: Vec<Pair>,
-    /// The quotas that would have been enough, a line for each cgroup.
-    enough: Vec<String>,
-}
-
-impl Whole {
-    fn new(mut interval: Interval, timeline: Timeline, losses: &Losses, host: &Host) -> Self {
-        for (loss, count) in losses.nonzero() {
-            interval.losses.add(loss, count);
-        }
-        Self {
-            findings: findings(&interval, host),
-            cgroups: tables::cgroups(&interval),
-            processes: tables::processes(&interval),
-            threads: tables::threads(&interval),
-            pairs: tables::pairs(&interval),
-            enough: Vec::new(),
-            timeline,
-            interval,
-        }
-    }
-
-    fn read(recording: &mut Recording, path: &Path) -> Result<Self> {
-        recording.at_most(INTERVALS)?;
-        let (mut whole, mut timeline) = (Appended::default(), Timeline::new(SLICES));
-        while let Some(interval) = recording.next_interval()? {
-            timeline.add(&interval);
-            whole.push(interval);
-        }
-        let whole = Self::new(whole.into_interval(), timeline, &recording.losses(), &recording.host);
-        Ok(Self { enough: brief::lines(path, &whole.interval), ..whole })
-    }
-}
-
 pub fn run(options: &Report) -> Result {
     let mut recording = Recording::open(&options.file)?;
     match &options.html {
-        Some(path) => page(&mut recording, &options.file, path)?,
+        Some(path) => page(&mut recording, path)?,
         None if options.json => objects(&mut recording, options.all)?,
         None => {
-            let whole = Whole::read(&mut recording, &options.file)?;
-            print(&words::report(&About::new(&recording, &whole.interval), &whole))?;
+            let whole = read(&mut recording)?;
+            print(&words::report(&about(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())
 }
 
-fn page(recording: &mut Recording, file: &Path, path: &Path) -> Result<()> {
+/// Reads the recording once, because a pipe cannot be read again.
+fn read(recording: &mut Recording) -> Result<Whole> {
+    recording.at_most(INTERVALS)?;
+    recording.history = Some(History::default());
+    let (mut whole, mut timeline) = (Appended::default(), Timeline::new(SLICES));
+    while let Some(interval) = recording.next_interval()? {
+        timeline.add(&interval);
+        whole.push(interval);
+    }
+    let mut whole = Whole::new(whole.into_interval(), timeline, &recording.losses(), &recording.host);
+    let history = recording.history.take().unwrap_or_default();
+    whole.enough = brief::lines(&history, &whole.interval);
+    Ok(whole)
+}
+
+/// Call this only after the recording was read to its end.
+fn about(recording: &Recording, whole: &Interval) -> About {
+    let header = recording.header();
+    let cpus = units::count(header.cpus.len() as u64, "CPU");
+    About {
+        file: recording.file.clone(),
+        what: format!("the {} on {}", subject(header), header.hostname),
+        host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
+        extent: format!(
+            "{} over {}, starting at {}, one every {}",
+            units::count(recording.samples(), "sample"),
+            units::duration(whole.duration_ns),
+            text::utc(whole.start_unix_ns),
+            units::duration(header.interval_ns),
+        ),
+        ending: recording.ending_words(),
+        host: recording.host,
+    }
+}
+
+fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     // Check the file first, so that no long recording is read for a page that cannot be written.
-    let place = html::place(path)?;
-    let whole = Whole::read(recording, file)?;
-    let page = html::page(&About::new(recording, &whole.interval), &whole);
+    let place = place(path)?;
+    let whole = read(recording)?;
+    let page = html::page(&about(recording, &whole.interval), &whole);
     let Some(place) = place else { return print(&page) };
-    html::write(&place, &page)?;
+    write(&place, &page)?;
     say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
 }
@@ -114,4 +97,65 @@ fn objects(recording: &mut Recording, all: bool) -> Result<()> {
         json_line(&mut out, &object).map_err(|error| Error::output(&error))?;
     }
     out.flush().map_err(|error| Error::output(&error))
+}
+
+/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses any other file.
+fn place(path: &Path) -> Result<Option<Place>> {
+    if path == Path::new("-") {
+        return Ok(None);
+    }
+    let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
+    let is_ours = place.holds_something().and_then(|holds| Ok(!holds || begins_as_ours(&place)?));
+    if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
+        Ok(Some(place))
+    } else {
+        Err(cannot_write(place.path(), "it holds something other than a report page of cgscope"))
+    }
+}
+
+/// Writes the whole page or nothing.
+fn write(place: &Place, page: &str) -> Result<()> {
+    let done = place.create().and_then(|(mut file, beside)| {
+        file.write_all(page.as_bytes())?;
+        beside.keep()
+    });
+    done.map_err(|error| cannot_write(place.path(), &error.to_string()))
+}
+
+fn begins_as_ours(place: &Place) -> io::Result<bool> {
+    let mut beginning = Vec::new();
+    place.open()?.take(html::BEGINNING.len() as u64).read_to_end(&mut beginning)?;
+    Ok(beginning == html::BEGINNING.as_bytes())
+}
+
+fn cannot_write(path: &Path, why: &str) -> Error {
+    Error::could_not_run(format!(
+        "{} cannot be written ({why}), so there is no page: name another file with --html",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_our_page_is_not_replaced() {
+        let dir = std::env::temp_dir().join(format!("cgscope-page-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let file = dir.join("a.html");
+        let page = format!("{}<html>", html::BEGINNING);
+        for _ in 0..2 {
+            write(&place(&file).unwrap().unwrap(), &page).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
+        std::fs::write(&file, "notes of a year").unwrap();
+        let refused = place(&file).unwrap_err();
+        assert!(refused.sentence.contains("something other than a report page"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
+        assert!(place(&dir).unwrap_err().sentence.contains("a directory"));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
+        assert!(place(Path::new("-")).unwrap().is_none());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -3,16 +3,17 @@
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufReader, Read, Seek, SeekFrom, Write},
     path::PathBuf,
     sync::Arc,
 };
 
 use cgscope_layout::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
+use rustix::fs::{Mode, OFlags};
 
 use crate::{
-    Damage, End, Ending, FileError, Gap, Header, ReadError,
+    Damage, End, Ending, FileError, Gap, Header, MAGIC, ReadError,
     codec::{Clocks, SampleDecoder},
     frame::{self, Found, kind},
     header::Opening,
@@ -43,13 +44,30 @@ pub struct Reader<R> {
 /// A [`Reader`] of a file.
 pub type FileReader = Reader<BufReader<File>>;
 
-/// Opens a recording.
+/// Opens a recording. One that comes through a pipe is copied to a file without a name first, because its frames are found by place.
 pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>> {
     let path = path.into();
     let reader = File::open(&path).map_err(ReadError::Io);
     reader
+        .and_then(|file| if file.metadata()?.is_file() { Ok(file) } else { copied(file) })
         .and_then(|file| Reader::new(BufReader::with_capacity(1 << 16, file)))
         .map_err(|error| FileError { path, error })
+}
+
+fn copied(mut pipe: File) -> Result<File, ReadError> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mut file = File::from(
+        rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?,
+    );
+    let mut start = Vec::new();
+    (&mut pipe).take(MAGIC.len() as u64).read_to_end(&mut start)?;
+    file.write_all(&start)?;
+    // What is no recording may have no end.
+    if start == MAGIC {
+        io::copy(&mut pipe, &mut file)?;
+    }
+    file.rewind()?;
+    Ok(file)
 }
 
 impl<R: Read + Seek> Reader<R> {

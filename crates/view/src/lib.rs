@@ -13,6 +13,7 @@ pub mod history;
 pub mod keys;
 pub mod nodes;
 pub mod replay;
+pub mod report;
 pub mod settings;
 pub mod snapshot;
 pub mod stat;

@@ -1,36 +1,29 @@
 //! The answers in one line each, for `cgscope report`.
 
-use std::path::Path;
-
 use cgscope_model::{Interval, Mode, Selection, selection::SelectionFilter};
 
-use cgscope_whatif::{
-    answer::{Question, Target, targets},
+use crate::{
+    answer::{Question, Target, answers, targets},
+    history::History,
     words::line,
 };
-
-use super::{answers, history};
 
 /// Maximum work: cgroups that are simulated, times seconds. Measured: 0.3 ms for each in a recording of 10 minutes, and 0.1 ms in one of an
 /// hour.
 const MOST_WORK: u64 = 30_000;
 
 /// A line for each of the cgroups that were throttled longest. Empty if no quota ran out, or if the recording has no demand.
-pub fn lines(file: &Path, whole: &Interval) -> Vec<String> {
-    // A pipe cannot be read again.
-    if !file.is_file() || whole.mode == Mode::Coarse {
+pub fn lines(history: &History, whole: &Interval) -> Vec<String> {
+    if history.has_gaps || whole.mode == Mode::Coarse {
         return Vec::new();
     }
     let everything = SelectionFilter::new(&Selection::default());
     let chosen = everything.ok().and_then(|filter| targets(whole, &filter).ok());
     let Some((mut targets, _)) = chosen else { return Vec::new() };
     let left_out = split_off_costly(&mut targets, whole.duration_ns / 1_000_000_000);
-    // A file that cannot be read again has been reported.
-    let history = history(file, &targets).ok().filter(|history| !history.has_gaps);
-    let Some(history) = history else { return Vec::new() };
     // Only the least quota is printed. A table with one quota takes less time than one with eight.
     let question = Question { quotas: vec![1.0], ..Question::PLAIN };
-    let answers = answers(&history, &targets, &question);
+    let answers = answers(history, &targets, &question);
     let left_out = left_out.iter().map(|target| {
         format!(
             "{} would take long to simulate: use `cgscope whatif FILE --cgroup {}`",

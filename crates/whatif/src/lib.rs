@@ -22,6 +22,7 @@
 pub mod answer;
 mod arrivals;
 mod bounds;
+pub mod brief;
 mod demand;
 mod engine;
 pub mod history;

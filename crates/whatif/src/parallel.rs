@@ -13,7 +13,7 @@ static BUSY: AtomicIsize = AtomicIsize::new(1);
 
 /// Runs all jobs, on as many threads as there are CPUs, but at most four: those of all calls together, because jobs may call this, too. The
 /// results are in the order of the jobs.
-pub fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
+pub(crate) fn parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let work = || {
         let at = || Some(next.fetch_add(1, Relaxed)).filter(|at| *at < jobs.len());

@@ -113,6 +113,7 @@ impl Tree {
         create(&out)?;
         let mut command = self.mutants(part, path);
         command.args(["--in-place", "--baseline", "skip", "--build-timeout", "300", "--cargo-arg=--lib"]);
+        command.args(config(part).map(|config| format!("--cargo-arg={config}")));
         command
             .arg(format!("--timeout={}", timeout.as_secs()))
             .arg(format!("--re=:({}): ", places.join("|")));
@@ -137,7 +138,11 @@ impl Tree {
     fn baseline(&self, part: &Part) -> Result<Duration, Failure> {
         let test = |more: &[&str]| {
             let mut cargo = steps::cargo(&["test", "--quiet", "--package", part.package, "--lib"]);
-            cargo.args(more).current_dir(&self.dir).env("CARGO_TARGET_DIR", self.dir.join("target"));
+            cargo
+                .args(config(part))
+                .args(more)
+                .current_dir(&self.dir)
+                .env("CARGO_TARGET_DIR", self.dir.join("target"));
             let otherwise = format!("the tests of {} fail without a mutant", part.package);
             succeeded(in_tests(&mut cargo), &otherwise)
         };
@@ -146,6 +151,10 @@ impl Tree {
         test(&[&["--"], part.tests].concat())?;
         Ok((since.elapsed() * 6).max(Duration::from_secs(20)))
     }
+}
+
+fn config(part: &Part) -> Option<String> {
+    (!part.config.is_empty()).then(|| format!("--config={}", part.config))
 }
 
 fn in_tests(command: &mut Command) -> &mut Command {

@@ -1,12 +1,10 @@
 //! `cgscope whatif`: which quota would have been enough.
 
-pub mod brief;
 mod live;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    cmp::Reverse,
     collections::BTreeSet,
     io::{self, Write},
     path::Path,
@@ -17,11 +15,9 @@ use std::{
 use cgscope_model::{Interval, Mode, interval::Appended, selection::SelectionFilter, units};
 
 use cgscope_whatif::{
-    answer::{Answer, Question, Target, answer, targets},
+    answer::{Answer, Question, Target, answers, targets},
     history::{History, MOST_US},
-    json,
-    parallel::parallel,
-    words,
+    json, words,
 };
 
 use crate::{
@@ -44,19 +40,21 @@ pub async fn run(options: &cli::Whatif) -> Result {
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
 
-/// Maximum number of cgroups that are simulated at the same time: by the sizes of its vectors, each takes 30 to 57 MB for an hour.
-const MOST_TOGETHER: usize = 16;
-
 /// The answers, the whole time as one interval, the number of other throttled cgroups, and the exit code so far.
 type Answered = (Vec<Answer>, Interval, usize, Exit);
 
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    let (whole, guessed) = thread::scope(|scope| {
-        let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(file, &filter)).ok();
-        (overview(&mut recording), guessed.and_then(|guessed| guessed.join().ok().flatten()))
-    });
+    let (whole, guessed) = if recording.is_file {
+        thread::scope(|scope| {
+            let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(file, &filter)).ok();
+            (overview(&mut recording, &[]), guessed.and_then(|guessed| guessed.join().ok().flatten()))
+        })
+    } else {
+        recording.history = Some(History::default());
+        (overview(&mut recording, &DEMAND), recording.history.take())
+    };
     let mut whole = whole?;
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     if whole.mode == Mode::Coarse {
@@ -96,19 +94,6 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     Ok((answers, whole, left, exit))
 }
 
-fn answers(history: &History, targets: &[Target], question: &Question) -> Vec<Answer> {
-    let cgroups: usize = targets.iter().map(|target| target.family.len()).sum();
-    if cgroups > MOST_TOGETHER {
-        return targets.iter().filter_map(|target| answer(history, target, question)).collect();
-    }
-    // The largest families first: they take longest.
-    let mut order: Vec<(usize, &Target)> = targets.iter().enumerate().collect();
-    order.sort_by_key(|(_, target)| Reverse(target.family.len()));
-    let mut answers = parallel(&order, |(at, target)| (*at, answer(history, target, question)));
-    answers.sort_by_key(|(at, _)| *at);
-    answers.into_iter().filter_map(|(_, answer)| answer).collect()
-}
-
 fn question(options: &cli::Whatif) -> Question {
     Question {
         quotas: options.quota.as_ref().map(|quotas| quotas.0.clone()).unwrap_or_default(),
@@ -139,9 +124,12 @@ fn print(
 /// The tables that show which cgroups there were.
 const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
 
+/// The tables of a history.
+const DEMAND: [&str; 4] = ["whole", "limits", "demand", "cpus"];
+
 /// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
-fn overview(recording: &mut Recording) -> Result<Interval> {
-    recording.only(&OVERVIEW, &[]);
+fn overview(recording: &mut Recording, more: &[&str]) -> Result<Interval> {
+    recording.only(&[&OVERVIEW, more].concat(), &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -170,7 +158,7 @@ fn history(file: &Path, targets: &[Target]) -> Result<History> {
     let ids = ids(targets);
     let mut recording = Recording::open(file)?;
     let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
-    recording.only(&["whole", "limits", "demand", "cpus"], &rows);
+    recording.only(&DEMAND, &rows);
     let mut history = History::of(ids);
     while let Some(sample) = recording.next_without_tasks()? {
         history.add(&sample);
@@ -180,10 +168,6 @@ fn history(file: &Path, targets: &[Target]) -> Result<History> {
 
 /// The history of the targets that the first and the last sample suggest. Errors are left out: the overview has them, too.
 fn guessed_history(file: &Path, filter: &SelectionFilter) -> Option<History> {
-    if !file.is_file() {
-        // Another open may wait without end.
-        return None;
-    }
     let mut recording = Recording::open(file).ok()?;
     recording.only(&OVERVIEW, &[]);
     let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;

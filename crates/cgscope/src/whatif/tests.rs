@@ -3,23 +3,23 @@
 use std::path::PathBuf;
 
 use cgscope_made_up::loads::{LOOP, samples};
-use cgscope_model::{Interval, Sample};
+use cgscope_model::Sample;
 use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_whatif::answer::Answer;
 use clap::Parser;
 
 use super::{cli, filter, guessed_history, of_recording};
 
-/// A recording of these samples, and the whole as one interval.
-pub(crate) struct File(pub PathBuf, pub Interval);
+/// A recording of made-up samples.
+struct File(PathBuf);
 
 impl File {
-    pub fn new(name: &str, samples: &[Sample]) -> Self {
+    fn new(name: &str, samples: &[Sample]) -> Self {
         let path = std::env::temp_dir().join(format!("cgscope-{}-{name}.rec", std::process::id()));
         let mut file = FileWriter::create(&path, &Header::default()).expect("a file of ours");
         samples.iter().for_each(|sample| file.sample(sample).expect("a sample"));
         file.end(0, Reason::Finished).expect("an end");
-        Self(path, Interval::between(&samples[0], &samples[samples.len() - 1]))
+        Self(path)
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn whole() -> Whole {
 
 /// The contents of a recording with these intervals.
 pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
-    let (mut whole, mut timeline) = (Interval::default(), Timeline::new(SLICES));
+    let (mut whole, mut timeline) = (Interval::default(), Timeline::new(300));
     for interval in intervals {
         timeline.add(&interval);
         whole.append(interval);

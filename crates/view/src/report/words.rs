@@ -4,9 +4,7 @@ use std::fmt::{Result, Write as _};
 
 use cgscope_layout::Loss;
 use cgscope_model::{
-    Cause, Group, Interval, Mode, Timeline,
-    findings::Host,
-    sum,
+    Cause, Group, Interval, Mode, Timeline, sum,
     timeline::Slice,
     units::{self, count, duration, percent, time_of_day},
 };
@@ -14,52 +12,16 @@ use cgscope_model::{
 use crate::{
     causes::{self, UNNAMED},
     nodes,
-    recording::{Recording, subject},
-    report::{Whole, tables},
+    report::{About, Whole, tables},
     text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
 
 const WIDTH: usize = 100;
 
-/// Facts about the recording itself, in words.
-pub struct About {
-    /// The path as the user gave it.
-    pub file: String,
-    /// What was recorded, and on which host.
-    pub what: String,
-    /// Like `Linux 6.12 x86_64, 2 CPUs`.
-    pub host_words: String,
-    /// Number of samples, duration and start.
-    pub extent: String,
-    pub ending: String,
-    pub host: Host,
-}
-
-impl About {
-    /// Call this only after the recording was read to its end.
-    pub fn new(recording: &Recording, whole: &Interval) -> Self {
-        let header = recording.header();
-        let cpus = units::count(header.cpus.len() as u64, "CPU");
-        Self {
-            file: recording.file.clone(),
-            what: format!("the {} on {}", subject(header), header.hostname),
-            host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
-            extent: format!(
-                "{} over {}, starting at {}, one every {}",
-                units::count(recording.samples(), "sample"),
-                duration(whole.duration_ns),
-                text::utc(whole.start_unix_ns),
-                duration(header.interval_ns),
-            ),
-            ending: recording.ending_words(),
-            host: recording.host,
-        }
-    }
-}
-
 /// The sentence for a recording without an interval.
 pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
 
+/// The report of a whole recording.
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {

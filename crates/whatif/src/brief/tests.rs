@@ -4,24 +4,20 @@ use cgscope_model::Sample;
 
 use cgscope_made_up::loads::{LOOP, Load, SMALL, samples};
 
-use super::{super::tests::File, *};
+use super::*;
 
-impl File {
-    fn lines(&self) -> Vec<String> {
-        lines(&self.0, &self.1)
-    }
-}
-
-fn changed(name: &str, load: &Load, change: fn(&mut Sample)) -> Vec<String> {
+fn changed(load: &Load, change: fn(&mut Sample)) -> Vec<String> {
     let mut samples = samples(load);
     samples.iter_mut().for_each(change);
-    File::new(name, &samples).lines()
+    let mut history = History::default();
+    samples.iter().for_each(|sample| history.add(sample));
+    lines(&history, &Interval::between(&samples[0], &samples[samples.len() - 1]))
 }
 
 #[test]
 fn a_quota_that_ran_out_has_a_line_with_a_setting() {
     assert_eq!(
-        changed("enough", &LOOP, |_| {}),
+        changed(&LOOP, |_| {}),
         [
             "web.service has 0.5 CPUs; 1 CPU or more would have been enough: systemctl set-property web.service CPUQuota=100%"
         ]
@@ -30,7 +26,7 @@ fn a_quota_that_ran_out_has_a_line_with_a_setting() {
 
 #[test]
 fn a_refusal_is_given_in_its_short_form() {
-    let refused = changed("refused", &LOOP, |sample| {
+    let refused = changed(&LOOP, |sample| {
         sample.limits[1].quota_us = Some(if sample.mono_ns < 5_000_000_000 { 50_000 } else { 60_000 });
     });
     assert_eq!(refused, ["web.service has 0.6 CPUs; no advice, because the limit was changed"]);
@@ -38,9 +34,9 @@ fn a_refusal_is_given_in_its_short_form() {
 
 #[test]
 fn a_recording_without_throttling_or_demand_has_no_line() {
-    assert!(changed("unthrottled", &SMALL, |_| {}).is_empty());
-    assert!(changed("old", &LOOP, |sample| sample.demand_until_ns = None).is_empty());
-    assert!(changed("coarse", &LOOP, |sample| sample.mode = Mode::Coarse).is_empty());
+    assert!(changed(&SMALL, |_| {}).is_empty());
+    assert!(changed(&LOOP, |sample| sample.demand_until_ns = None).is_empty());
+    assert!(changed(&LOOP, |sample| sample.mode = Mode::Coarse).is_empty());
 }
 
 #[test]
@@ -58,7 +54,7 @@ fn at_most_five_cgroups_have_a_line() {
         sample.cgroups.retain(|(id, path)| *id == 1 || path.ends_with(&format!("/{id}.service")));
         sample.limits[0].quota_us = Some(800_000);
     };
-    let said = changed("many", &LOOP, many);
+    let said = changed(&LOOP, many);
     assert_eq!(said.len(), 5, "{said:#?}");
 }
 

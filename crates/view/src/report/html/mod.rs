@@ -7,27 +7,20 @@ mod charts;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    io::{self, Read, Write},
-    path::Path,
-};
-
 use cgscope_model::{
     CAUSES, Cause, Finding, Group, Interval, Mode, Totals, Wait,
     causes::{Shown, TABLE},
     units::duration,
 };
-use cgscope_record::Place;
 use serde::Serialize;
 
 use crate::{
     causes::{self, ORDER},
-    exit::{Error, Result},
     report::{
-        Whole,
+        About, Whole,
         html::charts::{HistRow, Over, Quota, hist, quotas},
         tables::{Pair, Row},
-        words::{self, About},
+        words,
     },
     text::capital,
 };
@@ -50,6 +43,7 @@ const SCRIPT: &str = concat!(
 const STYLE_HASH: &str = "DGC3wwsKfPLF0K0hZBth5C/HscsBnpvEIdI2FS1VoEg=";
 const SCRIPT_HASH: &str = "jvwp/hYrQ/2QhkuHe8eeAGacOPhoqkOMXCBFEWbWuqw=";
 
+/// The page of a whole recording.
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
@@ -172,47 +166,11 @@ fn as_script(value: &impl Serialize) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses any other file.
-pub fn place(path: &Path) -> Result<Option<Place>> {
-    if path == Path::new("-") {
-        return Ok(None);
-    }
-    let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
-    let is_ours = place.holds_something().and_then(|holds| Ok(!holds || begins_as_ours(&place)?));
-    if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
-        Ok(Some(place))
-    } else {
-        Err(cannot_write(place.path(), "it holds something other than a report page of cgscope"))
-    }
-}
-
-/// Writes the whole page or nothing.
-pub fn write(place: &Place, page: &str) -> Result<()> {
-    let done = place.create().and_then(|(mut file, beside)| {
-        file.write_all(page.as_bytes())?;
-        beside.keep()
-    });
-    done.map_err(|error| cannot_write(place.path(), &error.to_string()))
-}
-
-fn begins_as_ours(place: &Place) -> io::Result<bool> {
-    let mut beginning = Vec::new();
-    place.open()?.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
-    Ok(beginning == BEGINNING.as_bytes())
-}
-
-fn cannot_write(path: &Path, why: &str) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({why}), so there is no page: name another file with --html",
-        path.display()
-    ))
-}
-
 /// Maximum number of rows per table; further tasks hardly wait.
 const ROWS: usize = 500;
 
 #[derive(Serialize)]
-pub struct Data<'a> {
+struct Data<'a> {
     start_unix_ms: u64,
     duration_ns: u64,
     /// False in the coarse mode: then the lengths of waits are unknown, and so are all causes except throttling.
@@ -264,12 +222,12 @@ struct RowData<'a> {
     involuntary: u64,
 }
 
-pub fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
+fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
     ORDER.map(|cause: Cause| parts[cause as usize])
 }
 
 impl<'a> Data<'a> {
-    pub fn new(about: &About, whole: &'a Whole, total: &Group) -> Self {
+    fn new(about: &About, whole: &'a Whole, total: &Group) -> Self {
         let interval = &whole.interval;
         let exact = interval.mode == Mode::Bpf;
         let row = |row: &'a Row| RowData::new(row, exact);

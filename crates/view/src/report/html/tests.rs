@@ -1,6 +1,5 @@
 use std::{
     io::Write,
-    path::Path,
     process::{Command, Stdio},
 };
 
@@ -82,24 +81,4 @@ fn the_page_says_which_quotas_would_have_been_enough() {
     let section = section.expect("the section");
     assert!(section.contains(&format!("<li>{}</li>", text(HOSTILE))), "{section}");
     assert!(section.contains("`cgscope whatif /tmp/&lt;b&gt;.rec`"), "{section}");
-}
-
-#[test]
-fn a_file_that_is_not_our_page_is_not_replaced() {
-    let dir = std::env::temp_dir().join(format!("cgscope-page-{}", std::process::id()));
-    std::fs::create_dir(&dir).unwrap();
-    let file = dir.join("a.html");
-    let page = format!("{BEGINNING}<html>");
-    for _ in 0..2 {
-        write(&place(&file).unwrap().unwrap(), &page).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
-    std::fs::write(&file, "notes of a year").unwrap();
-    let refused = place(&file).unwrap_err();
-    assert!(refused.sentence.contains("something other than a report page"), "{refused}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
-    assert!(place(&dir).unwrap_err().sentence.contains("a directory"));
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
-    assert!(place(Path::new("-")).unwrap().is_none());
-    std::fs::remove_dir_all(&dir).unwrap();
 }
