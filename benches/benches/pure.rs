@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 
-use cgscope_layout::bucket_of;
+use cgscope_ledger::bucket_of;
 use cgscope_made_up::host;
 use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::{

@@ -4,7 +4,7 @@
 //! time counts for the stack, so the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack
 //! shows where it slept.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BlockedState, Loss, Stack,
     task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
     verifier::{opaque, set},

@@ -11,7 +11,7 @@ use aya_ebpf::{
     macros::btf_tracepoint,
     programs::BtfTracePointContext,
 };
-use cgscope_layout::{
+use cgscope_ledger::{
     Loss,
     wire::{CGROUP_PATH, CgroupEvent, cgroup_event},
 };

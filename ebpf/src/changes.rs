@@ -1,4 +1,4 @@
-//! Lists of changed tasks, so that a reading visits these alone: [`cgscope_layout::changes`].
+//! Lists of changed tasks, so that a reading visits these alone: [`cgscope_ledger::changes`].
 //!
 //! The hook appends a task when the task first switches in after a report, and when it exits. A task that is active when it is
 //! reported is on the reader's own list: it is reported again at the next reading, because the hook does not see how it goes to
@@ -8,7 +8,7 @@
 use core::{ffi::c_void, mem::transmute};
 
 use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{
+use cgscope_ledger::{
     changes::{CHANGES, Change},
     feature::KERNEL_CALLS,
     verifier::{exchange, get, set},

@@ -1,6 +1,6 @@
-//! Counts the demand of cgroups with a quota. [`cgscope_layout::demand`] says what that is.
+//! Counts the demand of cgroups with a quota. [`cgscope_ledger::demand`] says what that is.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     demand,
     history::Ring,
     verifier::{get, set},

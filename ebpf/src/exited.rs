@@ -4,7 +4,7 @@
 use core::ptr;
 
 use aya_ebpf::helpers::generated::bpf_seq_write;
-use cgscope_layout::wire::{Exited, ExitedRecord};
+use cgscope_ledger::wire::{Exited, ExitedRecord};
 
 use crate::kernel::{EntryContext, SeqFile};
 

@@ -7,7 +7,7 @@
 use core::{ffi::c_void, ptr::read_volatile};
 
 use aya_ebpf::helpers::generated::bpf_loop;
-use cgscope_layout::{
+use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
     cause::{BUCKETS_OF_ROW, ROWS, WHOLE, cell_of, row_of},
     verifier::{add_atomic, opaque},

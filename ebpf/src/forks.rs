@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::wire::{FOLLOWED, INHERIT};
+use cgscope_ledger::wire::{FOLLOWED, INHERIT};
 
 use crate::{
     kernel::{Task, follow_all, is_shared},

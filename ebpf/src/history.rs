@@ -1,6 +1,6 @@
-//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_layout::history`] holds the records.
+//! Records who ran on each CPU lately, as the hook sees it. [`cgscope_ledger::history`] holds the records.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     demand::UNSEEN,
     history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken},
 };

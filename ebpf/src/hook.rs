@@ -4,11 +4,12 @@
 //! that ends now, because `sched_info_switch` comes after the tracepoint (Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{
+use cgscope_ledger::{
     Loss,
     history::{KERNEL, Ring},
-    ledger, segment, task_state,
+    segment, task_state,
     verifier::{get, set},
+    waits,
     wire::UNCHANGED,
 };
 use core::ffi::c_void;
@@ -67,7 +68,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 accounts::woke(next, storage, clock_ns);
             }
             demand::ends_wait(next, storage, queue.cpu(), clock_ns);
-            ledger::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
+            waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
             demand::arrived(storage, queue.cpu(), clock_ns);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() {
@@ -93,7 +94,7 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
     demand::left(prev, ring, cpu, clock_ns, !preempted);
     if preempted {
         if let Some(storage) = storage(prev) {
-            ledger::begin_unstamped(prev, storage, clock_ns);
+            waits::begin_unstamped(prev, storage, clock_ns);
         }
     } else if keeps_accounts()
         && let Some(storage) = storage(prev)
@@ -139,7 +140,7 @@ fn arrived_late(prev: Task, queue: RunQueue) {
         accounts::woke_unseen(prev, storage, arrived_ns);
     }
     demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
-    ledger::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
+    waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
     demand::arrived(storage, queue.cpu(), arrived_ns);
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {
@@ -161,6 +162,6 @@ pub fn on_move(ctx: BtfTracePointContext) -> i32 {
         wake(task);
     }
     let Some(storage) = storage(task) else { return 0 };
-    ledger::change_cpu::<Kernel>(task, storage, ctx.arg::<u64>(1) as u32);
+    waits::change_cpu::<Kernel>(task, storage, ctx.arg::<u64>(1) as u32);
     0
 }

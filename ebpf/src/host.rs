@@ -1,9 +1,9 @@
-//! What the arithmetic in [`cgscope_layout`] needs of the kernel.
+//! What the arithmetic in [`cgscope_ledger`] needs of the kernel.
 
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_loop;
-use cgscope_layout::{
+use cgscope_ledger::{
     Loss, culprits,
     culprits::Pairs,
     demand,

@@ -1,6 +1,6 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_layout::ledger`] finds out why a
+//! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds out why a
 //!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
 //!    [`accounts`] how long it was blocked, and [`demand`] for what cgroups with a quota had a use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;

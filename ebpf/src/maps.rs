@@ -11,7 +11,7 @@ use aya_ebpf::{
     helpers::generated::{bpf_probe_read_kernel, bpf_task_storage_get},
     macros::btf_map,
 };
-use cgscope_layout::{
+use cgscope_ledger::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
     changes::Changes,
     culprits::Pairs,
@@ -134,7 +134,7 @@ static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Changes to the bits [`FOLLOWED`](cgscope_layout::wire::FOLLOWED) of all tasks. User space writes them, the reader applies
+/// Changes to the bits [`FOLLOWED`](cgscope_ledger::wire::FOLLOWED) of all tasks. User space writes them, the reader applies
 /// them.
 #[btf_map]
 static MARKS: Array<Marks, 1> = Array::new();
@@ -226,7 +226,7 @@ pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
     value(&raw const SLEEPERS, task, ptr::null_mut(), 0)
 }
 
-/// Returns the [flags](cgscope_layout::wire::Waits::flags) of a task; 0 if it is not followed.
+/// Returns the [flags](cgscope_ledger::wire::Waits::flags) of a task; 0 if it is not followed.
 #[inline(always)]
 pub fn flags(task: Task) -> u64 {
     match storage(task) {

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
-use cgscope_layout::{
+use cgscope_ledger::{
     verifier::add_atomic,
     wire::{SLEEPER_BYTES, TASK_BYTES},
 };

@@ -13,9 +13,10 @@ use aya_ebpf::{
     macros::{btf_tracepoint, fentry, fexit},
     programs::{BtfTracePointContext, FEntryContext, FExitContext},
 };
-use cgscope_layout::{
-    Loss, ledger,
+use cgscope_ledger::{
+    Loss,
     verifier::{exchange, set},
+    waits,
     wire::{Sleeper, TaskStorage, Totals, next_serial},
 };
 
@@ -84,12 +85,12 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
     }
     let to = task.cgroup_id_rarely();
     if let Some(storage) = storage(task) {
-        if ledger::has_stamp_of_wait(task) {
+        if waits::has_stamp_of_wait(task) {
             // A task that sleeps on its queue has a stamp, too.
             if keeps_accounts() && !task.sleeps_on_queue() {
                 accounts::woke(task, storage, task.run_queue().clock_ns());
             }
-            ledger::leave_group::<Kernel>(task, storage);
+            waits::leave_group::<Kernel>(task, storage);
         }
         moved(task, storage, to);
     } else if let Some(sleeper) = sleeper(task) {
@@ -103,7 +104,7 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
 pub fn on_enter_group(ctx: FExitContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     if let Some(storage) = storage(task) {
-        ledger::enter_group::<Kernel>(task, &mut storage.start);
+        waits::enter_group::<Kernel>(task, &mut storage.start);
     }
     let queue = task.run_queue();
     if task.on_cpu()

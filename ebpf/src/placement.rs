@@ -1,6 +1,6 @@
 //! Records on which NUMA nodes tasks run.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     verifier::opaque,
     wire::{Placement, TaskStorage},
 };

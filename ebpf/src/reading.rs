@@ -6,9 +6,10 @@
 
 use core::ptr;
 
-use cgscope_layout::{
-    CAUSES, Cause, Loss, Stack, ledger, segment,
+use cgscope_ledger::{
+    CAUSES, Cause, Loss, Stack, segment,
     verifier::{get, set},
+    waits,
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
         ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
@@ -228,7 +229,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     put_pending(task, storage, record);
     what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
     put(task, storage.serial, storage.cgroup_id, record);
-    record.last_queued_ns = ledger::waits_since_ns(task, &waits);
+    record.last_queued_ns = waits::waits_since_ns(task, &waits);
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     seq.write(record);
@@ -281,7 +282,7 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
         return;
     }
     if !task.on_cpu() {
-        record.pending_cause = ledger::pending::<Kernel<false>>(task, storage, &mut record.pending) as u64;
+        record.pending_cause = waits::pending::<Kernel<false>>(task, storage, &mut record.pending) as u64;
     }
     has(record, ON_RQ, 0);
 }

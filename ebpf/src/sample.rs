@@ -18,7 +18,7 @@ use aya_ebpf::{
     helpers::generated::bpf_seq_write,
     macros::btf_map,
 };
-use cgscope_layout::{
+use cgscope_ledger::{
     FRAMES,
     task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
     threads::{

@@ -6,7 +6,7 @@
 use core::ptr::{from_mut, read_volatile};
 
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
-use cgscope_layout::{
+use cgscope_ledger::{
     Loss,
     host::FarQueue,
     throttle::{CLOCK_PROBES, CLOCKS, ThrottleClock, ThrottleClocks, clock_place_of},

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn losses_that_leave_figures_complete_cause_no_alert() {
-        let losses = include_str!("../../crates/layout/src/loss.rs");
+        let losses = include_str!("../../crates/ledger/src/loss.rs");
         let whole = losses
             .split("leaves_result_whole")
             .nth(1)

@@ -175,7 +175,7 @@ impl Run<'_> {
 }
 
 fn schedules(run: &mut Run<'_>) -> Result<(), Failure> {
-    let mut schedules = cargo(&["test", "--release", "-p", "cgscope-layout", "--lib", "ledger"]);
+    let mut schedules = cargo(&["test", "--release", "-p", "cgscope-ledger", "--lib", "ledger"]);
     run.steps.step("random schedules", schedules.env("CGSCOPE_SCHEDULES", "1000000"))
 }
 

@@ -59,7 +59,7 @@ cargo xtask COMMAND
                      test the reader of recordings and the daemon's protocol with RUNS generated inputs each (default:
                      as many as `test --long`); --keep: then add the new inputs that reach other code to the archives in
                      fuzz/corpus, whose inputs the unit tests replay; FLAGS go to libFuzzer
-  mutants [FILE...]  change the arithmetic of layout and of the findings in one place at a time, and check that a test
+  mutants [FILE...]  change the arithmetic of ledger and of the findings in one place at a time, and check that a test
                      fails each time, for at most 30 minutes; unchanged files are not tried again; FILE: only files whose path
                      ends so, without a time limit
   book               build the documents as a book in target/book, with mdBook, and check its links

@@ -48,11 +48,11 @@ struct Part {
 
 static PARTS: [Part; 2] = [
     Part {
-        name: "layout",
-        package: "cgscope-layout",
-        dir: "crates/layout/src",
+        name: "ledger",
+        package: "cgscope-ledger",
+        dir: "crates/ledger/src",
         files: &[
-            "ledger.rs",
+            "waits.rs",
             "segment.rs",
             "split.rs",
             "look_back.rs",
@@ -66,7 +66,7 @@ static PARTS: [Part; 2] = [
             "culprits::",
             "demand::",
             "history::",
-            "ledger::",
+            "waits::",
             "look_back::",
             "pressure::",
             "segment::",
@@ -541,11 +541,11 @@ mod tests {
 
     #[test]
     fn a_changed_test_makes_results_invalid_and_another_crate_does_not() {
-        let path = "crates/layout/src/split.rs";
+        let path = "crates/ledger/src/split.rs";
         let sources = |test: &str, other: &str| -> BTreeMap<String, Vec<u8>> {
             let files = [
                 (path, "code"),
-                ("crates/layout/src/ledger/tests/host.rs", test),
+                ("crates/ledger/src/waits/tests/host.rs", test),
                 ("crates/view/src/tests.rs", other),
             ];
             files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into()
@@ -596,11 +596,11 @@ mod tests {
 
     #[test]
     fn a_low_score_and_a_survivor_without_explanation_are_faults() {
-        assert_eq!(score("kkkkkkkkka").fault("layout", 90), None);
-        assert!(score("kkkkkkkkaa").fault("layout", 90).is_some_and(|fault| fault.contains("at least 90 %")));
-        let fault = score("kkkkkkkkkkkkkkkkkkkkks").fault("layout", 90).unwrap_or_default();
-        assert!(fault.starts_with("layout: 1 survivors have no explanation"), "{fault}");
-        assert_eq!(score("---").fault("layout", 95), None, "nothing is decided");
+        assert_eq!(score("kkkkkkkkka").fault("ledger", 90), None);
+        assert!(score("kkkkkkkkaa").fault("ledger", 90).is_some_and(|fault| fault.contains("at least 90 %")));
+        let fault = score("kkkkkkkkkkkkkkkkkkkkks").fault("ledger", 90).unwrap_or_default();
+        assert!(fault.starts_with("ledger: 1 survivors have no explanation"), "{fault}");
+        assert_eq!(score("---").fault("ledger", 95), None, "nothing is decided");
     }
 
     #[test]

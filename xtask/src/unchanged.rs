@@ -28,7 +28,7 @@ pub(crate) static OTHER_KERNELS: Part = Part {
         "crates/lab/tests/root/load.rs",
         "crates/lab/tests/root/shared.rs",
         "crates/lab/tests/root/truth.rs",
-        "crates/layout",
+        "crates/ledger",
         "ebpf",
         "xtask/src/lab",
     ],
@@ -130,7 +130,7 @@ mod tests {
     use super::{OTHER_KERNELS, PACKAGES, reason};
     use crate::steps;
 
-    const STATE: &str = "rustc 1.98\tthe compiler\n040000 tree 1a\tcrates/layout\n040000 tree 2b\tebpf\n";
+    const STATE: &str = "rustc 1.98\tthe compiler\n040000 tree 1a\tcrates/ledger\n040000 tree 2b\tebpf\n";
 
     #[test]
     fn a_part_is_skipped_only_if_it_passed_in_the_same_state() {

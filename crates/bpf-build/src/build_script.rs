@@ -59,8 +59,8 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut sources: Vec<_> =
         entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
     sources.sort();
-    sources.push(root.join("crates/layout/src"));
-    sources.push(root.join("crates/layout/Cargo.toml"));
+    sources.push(root.join("crates/ledger/src"));
+    sources.push(root.join("crates/ledger/Cargo.toml"));
     Ok(sources)
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Losses, Mode, Sample, Selection, Steps, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 use cgscope_whatif::history::History;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt};
 
-use cgscope_layout::bucket::LAST_LOW_NS;
+use cgscope_ledger::bucket::LAST_LOW_NS;
 use cgscope_model::{
     Cause, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,

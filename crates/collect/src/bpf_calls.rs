@@ -8,7 +8,7 @@ use std::{
 };
 
 use aya::Pod;
-use cgscope_layout::{
+use cgscope_ledger::{
     Offsets, Stack,
     culprits::Pairs,
     demand::Slots,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::wire::{self, CpuCounters, NODES};
+use cgscope_ledger::wire::{self, CpuCounters, NODES};
 use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
 
 /// The nodes that have CPUs, by index. The BPF side counts by index because node numbers can have gaps. A node keeps its index.

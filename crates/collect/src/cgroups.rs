@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::wire::{CgroupEvent, cgroup_event};
+use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{
     printable,
     selection::{is_bounded, path_and_ancestors},

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::{Loss, history::KERNEL};
+use cgscope_ledger::{Loss, history::KERNEL};
 use cgscope_model::{
     Blame, CgroupName, CgroupReading, ContainerReading, Mode, REST, REST_NAME, Sample, Selection,
     TaskReading,

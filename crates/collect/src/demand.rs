@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Loss,
     demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
 };

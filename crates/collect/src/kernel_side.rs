@@ -15,7 +15,7 @@ use aya::{
     programs::{BtfTracePoint, Iter, Program, ProgramError},
     sys::{Stats, enable_stats},
 };
-use cgscope_layout::{
+use cgscope_ledger::{
     ABSENT, Loss,
     culprits::Pairs,
     demand::Slots,
@@ -57,7 +57,7 @@ pub(crate) struct KernelSide {
 pub(crate) struct Plan<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) config: Config,
-    /// If the hook lists changed tasks: the BTF ids of [`TASK_BY_ID`](cgscope_layout::feature::TASK_BY_ID).
+    /// If the hook lists changed tasks: the BTF ids of [`TASK_BY_ID`](cgscope_ledger::feature::TASK_BY_ID).
     pub(crate) task_by_id: Option<[u32; 2]>,
     pub(crate) cpus: u32,
     pub(crate) nodes: &'a [(u32, u32)],
@@ -405,7 +405,7 @@ impl KernelSide {
         step("read the loss counters", || {
             let counters: PerCpuArray<_, u64> = PerCpuArray::try_from(map(&self.bpf, names::LOSSES)?)?;
             let mut losses = Losses::default();
-            for loss in Loss::ALL.iter().take(cgscope_layout::KERNEL_LOSSES) {
+            for loss in Loss::ALL.iter().take(cgscope_ledger::KERNEL_LOSSES) {
                 losses.add(*loss, counters.get(&(*loss as u32), 0)?.iter().sum());
             }
             Ok(losses)

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Cause,
     wire::{self, AccountsRecord, ON_CPU, ON_RQ, SameRecord, TaskRecord},
 };
@@ -427,7 +427,7 @@ impl Base {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{LIST, ListRecord, SAME, serial};
+    use cgscope_ledger::wire::{LIST, ListRecord, SAME, serial};
 
     fn record(tid: u32, cgroup_id: u64, run_ns: u64) -> TaskRecord {
         let totals = wire::Totals { on_cpu_ns: run_ns, ..wire::Totals::default() };

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::culprits::{Kept, Pair, kind};
+use cgscope_ledger::culprits::{Kept, Pair, kind};
 use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, rest_of};
 
 /// Culprits kept per victim, twice as many as outputs show. Without a limit, memory would grow with the square of the cgroups.
@@ -216,7 +216,7 @@ fn key(pair: &Pair) -> Option<PairKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::{culprits::PAIRS, history::KERNEL};
+    use cgscope_ledger::{culprits::PAIRS, history::KERNEL};
     use cgscope_model::{Interval, REST, Sample};
     use proptest::{collection::vec, prelude::*};
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use aya::Endianness;
-use cgscope_layout::{
+use cgscope_ledger::{
     ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID,
 };
 use cgscope_model::doctor::FeatureOff;

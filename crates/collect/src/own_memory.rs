@@ -117,7 +117,7 @@ impl OwnMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{SLEEPER_BYTES, TASK_BYTES};
+    use cgscope_ledger::wire::{SLEEPER_BYTES, TASK_BYTES};
 
     struct Fake(PathBuf);
 

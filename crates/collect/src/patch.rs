@@ -1,6 +1,6 @@
-//! Patches the offsets of kernel fields, and settings, into the instructions of an object: [`cgscope_layout::patch`].
+//! Patches the offsets of kernel fields, and settings, into the instructions of an object: [`cgscope_ledger::patch`].
 
-use cgscope_layout::{
+use cgscope_ledger::{
     ABSENT, Offsets,
     patch::{FIRST_FIELD, FIRST_PRESENCE, FIRST_SETTING},
     wire::Config,
@@ -61,7 +61,7 @@ fn at<T>(all: &[T], number: i32) -> Option<&T> {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_layout::patch::{field, presence, setting};
+    use cgscope_ledger::patch::{field, presence, setting};
     use object::{Object, ObjectSection, SectionKind};
 
     use super::*;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn everything_else_stays() {
-        let beyond = FIRST_FIELD + cgscope_layout::FIELD_COUNT as i16;
+        let beyond = FIRST_FIELD + cgscope_ledger::FIELD_COUNT as i16;
         for other in [
             instruction(0x79, 0x61, beyond, 0),
             instruction(0x79, 0x61, 24, 0),

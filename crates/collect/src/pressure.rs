@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Cause,
     pressure::{Entry, KeptPressure, Pressures, Union},
 };
@@ -326,7 +326,7 @@ fn loads<A: Iterator<Item = u64>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::pressure::Union;
+    use cgscope_ledger::pressure::Union;
     use cgscope_model::{ByCause, CgroupReading, CpuReading, Pending};
     use proptest::{collection, prelude::*};
 

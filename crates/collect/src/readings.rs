@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Cause,
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
@@ -91,7 +91,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{self, Waits};
+    use cgscope_ledger::wire::{self, Waits};
     use cgscope_model::Sample;
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
                 },
                 ..Exited::NONE
             };
-            place.counts[cgscope_layout::bucket_of(ns)] = waits;
+            place.counts[cgscope_ledger::bucket_of(ns)] = waits;
             exited_reading(7, &place, false)
         };
         let sample = |exited| Sample { exited, ..Default::default() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_layout::wire::FOLLOWED;
+use cgscope_ledger::wire::FOLLOWED;
 use cgscope_model::follower::Follower;
 
 use crate::{Failure, kernel_side::KernelSide};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BlockedState, Stack,
     wire::{StackCount, StackKey},
 };

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Stack,
     wire::{
         self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_EXITED, HAS_HISTOGRAM,

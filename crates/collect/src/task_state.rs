@@ -1,6 +1,6 @@
 //! Converts the kernel's task states to [`TaskState`].
 
-use cgscope_layout::task_state::{
+use cgscope_ledger::task_state::{
     DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE,
 };
 use cgscope_model::TaskState;
@@ -38,7 +38,7 @@ pub(crate) fn from_stat(field: &[u8]) -> Option<TaskState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::task_state::NOLOAD;
+    use cgscope_ledger::task_state::NOLOAD;
 
     const WAKEKILL: u32 = 0x100;
     const WAKING: u32 = 0x200;

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 use cgscope_model::{Blame, CgroupReading, PairReading, selection::path_and_ancestors};
 
 use crate::{CPUS, Chance};

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use cgscope_layout::demand::{AMOUNTS, Amount, LONGEST_LAG};
+use cgscope_ledger::demand::{AMOUNTS, Amount, LONGEST_LAG};
 use cgscope_model::{
     CgroupReading, CpuReading, DemandReading, Sample, TaskReading, Totals,
     demand::{ns_of, parts},

@@ -8,7 +8,7 @@ mod tasks;
 
 use std::sync::Arc;
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{
     Accounts, BLOCKED_STATES, ByCause, ByState, Cause, Cost, CpuReading, CpuTimes, CpuWaits, Hist, Losses,
     Mode, NodeReading, Sample, TaskReading, Totals,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BUCKETS, Cause, bucket_of,
     cause::{CELLS, COLUMNS, WHOLE, cell_of, column_of, row_of},
     high_ns, low_ns,

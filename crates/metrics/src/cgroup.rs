@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{
     CgroupName, CgroupReading, ContainerReading, Counter, Group, Interval, Losses, Mode, Names, Observed,
     counters::{COUNTERS, Counts},

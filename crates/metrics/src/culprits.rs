@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 use cgscope_model::{Blame, Interval, REST, sum};
 
 use crate::{

@@ -5,12 +5,12 @@
 //!
 //! A native bucket of schema 3 is 2^(1/8) times as long as the bucket before it. None of its edges matches one of ours. The whole
 //! count of each of our buckets goes into the native bucket that contains its middle. A quantile is off by at most the width of
-//! our bucket ([`RELATIVE_ERROR`](cgscope_layout::bucket::RELATIVE_ERROR), 12.5 %) and of the native one ([`WIDTH`], 9.05 %)
+//! our bucket ([`RELATIVE_ERROR`](cgscope_ledger::bucket::RELATIVE_ERROR), 12.5 %) and of the native one ([`WIDTH`], 9.05 %)
 //! together. Below a microsecond it is off by at most one of our buckets, 125 ns, and 9.05 %.
 
 use std::sync::LazyLock;
 
-use cgscope_layout::{BUCKETS, high_ns, low_ns};
+use cgscope_ledger::{BUCKETS, high_ns, low_ns};
 use cgscope_model::sum;
 use prost::Message;
 

@@ -4,7 +4,7 @@
 //! each doubling of length. But a histogram's counters are integers, so each wait is assigned to one cause. In every doubling,
 //! each cause gets as many waits as its shares add up to. Later waits make up for rounding. The sum over all causes is exact.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BUCKETS, CAUSES, Cause,
     cause::{COLUMN_NAMES, COLUMNS, ROWS, WHOLE, row_and_column, row_of},
 };
@@ -15,7 +15,7 @@ use crate::protobuf::CLASSIC;
 /// The waits that are assigned to one cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitSeries {
-    /// Counts by bucket of [`cgscope_layout::bucket`].
+    /// Counts by bucket of [`cgscope_ledger::bucket`].
     pub counts: [u64; BUCKETS],
     /// The exact sum of this cause's parts of all waits, ns. It is not the total length of the waits counted here.
     pub ns: u64,

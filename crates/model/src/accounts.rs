@@ -1,6 +1,6 @@
 //! Where the time of tasks goes outside their waits: user space, kernel, blocked by state. Read only on request.
 
-use cgscope_layout::{BLOCKED_STATES, BlockedState, wire};
+use cgscope_ledger::{BLOCKED_STATES, BlockedState, wire};
 use serde::{Serialize, Serializer};
 
 use crate::sum::{self, by};

@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use cgscope_layout::BlockedState;
+use cgscope_ledger::BlockedState;
 
 use crate::{
     ByState, Interval, StackReading, TaskInterval,
@@ -14,7 +14,7 @@ use crate::{
     sum::{self, by},
 };
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] the kinds mean that the task waits
     /// for work.
     BlockedKind {

@@ -1,7 +1,7 @@
 //! Causes of waits, and the table of causes that every output follows. A new cause needs a variant of [`Cause`], a row of
 //! [`TABLE`] and arithmetic in the hook.
 
-use cgscope_layout::{CAUSES, Cause};
+use cgscope_ledger::{CAUSES, Cause};
 
 use crate::{Mode, sum::by};
 

@@ -10,7 +10,7 @@ mod tests_of_doubt;
 
 use std::{cmp::Reverse, sync::Arc};
 
-use cgscope_layout::{BlockedState, Cause};
+use cgscope_ledger::{BlockedState, Cause};
 use serde::Serialize;
 
 use crate::{
@@ -46,7 +46,7 @@ pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts of the time from this share, percent.
 pub const NAMED_PERCENT: u64 = 5;
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// The reason why a target is not faster.
     Class {
         /// The target computes, and gets a CPU when it wants one.

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
 };
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 
 use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below, sum};
 

@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use cgscope_layout::Feature;
+use cgscope_ledger::Feature;
 use serde::{Deserialize, Serialize};
 
 use crate::{Mode, named::by_name, units};
@@ -155,7 +155,7 @@ pub struct Trial {
     pub refused: Vec<String>,
 }
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// The severity of a verdict.
     Level {
         /// All is well.

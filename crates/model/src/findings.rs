@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 use serde::Serialize;
 
 pub use crate::interval::REALTIME_PERCENT;
@@ -248,7 +248,7 @@ fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
     sum::tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
 }
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// A rule for findings. Findings of equal cost and cgroup are sorted in this order.
     Rule {
         /// A quota ran out.

@@ -1,6 +1,6 @@
 //! The viewers of a daemon for whom processes are followed.
 
-use cgscope_layout::wire::{FOLLOWED_SHIFT, FOLLOWERS};
+use cgscope_ledger::wire::{FOLLOWED_SHIFT, FOLLOWERS};
 
 /// A viewer that follows processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

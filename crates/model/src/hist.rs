@@ -1,6 +1,6 @@
-//! A histogram of waits over the buckets of [`cgscope_layout::bucket`], each row split by cause.
+//! A histogram of waits over the buckets of [`cgscope_ledger::bucket`], each row split by cause.
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BUCKETS, CAUSES, Cause, Shares, bucket_of,
     cause::{CELLS, COLUMN_NAMES, COLUMNS, WHOLE, cell_of, column_of, row_and_column, row_of},
     high_ns, low_ns,
@@ -139,7 +139,7 @@ impl Hist {
     /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank. `None` without waits.
     ///
     /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
-    /// quantile, and above it by at most [`cgscope_layout::bucket::RELATIVE_ERROR`].
+    /// quantile, and above it by at most [`cgscope_ledger::bucket::RELATIVE_ERROR`].
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let bucket = self.quantile_bucket(quantile)?;
         let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
@@ -270,7 +270,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::bucket::LAST_LOW_NS;
+    use cgscope_ledger::bucket::LAST_LOW_NS;
     use proptest::prelude::*;
 
     fn waits() -> impl Strategy<Value = Vec<u64>> {

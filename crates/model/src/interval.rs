@@ -6,7 +6,7 @@ mod process;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::bucket::LAST_LOW_NS;
+use cgscope_ledger::bucket::LAST_LOW_NS;
 use serde::Serialize;
 
 use crate::{

@@ -7,7 +7,7 @@ mod stat;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::CAUSES;
+use cgscope_ledger::CAUSES;
 use serde::{
     Serialize, Serializer,
     ser::{Error, SerializeSeq},

@@ -44,7 +44,7 @@ pub use averages::{AVERAGED_S, Averages, PressureAverages};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
-pub use cgscope_layout::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
+pub use cgscope_ledger::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
 pub use command_run::CommandRun;
 pub use counters::{Counter, Observed};
 pub use findings::Finding;

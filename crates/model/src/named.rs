@@ -1,6 +1,6 @@
 //! Enums that are serialized as the names of their variants.
 
-/// Serializes an enum of [`cgscope_layout::named`] as its name.
+/// Serializes an enum of [`cgscope_ledger::named`] as its name.
 macro_rules! by_name {
     ($type:ident) => {
         impl serde::Serialize for $type {

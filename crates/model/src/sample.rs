@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use serde::Serialize;
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 
 use crate::{
     ContainerReading, ExitedReading, Hist, Interval, Sample, TaskReading, Totals, sum,

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// The state of a task. The crates that read the kernel's state bits map them to these states.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskState (letter, name) {

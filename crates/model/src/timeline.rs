@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use cgscope_layout::{BUCKETS, bucket_of};
+use cgscope_ledger::{BUCKETS, bucket_of};
 
 use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
 
@@ -164,7 +164,7 @@ pub struct Slice {
     pub pending: u64,
     /// The longest of these unfinished waits so far, ns.
     pub pending_max_ns: u64,
-    /// Waits by bucket of [`cgscope_layout::bucket`].
+    /// Waits by bucket of [`cgscope_ledger::bucket`].
     counts: Box<[u64; BUCKETS]>,
 }
 
@@ -190,7 +190,7 @@ impl Slice {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
 
-    /// Waits by bucket of [`cgscope_layout::bucket`].
+    /// Waits by bucket of [`cgscope_ledger::bucket`].
     pub fn counts(&self) -> &[u64; BUCKETS] {
         &self.counts
     }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Mode, Selection, printable};
 
 use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cgscope_layout::named;
+use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, selection::SelectionFilter};
 
 use crate::{GroupBy, ThreadNames, ThreadReading};

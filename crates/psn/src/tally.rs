@@ -199,7 +199,7 @@ fn folded(comm: [u8; 16]) -> [u8; 16] {
     folded
 }
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// A column of the table. Threads that are equal in all columns form one row.
     GroupBy {
         /// The thread's name, with each run of digits as one `*`.

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Mode, Names, Selection};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, path::PathBuf};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Losses, units::count};
 use thiserror::Error;
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
 use rustix::fs::{Mode, OFlags};
 

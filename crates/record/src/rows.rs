@@ -3,7 +3,7 @@
 
 use std::{borrow::Borrow, sync::Arc};
 
-use cgscope_layout::{CAUSES, Cause};
+use cgscope_ledger::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
     Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
@@ -96,7 +96,7 @@ macro_rules! totals {
         members! { Totals { $($name,)* by_cause } }
     };
 }
-cgscope_layout::totals!(totals);
+cgscope_ledger::totals!(totals);
 
 /// The members that a sample has only once.
 #[derive(Clone, Debug, Default, PartialEq)]

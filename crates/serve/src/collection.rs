@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Sample, follower::Follower, skipped};
 use tokio::sync::watch;
 

@@ -148,7 +148,7 @@ impl Word {
     }
 }
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// Why the daemon does not serve a viewer. A viewer takes a name that it does not know for that of another program, so there can be
     /// no more of them while older viewers exist.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

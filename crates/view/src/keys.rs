@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use cgscope_layout::named;
+use cgscope_ledger::named;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 named! {

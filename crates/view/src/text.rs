@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cgscope_layout::named;
+use cgscope_ledger::named;
 use cgscope_model::{
     Finding, Interval, Losses, Mode, Wait,
     interval::CostInterval,
@@ -196,7 +196,7 @@ pub fn contention(contention_ns: Option<u64>, limit_ns: Option<u64>, duration_ns
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::Loss;
+    use cgscope_ledger::Loss;
     use cgscope_model::{ByCause, Cause, Hist, Pending};
 
     const S: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 use cgscope_model::{
     Blame, CgroupReading, CpuInterval, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
 };

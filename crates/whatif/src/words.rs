@@ -6,7 +6,7 @@ use crate::{
     Bounds, Check, Limit,
     answer::{Answer, Caution, Fewer, Question, Refusal, Row},
 };
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{
     Interval,
     findings::{set_burst, set_quota},

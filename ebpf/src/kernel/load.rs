@@ -1,10 +1,10 @@
-//! Loads of kernel fields, in one instruction each: [`cgscope_layout::patch`].
+//! Loads of kernel fields, in one instruction each: [`cgscope_ledger::patch`].
 
 use core::ffi::c_void;
 
 /// A type of kernel fields.
 pub trait FieldType: Copy {
-    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_layout::patch::field`].
+    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_ledger::patch::field`].
     fn load<const PLACE: i32>(base: *const c_void) -> Self;
 }
 

@@ -8,7 +8,7 @@ use core::{
 };
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
-use cgscope_layout::{
+use cgscope_ledger::{
     ABSENT, BIT_SHIFT, Offsets,
     verifier::set,
     wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
@@ -46,14 +46,14 @@ macro_rules! field {
         field!($base, $field: _)
     };
     ($base:expr, $field:ident: $type:ty) => {
-        $crate::kernel::load::load::<$type, { cgscope_layout::patch::field(core::mem::offset_of!(cgscope_layout::Offsets, $field)) }>($base)
+        $crate::kernel::load::load::<$type, { cgscope_ledger::patch::field(core::mem::offset_of!(cgscope_ledger::Offsets, $field)) }>($base)
     };
 }
 
 /// Whether the kernel has a field.
 macro_rules! has_field {
     ($field:ident) => {
-        load::patched::<{ cgscope_layout::patch::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
+        load::patched::<{ cgscope_ledger::patch::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
     };
 }
 
@@ -79,7 +79,7 @@ pub use queue::{
 /// Reads a setting of less than 2^31.
 macro_rules! small_setting {
     ($field:ident) => {
-        load::patched::<{ cgscope_layout::patch::setting(core::mem::offset_of!(Config, $field)) }>()
+        load::patched::<{ cgscope_ledger::patch::setting(core::mem::offset_of!(Config, $field)) }>()
     };
 }
 
@@ -437,7 +437,7 @@ impl Task {
     #[inline(always)]
     pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
         let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
-        // The kernel has yet to add a wait that is counted: see `ledger::leave_group`.
+        // The kernel has yet to add a wait that is counted: see `waits::leave_group`.
         let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
         let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
         set(&mut into.waits, waits.count);

@@ -5,7 +5,7 @@ use core::{
     ptr::{addr_of, read_volatile},
 };
 
-use cgscope_layout::ABSENT;
+use cgscope_ledger::ABSENT;
 
 use super::{OFFSETS, Task, cgroup_hierarchy, peek, root_cgroup_id, throttles_tasks};
 

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use cgscope_collect::facts::CgroupMounts;
-use cgscope_layout::{changes::Changes, culprits::Pairs, history::Ring};
+use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
 use crate::{sleepers::Load, subject::cgscope};

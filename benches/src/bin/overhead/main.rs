@@ -65,7 +65,7 @@ struct Options {
 /// The load runs this many times while the kernel counts.
 const RUNS: u64 = 5;
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// What switches all the time.
     Switching {
         /// Two processes take turns.

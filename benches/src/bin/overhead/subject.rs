@@ -12,7 +12,7 @@ use cgscope_collect::{EMPTY_HOOK_OBJECT, YARDSTICK_OBJECT};
 
 use crate::{counting::program_ids, pause};
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// A tool that is attached while the load runs. The table lists the tools in this order.
     Subject {
         Nothing = "nothing",

@@ -7,7 +7,7 @@ use std::{
 };
 
 use cgscope_collect::Collector;
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::Sample;
 
 use super::{Demand, End, Event, Events, Feed};

@@ -88,7 +88,7 @@ pub fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::Loss;
+    use cgscope_ledger::Loss;
 
     #[test]
     fn the_state_is_one_line() {

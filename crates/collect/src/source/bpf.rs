@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use cgscope_layout::{
+use cgscope_ledger::{
     Feature, Loss,
     wire::{Config, EXITED_CGROUPS},
 };

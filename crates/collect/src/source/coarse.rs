@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 
-use cgscope_layout::{Loss, wire::serial};
+use cgscope_ledger::{Loss, wire::serial};
 use cgscope_model::{
     Accounts, ByCause, Cause, CpuTimes, ExitedThreads, Hist, Losses, Mode, Sample, TaskReading, Totals,
     doctor::Facts, printable,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{
+use cgscope_ledger::{
     pressure::KeptPressure,
     wire::{EXITED_CGROUPS, Exited},
 };

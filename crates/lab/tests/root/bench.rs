@@ -10,7 +10,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Options};
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 

@@ -99,7 +99,7 @@ fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
     let (ended, after, latest) = bracketed();
     let ran_ms = (0..cgroups.len()).map(|at| ended[at] - begun[at]..=latest[at] - earliest[at]).collect();
     let interval = Interval::between(&before, &after);
-    assert_eq!(interval.losses.get(cgscope_layout::Loss::ExitedInOtherCgroup), 0, "{}", interval.losses);
+    assert_eq!(interval.losses.get(cgscope_ledger::Loss::ExitedInOtherCgroup), 0, "{}", interval.losses);
     Measured { interval, ran_ms }
 }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use cgscope_collect::Collector;
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{

@@ -339,7 +339,7 @@ fn tasks_that_start_and_exit_between_two_readings_are_counted_as_not_seen() {
     // A reading includes tasks that start during its walk of `/proc`, but only the next reading counts the forks of these tasks.
     let early = forks() - before;
     let losses = Interval::between(&first, &last).losses;
-    let unseen = losses.get(cgscope_layout::Loss::TaskUnseen);
+    let unseen = losses.get(cgscope_ledger::Loss::TaskUnseen);
     assert!((501..5_000).contains(&(unseen + early)), "500 children and their parent: {unseen} and {early}");
 }
 

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use cgscope_collect::Collector;
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
-use cgscope_layout::{
+use cgscope_ledger::{
     BUCKETS, bucket_of,
     cause::{CELLS, COLUMNS, WHOLE, cell_of, column_of, row_of},
 };

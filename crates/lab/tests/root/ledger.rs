@@ -7,7 +7,7 @@ mod real_time;
 use std::{fs, thread, time::Duration};
 
 use cgscope_collect::Collector;
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
 
 use crate::{

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, facts::CgroupMounts};
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Cause, Interval, Sample};
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 use cgscope_collect::facts::CgroupMounts;
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 use serde_json::Value;
 
 use crate::{

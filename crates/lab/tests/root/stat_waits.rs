@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, ops::Range, thread, time::Duration};
 
-use cgscope_layout::bucket::RELATIVE_ERROR;
+use cgscope_ledger::bucket::RELATIVE_ERROR;
 use serde_json::Value;
 
 use crate::{

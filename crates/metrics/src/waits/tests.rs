@@ -2,7 +2,7 @@ use cgscope_model::{ByCause, Hist};
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use cgscope_layout::cause::CELLS;
+use cgscope_ledger::cause::CELLS;
 
 /// Waits of an interval: (bucket, shares of the columns in 64ths). The remainder is for wakeups.
 type Made = Vec<(usize, [u32; COLUMNS])>;

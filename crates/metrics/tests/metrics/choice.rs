@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::{Blame, CgroupReading, Hist, Interval, PairReading, TaskInterval, TaskReading, Wait};
 use proptest::{collection::vec, prelude::*};

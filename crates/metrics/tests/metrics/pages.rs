@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_made_up::{host, small};
 use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, family};
 use cgscope_model::{Cause, CgroupReading, ContainerReading, Interval, Mode, Names, Tree};

@@ -1,6 +1,6 @@
 //! Compares the quantiles that Prometheus computes from our buckets with cgscope's own.
 
-use cgscope_layout::bucket::{LAST_LOW_NS, RELATIVE_ERROR};
+use cgscope_ledger::bucket::{LAST_LOW_NS, RELATIVE_ERROR};
 use cgscope_metrics::{Config, Format, Metrics, proto::Histogram};
 use cgscope_model::{Hist, Interval, TaskInterval, Wait};
 use proptest::{collection::vec, prelude::*};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::BlockedState;
+use cgscope_ledger::BlockedState;
 
 use super::*;
 use crate::{

@@ -1,6 +1,6 @@
 //! Tests that no class or advice comes from data that is unknown, too small or not the target's own.
 
-use cgscope_layout::BlockedState;
+use cgscope_ledger::BlockedState;
 
 use super::{tests::*, *};
 use crate::{

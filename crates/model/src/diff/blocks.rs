@@ -3,7 +3,7 @@
 //! Consecutive Intervals resemble each other, so the statistics use blocks of several Intervals as observations. The number of
 //! blocks is limited: an hour takes no more memory than a minute.
 
-use cgscope_layout::{BUCKETS, CAUSES, Cause};
+use cgscope_ledger::{BUCKETS, CAUSES, Cause};
 
 use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 use serde::Serialize;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use cgscope_layout::high_ns;
+use cgscope_ledger::high_ns;
 
 use super::{
     DiffSubject, Figure, FigureUnit, Presence,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use cgscope_layout::{Cause, history::KERNEL};
+use cgscope_ledger::{Cause, history::KERNEL};
 
 use crate::{
     PairReading, REST_NAME, TaskInterval,

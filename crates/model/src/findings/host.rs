@@ -1,6 +1,6 @@
 //! Rules about all measured tasks together.
 
-use cgscope_layout::{Cause, Loss};
+use cgscope_ledger::{Cause, Loss};
 
 use crate::{
     Interval, Mode, Wait,

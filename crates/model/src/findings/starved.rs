@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 
 use crate::{
     Pending, TaskInterval,

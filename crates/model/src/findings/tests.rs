@@ -8,7 +8,7 @@ mod quota;
 mod starved;
 
 use super::*;
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 
 use crate::{
     Blame, ByCause, Cause, CgroupReading, ExitedInterval, Hist, PairReading, Scheduling, TaskInterval,

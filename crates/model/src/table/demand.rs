@@ -1,6 +1,6 @@
-//! The demand for CPU time of cgroups with a quota, by slots of time. [`cgscope_layout::demand`] says what is counted.
+//! The demand for CPU time of cgroups with a quota, by slots of time. [`cgscope_ledger::demand`] says what is counted.
 
-use cgscope_layout::demand::AMOUNTS;
+use cgscope_ledger::demand::AMOUNTS;
 
 use crate::{Interval, Sample, table::Table};
 
@@ -78,7 +78,7 @@ pub fn ns_of(parts: u64, slot_shift: u32) -> u64 {
 
 impl DemandReading {
     /// Creates the reading of slots from the number `first` on, with the amounts of each in [parts](parts), in the order of
-    /// [`Amount`](cgscope_layout::demand::Amount). `None`: all are 0.
+    /// [`Amount`](cgscope_ledger::demand::Amount). `None`: all are 0.
     pub fn new(cgroup_id: u64, slot_shift: u32, first: u64, slots: &[[u64; AMOUNTS]]) -> Option<Self> {
         let skipped = slots.iter().position(|slot| *slot != [0; AMOUNTS])?;
         let mut reading =

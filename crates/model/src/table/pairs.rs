@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 
 use crate::{
     Interval, Names, Sample, Tree,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::BlockedState;
+use cgscope_ledger::BlockedState;
 
 use crate::{
     Interval, Sample, sum,

@@ -386,12 +386,12 @@ macro_rules! totals {
             }
         }
 
-        impl From<cgscope_layout::wire::Totals> for Totals {
-            fn from(wire: cgscope_layout::wire::Totals) -> Self {
+        impl From<cgscope_ledger::wire::Totals> for Totals {
+            fn from(wire: cgscope_ledger::wire::Totals) -> Self {
                 Self { $($name: wire.$name,)* by_cause: ByCause(wire.by_cause) }
             }
         }
     };
 }
 
-cgscope_layout::totals!(totals);
+cgscope_ledger::totals!(totals);

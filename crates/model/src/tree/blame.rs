@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 
 use super::{Node, Tree};
 use crate::{

@@ -9,7 +9,7 @@ use std::{
     iter,
 };
 
-use cgscope_layout::{Cause, history::KERNEL};
+use cgscope_ledger::{Cause, history::KERNEL};
 
 use super::Tree;
 use crate::{Blame, Interval, REST, Wait, interval::mostly_realtime, sum};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use aya::{Ebpf, maps::HashMap, programs::Iter};
-use cgscope_layout::{
+use cgscope_ledger::{
     FRAMES, Feature,
     threads::{
         DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, THROTTLED, ThreadRecord, ThreadsConfig,
@@ -275,7 +275,7 @@ fn syscall(record: &ThreadRecord) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::threads::ON_RQ;
+    use cgscope_ledger::threads::ON_RQ;
 
     fn bytes_of(record: &ThreadRecord, addresses: &[u64]) -> Vec<u8> {
         // SAFETY: integers without padding.

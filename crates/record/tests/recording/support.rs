@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
-use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
+use cgscope_ledger::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
     BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits, Cpuset,
     DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,

@@ -238,7 +238,7 @@ fn read_users(
     })))
 }
 
-cgscope_layout::named! {
+cgscope_ledger::named! {
     /// Why a client did not get what it requested.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum HttpRefusal (name,) {

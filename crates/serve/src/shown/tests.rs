@@ -1,4 +1,4 @@
-use cgscope_layout::{Loss, history::KERNEL};
+use cgscope_ledger::{Loss, history::KERNEL};
 use cgscope_model::{Blame, ContainerReading, CpuReading, CpuWaits, ExitedReading, Losses, REST, REST_NAME};
 
 use super::*;

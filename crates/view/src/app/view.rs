@@ -1,6 +1,6 @@
 //! The views of the screen.
 
-use cgscope_layout::named;
+use cgscope_ledger::named;
 use serde::{Deserialize, Serialize};
 
 use crate::{app::list::ListKind, keys::Command, subject::Key};

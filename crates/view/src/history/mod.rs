@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{BUCKETS, cause::CELLS};
+use cgscope_ledger::{BUCKETS, cause::CELLS};
 use cgscope_model::{
     ByCause, Finding, Hist, Interval, PressureAverages, TaskReading, Wait,
     findings::Rule,

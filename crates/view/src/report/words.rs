@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write as _};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{
     Cause, Group, Interval, Mode, Timeline, sum,
     timeline::Slice,

@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{
     Blame, Cause, Interval, Sample, Tree, Wait,
     findings::{self, Host, Rule},

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Cause, Interval, Wait};
 
 use super::{Host, assert_share, share, tolerance, wait_of};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cgscope_layout::Loss;
+use cgscope_ledger::Loss;
 use cgscope_model::{Cause, Interval};
 
 use super::{Host, assert_share, wait_of};

@@ -1,5 +1,5 @@
 use super::*;
-use cgscope_layout::history::KERNEL;
+use cgscope_ledger::history::KERNEL;
 
 fn weight(weight: u64) -> CgroupReading {
     CgroupReading { weight: Some(weight), ..Default::default() }

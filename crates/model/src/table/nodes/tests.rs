@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use cgscope_layout::Cause;
+use cgscope_ledger::Cause;
 
 use super::*;
 use crate::{ByCause, NodeReading, ProcessMemory, Sample, Selection, TaskReading};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cgscope_layout::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
+use cgscope_ledger::{BUCKETS, Loss, cause::CELLS, history::KERNEL};
 use cgscope_model::{
     BeforeMove, Blame, ByCause, CAUSES, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
     ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use cgscope_layout::named;
+use cgscope_ledger::named;
 use cgscope_model::counters::{Counter, OF_TOP};
 
 use crate::columns::Column::{self, *};

@@ -206,7 +206,7 @@ pub fn short_name(names: &Names, culprit: &Culprit) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use cgscope_layout::history::KERNEL;
+    use cgscope_ledger::history::KERNEL;
     use cgscope_model::{PairReading, findings::Host};
 
     use super::*;

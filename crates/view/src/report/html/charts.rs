@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use cgscope_layout::{BUCKETS, bucket_of, cause::row_of, high_ns, low_ns};
+use cgscope_ledger::{BUCKETS, bucket_of, cause::row_of, high_ns, low_ns};
 use cgscope_model::{
     CAUSES, CgroupReading, Interval, Timeline, Wait,
     hist::Octave,

@@ -5,7 +5,7 @@ extern crate std;
 use std::{println, vec::Vec};
 
 use super::*;
-use crate::ledger::tests::host::{Facts, Maps, Simulated};
+use crate::waits::tests::host::{Facts, Maps, Simulated};
 
 const CPUS: u32 = 2;
 const TASKS: usize = 4;

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Loss,
     host::Host,
-    ledger::tests::host::{MOVING, Maps, NESTED, Simulated},
+    waits::tests::host::{MOVING, Maps, NESTED, Simulated},
 };
 
 /// A number below `end` (splitmix64).

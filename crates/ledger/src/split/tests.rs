@@ -5,7 +5,7 @@ use crate::{
     ByCause,
     history::Taken,
     host::Host,
-    ledger::tests::host::{Facts, Maps, Simulated},
+    waits::tests::host::{Facts, Maps, Simulated},
 };
 
 /// The parts of a segment that was queued at 500 us, throttled for `throttled_ns`, then unknown for 300 us, and explained for the rest.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     history::{FOLD_NS, KERNEL},
-    ledger, segment,
+    segment, waits,
 };
 
 impl Kernel {
@@ -108,7 +108,7 @@ impl Kernel {
         if let Some(prev) = prev {
             let facts = self.facts(prev);
             let storage = &mut self.tasks[prev].storage;
-            ledger::arrived_unseen::<Simulated>(facts, storage, cpu, since_ns);
+            waits::arrived_unseen::<Simulated>(facts, storage, cpu, since_ns);
             segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
         }
     }
@@ -124,7 +124,7 @@ impl Kernel {
                 Fate::Preempted => {
                     segment::leave::<Simulated>(facts, &mut storage.start, ring, cpu, clock_ns);
                 }
-                Fate::PreemptedUnstamped => ledger::begin_unstamped(facts, storage, clock_ns),
+                Fate::PreemptedUnstamped => waits::begin_unstamped(facts, storage, clock_ns),
                 Fate::Sleeps | Fate::SleepsOnQueue => {}
                 Fate::Exits => self.check_exit(prev),
             }
@@ -133,7 +133,7 @@ impl Kernel {
         if let Some(next) = next {
             let facts = self.facts(next);
             let storage = &mut self.tasks[next].storage;
-            ledger::arrive::<Simulated>(facts, storage, cpu, clock_ns, ring);
+            waits::arrive::<Simulated>(facts, storage, cpu, clock_ns, ring);
             segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
         }
         if !ring.latest_is(who) && !ring.fold(who, clock_ns) {

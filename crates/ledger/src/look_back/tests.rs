@@ -10,7 +10,7 @@ use crate::{
         Taken,
         tests::{BEGIN_NS, Run, empty, interrupted, run, run_interrupted, schedules},
     },
-    ledger::tests::host::{Maps, Simulated},
+    waits::tests::host::{Maps, Simulated},
 };
 
 /// Sums of charges by who ran.

@@ -1,7 +1,7 @@
 //! Waits: how their segments begin and end outside of switches.
 
 use super::{CGROUPS, Facts, Flavour, Kernel, STARVED, Segment, Simulated, place, task::State};
-use crate::{ByCause, Cause, ledger};
+use crate::{ByCause, Cause, waits};
 
 impl Kernel {
     pub(super) fn wake(&mut self, at: usize, cpu: u32) {
@@ -54,7 +54,7 @@ impl Kernel {
             task.unstamped_since_ns = None;
         } else {
             let facts = self.facts(at);
-            ledger::change_cpu::<Simulated>(facts, &mut self.tasks[at].storage, to);
+            waits::change_cpu::<Simulated>(facts, &mut self.tasks[at].storage, to);
             let task = &mut self.tasks[at];
             if let Some(since_ns) = task.unstamped_since_ns.take() {
                 task.unstamped_ns += now_ns - since_ns;
@@ -163,7 +163,7 @@ impl Kernel {
             self.events.moved_waits += 1;
             self.events.moved_throttled += u64::from(task.is_throttled);
             let facts = Facts { bound_for: to, ..self.facts(at) };
-            ledger::leave_group::<Simulated>(facts, &mut self.tasks[at].storage);
+            waits::leave_group::<Simulated>(facts, &mut self.tasks[at].storage);
             // Its sum belongs to another group now.
             self.tasks[at].has_sum = false;
             self.end_segment(at, true);
@@ -172,7 +172,7 @@ impl Kernel {
         let task = &mut self.tasks[at];
         (task.cgroup, task.storage.cgroup_id) = (to, to);
         let facts = self.facts(at);
-        ledger::enter_group::<Simulated>(facts, &mut self.tasks[at].storage.start);
+        waits::enter_group::<Simulated>(facts, &mut self.tasks[at].storage.start);
         if waits {
             self.tasks[at].ended_ns = clock_ns - self.tasks[at].last_queued_ns;
             self.tasks[at].is_seen = true;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ledger::tests::host::{Facts, Maps, Simulated};
+use crate::waits::tests::host::{Facts, Maps, Simulated};
 
 #[test]
 fn a_task_that_was_throttled_before_we_followed_it_has_its_queue_and_its_quota() {

@@ -9,7 +9,7 @@ use std::{
 
 use super::{CPUS, Flavour, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
 use crate::{
-    BUCKETS, ByCause, Cause, bucket_of, culprits::kind, host::Host, ledger, look_back::cause_of, pressure,
+    BUCKETS, ByCause, Cause, bucket_of, culprits::kind, host::Host, look_back::cause_of, pressure, waits,
 };
 
 impl Kernel {
@@ -17,7 +17,7 @@ impl Kernel {
     fn pending(&mut self, at: usize) -> ((ByCause, Cause), (ByCause, Cause)) {
         let mut ours = ByCause::default();
         let facts = self.facts(at);
-        let cause = ledger::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
+        let cause = waits::pending::<Simulated>(facts, &self.tasks[at].storage, &mut ours);
         let mut theirs = self.tasks[at].moved;
         let is_throttled = self.tasks[at].is_throttled;
         let current = self.segment(at).filter(|segment| segment.span.0 < segment.span.1);
@@ -39,7 +39,7 @@ impl Kernel {
     }
 
     /// Compares everything with the reference. Returns the number of waits.
-    pub(in crate::ledger::tests) fn check(&mut self) -> u64 {
+    pub(in crate::waits::tests) fn check(&mut self) -> u64 {
         let (seed, flavour) = (self.seed, self.flavour);
         let is_cut = Maps::losses().contains_key("look_back_cut");
         assert!(!is_cut, "schedule {seed}: too dense");
@@ -98,7 +98,7 @@ impl Kernel {
     }
 
     /// Compares the pressure with the reference, up to what is uncertain. Returns the sums of the pressure and of what is uncertain, ns.
-    pub(in crate::ledger::tests) fn check_pressure(&mut self) -> (u64, u64) {
+    pub(in crate::waits::tests) fn check_pressure(&mut self) -> (u64, u64) {
         let (seed, flavour) = (self.seed, self.flavour);
         let (mut sum_ns, mut uncertain_ns) = (0, 0);
         for cpu in 0..CPUS as u32 {
@@ -120,7 +120,7 @@ impl Kernel {
     }
 
     /// Compares ended waits with the reference, up to what is uncertain. Returns the sums of the waiting and of what is uncertain, ns.
-    pub(in crate::ledger::tests) fn check_long(&mut self) -> (u64, u64) {
+    pub(in crate::waits::tests) fn check_long(&mut self) -> (u64, u64) {
         let seed = self.seed;
         // The history explains all waits, unless they are longer on purpose.
         let is_cut = Maps::losses().contains_key("look_back_cut");
@@ -149,7 +149,7 @@ impl Kernel {
     }
 
     /// Checks that no cause but `Unattributed` has more than in the reference, up to what is uncertain.
-    pub(in crate::ledger::tests) fn check_unattributed(&mut self) {
+    pub(in crate::waits::tests) fn check_unattributed(&mut self) {
         for (at, task) in self.all_tasks().enumerate() {
             for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::Unattributed) {
                 let (ours, theirs) = (task.storage.by_cause[cause as usize], task.parts[cause as usize]);
@@ -159,12 +159,12 @@ impl Kernel {
         }
     }
 
-    pub(in crate::ledger::tests) fn segments_beyond_history(&self) -> u64 {
+    pub(in crate::waits::tests) fn segments_beyond_history(&self) -> u64 {
         self.all_tasks().map(|task| task.beyond).sum()
     }
 
     /// Checks that no cause but `Unattributed` has more than in the reference. Returns the time of segments that were missed.
-    pub(in crate::ledger::tests) fn check_missed(&mut self) -> u64 {
+    pub(in crate::waits::tests) fn check_missed(&mut self) -> u64 {
         let seed = self.seed;
         for (at, task) in self.all_tasks().enumerate() {
             let (ours, theirs) = (task.storage.by_cause, task.parts);

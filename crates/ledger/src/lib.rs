@@ -17,7 +17,6 @@ pub mod feature;
 pub mod fields;
 pub mod history;
 pub mod host;
-pub mod ledger;
 pub mod look_back;
 pub mod loss;
 mod named;
@@ -29,6 +28,7 @@ pub mod task_state;
 pub mod threads;
 pub mod throttle;
 pub mod verifier;
+pub mod waits;
 pub mod wire;
 
 pub use accounts::{BLOCKED_STATES, BlockedState, ByState, FRAMES, Stack};

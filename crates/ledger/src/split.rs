@@ -71,7 +71,7 @@ impl Wait {
 }
 
 /// Returns when the current wait was queued on this CPU, and its part on other CPUs, without what is counted already: if that part is
-/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::ledger::leave_group).
+/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::waits::leave_group).
 #[inline(always)]
 pub(crate) fn without_ended(queued_ns: u64, elsewhere_ns: u64) -> (u64, u64) {
     if (elsewhere_ns as i64) < 0 && queued_ns != 0 {

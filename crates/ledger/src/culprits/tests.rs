@@ -9,8 +9,8 @@ use std::{
 use super::*;
 use crate::{
     history::KERNEL,
-    ledger::tests::host::{Maps, Simulated},
     pressure::tests::below,
+    waits::tests::host::{Maps, Simulated},
 };
 
 const TABLE: u32 = 1;

@@ -13,29 +13,29 @@ const MOST_REPLACED: u64 = 6;
 
 /// How often tasks and cgroups came and went in a schedule.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::ledger::tests) struct Events {
+pub(in crate::waits::tests) struct Events {
     /// Tasks that exited.
-    pub(in crate::ledger::tests) exits: u64,
+    pub(in crate::waits::tests) exits: u64,
     /// Those of them whose last switch in the hook did not see.
-    pub(in crate::ledger::tests) unseen_exits: u64,
+    pub(in crate::waits::tests) unseen_exits: u64,
     /// Tasks that were forked and then ran.
-    pub(in crate::ledger::tests) first_waits: u64,
+    pub(in crate::waits::tests) first_waits: u64,
     /// Those of them that waited on another CPU first.
-    pub(in crate::ledger::tests) moved_first_waits: u64,
+    pub(in crate::waits::tests) moved_first_waits: u64,
     /// Cgroups that were removed, and replaced by others.
-    pub(in crate::ledger::tests) replaced: u64,
+    pub(in crate::waits::tests) replaced: u64,
     /// Segments that began out of runtime.
-    pub(in crate::ledger::tests) out_of_runtime: u64,
+    pub(in crate::waits::tests) out_of_runtime: u64,
     /// Waits that ended with a move to another cgroup.
-    pub(in crate::ledger::tests) moved_waits: u64,
+    pub(in crate::waits::tests) moved_waits: u64,
     /// Those of them in which the task was throttled.
-    pub(in crate::ledger::tests) moved_throttled: u64,
+    pub(in crate::waits::tests) moved_throttled: u64,
     /// Charges to a cgroup that had been removed when the wait ended.
-    pub(in crate::ledger::tests) behind_removed: u64,
+    pub(in crate::waits::tests) behind_removed: u64,
 }
 
 impl Events {
-    pub(in crate::ledger::tests) fn add(&mut self, other: Self) {
+    pub(in crate::waits::tests) fn add(&mut self, other: Self) {
         self.exits += other.exits;
         self.unseen_exits += other.unseen_exits;
         self.first_waits += other.first_waits;
@@ -47,7 +47,7 @@ impl Events {
         self.behind_removed += other.behind_removed;
     }
 
-    pub(in crate::ledger::tests) fn all_occurred(&self) -> bool {
+    pub(in crate::waits::tests) fn all_occurred(&self) -> bool {
         let Self {
             exits,
             unseen_exits,
@@ -76,7 +76,7 @@ impl Events {
 }
 
 impl Kernel {
-    pub(in crate::ledger::tests) fn events(&self) -> Events {
+    pub(in crate::waits::tests) fn events(&self) -> Events {
         Events { behind_removed: self.log.behind_removed, ..self.events }
     }
 
