@@ -46,6 +46,9 @@ fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
          a quota (cpu.max); or give each its own cpuset"
     );
     assert_eq!(found.lost_ns, 100 * MS);
+    assert_eq!(found.amount, "60.0ms/s (10% of its waiting)");
+    scene.interval.duration_ns = 2 * S;
+    assert_eq!(scene.only(Rule::NoisyNeighbour).amount, "30.0ms/s (10% of its waiting)");
 }
 
 /// A task of `/a` that ran for `ran_ms` of a second and waited for a task of `/b` in the rest, with these weights.
@@ -102,6 +105,7 @@ fn a_lighter_neighbour_beyond_its_weight_should_get_a_limit() {
     };
     let (is_heavier, action) = lighter([100, 100]);
     assert!(is_heavier && action.starts_with("none, unless a matters more"), "{action}");
+    assert!(!weighted(500, [100, 100]).only(Rule::NoisyNeighbour).is_heavier, "both ran as long");
     let (is_heavier, action) = lighter([300, 100]);
     assert!(!is_heavier && action.starts_with("give b a quota"), "{action}");
 }
@@ -121,11 +125,14 @@ fn weights_are_no_advice_against_an_ancestor() {
         .task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)])
         .ran_before("/a", "/", 100 * MS)
         .limits("/a", weight(100));
+    let found = scene.only(Rule::NoisyNeighbour);
     assert!(
-        scene.only(Rule::NoisyNeighbour).advice.starts_with(
+        found.advice.starts_with(
             "move the tasks in / itself (not those in cgroups below it) to a cgroup of their own"
         )
     );
+    assert_eq!(found.what, "a waits behind the root cgroup");
+    assert_eq!(found.action, "move tasks of the root cgroup to a cgroup with a quota (cpu.max)");
 }
 
 /// A task of `/a` that waited behind a task of `/b`, with the scheduling policies `victim` and `culprit`.
@@ -156,6 +163,9 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
         "the waiting tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
          priority (chrt -p), or give each of the two cgroups its own cpuset"
     );
+    let action = |victim, culprit| policies(victim, culprit).only(Rule::NoisyNeighbour).action;
+    assert_eq!(action(0, 1), "give real-time tasks of b an ordinary policy (chrt -o), or another cpuset");
+    assert_eq!(action(1, 0), "give its real-time tasks a higher priority (chrt -p), or another cpuset");
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
     // Real-time tasks ran less than half of the time of `/b`.
@@ -168,6 +178,14 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     other.interval.tasks[2].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
     let other = other.only(Rule::NoisyNeighbour).advice;
     assert!(other.starts_with("give /a a higher cpu.weight"), "{other}");
+}
+
+#[test]
+fn real_time_tasks_are_not_compared_with_a_weight() {
+    let mut scene = weighted(250, [300, 300]);
+    scene.interval.tasks[1].reading.scheduling = Some(Scheduling { policy: 1, is_bound: false });
+    let says = scene.only(Rule::NoisyNeighbour).says;
+    assert!(says.ends_with("behind other cgroups: 100.0% behind /b"), "{says}");
 }
 
 #[test]
@@ -248,6 +266,22 @@ fn own_contention_is_reported_from_25_percent() {
     assert!(scene.at(Rule::OwnContention).is_empty(), "the number of CPUs is unknown");
     let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
     assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use only 4 CPUs"));
+}
+
+#[test]
+fn as_many_threads_as_cpus_are_not_too_many() {
+    for (threads, advice, action) in [
+        (
+            8,
+            "check whether an affinity mask (taskset -acp 1)",
+            "check whether an affinity mask pins its threads (taskset -acp)",
+        ),
+        (9, "start at most 8 threads", "start fewer threads, or let it use more CPUs (cpuset.cpus)"),
+    ] {
+        let found = own(threads, 250 * MS).only(Rule::OwnContention);
+        assert!(found.advice.starts_with(advice), "{}", found.advice);
+        assert_eq!(found.action, action);
+    }
 }
 
 #[test]

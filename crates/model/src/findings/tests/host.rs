@@ -79,6 +79,18 @@ fn unattributed_waiting_is_reported_from_5_percent_and_10ms() {
         "the cause of 10.0ms of waiting (5.0% of all) is not known: in 1 wait, a real-time or deadline task probably had \
          used up its runtime; 7 times, the kernel counted sleep as waiting"
     );
+    let reason = |loss| {
+        let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Unattributed, S)]).loses(loss, 3);
+        scene.only(Rule::Unattributed).says.split_once("is not known: ").map(|(_, reason)| reason.to_owned())
+    };
+    let reasons = [
+        (Loss::LookBackCut, "3 waits began before the history of the CPU, or it lacks some cgroups"),
+        (Loss::MovedThrottled, "3 times, a throttled task was moved to another CPU"),
+        (Loss::MovedUnseen, "3 times, the kernel hid from cgscope that a task was moved to another CPU"),
+    ];
+    for (loss, expected) in reasons {
+        assert_eq!(reason(loss).as_deref(), Some(expected));
+    }
     assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
     assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());
 }

@@ -245,6 +245,7 @@ fn memory_on_another_node_is_reported_with_its_policy() {
         "process 100 (game): 95.0% of its memory is on another node than its threads; 95.0% of 100.0MiB is on node 1; \
          the threads spent 100.0% of their run time on node 0; the memory policy bind:1 covers 100.0MiB"
     );
+    assert_eq!(found.what, "process 100 (game) runs far from its memory");
     assert!(
         found.advice.ends_with("; to move the memory it has now, run migratepages 100 FROM TO"),
         "{}",

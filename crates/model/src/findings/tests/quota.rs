@@ -42,6 +42,24 @@ fn field_case_2_is_reported_with_its_figures() {
     assert_eq!(found.lost_ns, 263_624_194_000);
 }
 
+#[test]
+fn throttled_time_is_called_a_sum_and_beyond_the_interval_it_is_explained() {
+    let says = |throttled_ns| {
+        let limits = CgroupReading { throttled_ns: Some(throttled_ns), ..periods(0.5, 10, 10) };
+        Scene::new(&["/a"])
+            .limits("/a", limits)
+            .task("/a", S, &[(Cause::Throttled, S)])
+            .only(Rule::Throttled)
+            .says
+    };
+    assert!(says(S).contains("cpu.stat reports 1.00s of throttled time (a sum over CPUs)"), "{}", says(S));
+    assert!(
+        says(S + 1).contains("(a sum over CPUs, so it may exceed the 1.00s that passed)"),
+        "{}",
+        says(S + 1)
+    );
+}
+
 /// What is not named counts for the tightest quota, and the finding says so. A quota outside of the recording is not that one.
 #[test]
 fn the_finding_has_all_throttled_time_and_says_what_is_not_named() {

@@ -102,4 +102,10 @@ fn a_task_that_starved_before_cgscope_started_has_a_cause_since_then() {
          (before that nobody watched it, or the cause is unknown); worker (thread 2) of /b ran most there"
     );
     assert!(found.advice.starts_with("let the thread use other CPUs"), "{}", found.advice);
+    let mut half = ByCause::only(Cause::Unattributed, 2 * S);
+    half.add(&ByCause::only(Cause::OtherCgroup, 2 * S));
+    scene.interval.tasks[0].reading.pending =
+        Some(Arc::new(Pending { ns: 4 * S, booked_ns: 0, by_cause: half }));
+    let says = scene.only(Rule::Starved).says;
+    assert!(says.contains("still waits, 50.0% of this behind other cgroups"), "{says}");
 }
