@@ -165,14 +165,10 @@ impl Collector {
         sample.losses.add(Loss::CgroupMerged, self.tree.as_mut().map_or(0, CgroupTree::count_merged));
         self.note_limited(&sample);
         sample.limits = self.read_limits(&mut sample.cgroups);
-        self.source.add_pressure(&mut sample, self.tree.as_ref());
-        self.source.keep_demand(&sample.limits, self.tree.as_ref())?;
+        self.source.complete(&mut sample, self.tree.as_ref())?;
         sample.cgroups.extend(rest_name(&sample));
         if let Some(name) = &mut self.name_containers {
             sample.containers = name(&sample.cgroups);
-        }
-        if let Some(tree) = &self.tree {
-            self.source.give_back(&sample, tree, now)?;
         }
         sample.cost = self.cost.read(self.source.hook());
         (sample.mode, sample.sched_ext) = (self.source.mode(), facts::sched_ext(Path::new("/")));
@@ -240,9 +236,9 @@ impl Collector {
 
     /// Counts the items that are kept now.
     pub fn held(&self) -> Held {
-        let names = self.tree.as_ref().map_or(0, CgroupTree::len);
-        let (places, pairs) = self.source.held();
-        Held { names, places, pairs }
+        let mut held = Held { names: self.tree.as_ref().map_or(0, CgroupTree::len), ..Held::default() };
+        self.source.count_held(&mut held);
+        held
     }
 
     /// Notes which cgroups kept tasks from running since the last sample: these have a quota, even if an earlier read found none.

@@ -17,14 +17,8 @@ use aya::{
 };
 use cgscope_ledger::{
     ABSENT, Loss,
-    culprits::Pairs,
-    demand::Slots,
     feature::KERNEL_CALLS,
-    pressure::Pressures,
-    wire::{
-        Config, CpuCounters, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
-        names,
-    },
+    wire::{Config, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, names},
 };
 use cgscope_model::{Losses, Selection};
 
@@ -63,8 +57,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) nodes: &'a [(u32, u32)],
     pub(crate) selection: &'a Selection,
     pub(crate) room: Option<i64>,
-    /// Entries of the table of demand.
-    pub(crate) demand_places: u32,
+    /// The number of entries of maps, by name.
+    pub(crate) maps: &'a [(&'static str, u32)],
 }
 
 /// A loader of programs, which another thread makes: aya parses all types of the kernel for it, which no program needs.
@@ -103,22 +97,18 @@ impl KernelSide {
         let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
         let globals = (Raw(resolved.offsets), Raw(*config));
         let mut loader = loader.wait();
-        // Size an unused map to 1 entry, so that it takes no memory.
-        let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         loader
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)
             .map_max_entries(names::RINGS, *cpus)
-            .map_max_entries(names::PAIRS, *cpus)
-            .map_max_entries(names::PRESSURES, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
-            .map_max_entries(names::DEMAND, plan.demand_places)
             .map_max_entries(names::CPU_NODE, *cpus)
-            .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
-            .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
-            .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
+            .map_max_entries(names::THROTTLE_CLOCKS, if config.keep_throttle_clock == 0 { 1 } else { *cpus })
             // Needed for task storage, for which aya 0.14 has no type.
             .allow_unsupported_maps();
+        for (map, entries) in plan.maps {
+            loader.map_max_entries(map, *entries);
+        }
         let object = patched(OBJECT, &resolved.offsets, config).map_err(failed("load the BPF programs"))?;
         let object = with_kernel_calls(object, plan.task_by_id);
         let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
@@ -188,8 +178,8 @@ impl KernelSide {
 
     fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
         // The last resort for exited tasks of cgroups without an entry of their own.
-        self.exited_table()?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
-        let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
+        self.hash_table(names::EXITED)?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
+        let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
         for pid in &selection.pids {
             selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
         }
@@ -240,7 +230,7 @@ impl KernelSide {
 
     /// Begins reading number `turn` of the changed tasks.
     pub(crate) fn begin_changes(&mut self, turn: u64) -> Result<(), Failure> {
-        step("begin to read the changed tasks", || self.set_first(names::TURN, turn))
+        self.set_first("begin to read the changed tasks", names::TURN, turn)
     }
 
     /// Opens a stream of tasks that changed. Call it again for the same turn while a list has more.
@@ -254,112 +244,16 @@ impl KernelSide {
         self.exited.open().map_err(failed("read the exited tasks"))
     }
 
-    /// Frees the entries of removed cgroups in the map of exited tasks. No task may be counted in them any more, because the
-    /// kernel may reuse the memory for another entry at once (`bpf_mem_alloc`, Linux 6.1).
-    pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        step("free the entries of removed cgroups", || {
-            let mut exited = self.exited_table()?;
-            for id in cgroups {
-                if_there(exited.remove(&id))?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Frees the entries of existing cgroups, and passes their content to `each`. Exits between the two system calls
-    /// (microseconds) are lost.
-    pub(crate) fn take_back(
-        &mut self,
-        cgroups: impl IntoIterator<Item = u64>,
-        mut each: impl FnMut(u64, &Exited),
-    ) -> Result<(), Failure> {
-        step("free the entries of idle cgroups", || {
-            let mut exited = self.exited_table()?;
-            for id in cgroups {
-                let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
-                if let Some(place) = if_there(held)? {
-                    each(id, &place.0);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        step("create entries for cgroups", || {
-            let mut exited = self.exited_table()?;
-            for id in cgroups {
-                // The BPF side may have created the entry already. If the map is full, exited tasks are counted elsewhere, as a
-                // loss.
-                let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
-            }
-            Ok(())
-        })
-    }
-
     pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
         while let Some(event) = self.cgroup_events.next() {
             each(&event);
         }
     }
 
-    pub(crate) fn pairs(&self, each: impl FnMut(u32, &Pairs)) -> Result<(), Failure> {
-        step("read the culprits", || self.each_entry(names::PAIRS, each))
-    }
-
-    pub(crate) fn pressures(&self, each: impl FnMut(u32, &Pressures)) -> Result<(), Failure> {
-        step("read the pressure", || self.each_entry(names::PRESSURES, each))
-    }
-
-    pub(crate) fn demand(&self, place: u32) -> Result<Slots, Failure> {
-        step("read the demand", || {
-            let places: Array<_, Raw<Slots>> = Array::try_from(map(&self.bpf, names::DEMAND)?)?;
-            Ok(places.get(&place, 0)?.0)
-        })
-    }
-
-    pub(crate) fn reset_demand(&mut self, place: u32, slots: &Slots) -> Result<(), Failure> {
-        step("reset the demand", || {
-            let mut places: Array<_, Raw<Slots>> = Array::try_from(map_mut(&mut self.bpf, names::DEMAND)?)?;
-            Ok(places.set(place, Raw(*slots), 0)?)
-        })
-    }
-
-    /// Sets or removes the place of a cgroup in the table of demand. Takes effect with the next [turn](Self::set_demand_turn).
-    pub(crate) fn set_demand_place(&mut self, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
-        step("set the places of demand", || {
-            let mut places: HashMap<_, u64, u32> = hash_table(&mut self.bpf, names::DEMAND_PLACES)?;
-            match place {
-                Some(place) => places.insert(cgroup_id, place, 0)?,
-                None => _ = if_there(places.remove(&cgroup_id))?,
-            }
-            Ok(())
-        })
-    }
-
-    pub(crate) fn set_demand_turn(&mut self, turn: u32) -> Result<(), Failure> {
-        step("set the places of demand", || self.set_first(names::DEMAND_TURN, turn))
-    }
-
-    pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
-        step("read the stacks", || Ok(bpf_calls::entries(table(&self.bpf, names::STACKS)?, each)?))
-    }
-
-    pub(crate) fn drop_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
-        step("free the stacks of exited tasks", || {
-            let mut stacks: HashMap<_, Raw<StackKey>, Raw<StackCount>> =
-                hash_table(&mut self.bpf, names::STACKS)?;
-            for key in keys {
-                if_there(stacks.remove(&Raw(*key)))?;
-            }
-            Ok(())
-        })
-    }
-
     /// Sets the index of each CPU's node, plus one. CPUs that are not possible are skipped.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         step("set the node of each CPU", || {
-            let mut nodes: Array<_, u32> = Array::try_from(map_mut(&mut self.bpf, names::CPU_NODE)?)?;
+            let mut nodes: Array<_, u32> = self.array_mut(names::CPU_NODE)?;
             for (cpu, place) in places {
                 if cpu < nodes.len() {
                     nodes.set(cpu, place, 0)?;
@@ -369,35 +263,32 @@ impl KernelSide {
         })
     }
 
-    pub(crate) fn cpus(&self, each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
-        step("read the counts by CPU", || self.each_entry(names::CPUS, each))
-    }
-
     /// Lets the BPF side reuse entries of culprits and of pressure that were last used before `clock_ns`. They must have been read.
     pub(crate) fn keep_entries_since(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        step("free old entries of culprits and of pressure", || self.set_first(names::KEPT_SINCE, clock_ns))
+        self.set_first("free old entries of culprits and of pressure", names::KEPT_SINCE, clock_ns)
     }
 
     /// From now on, a task that gets a CPU without storage is a loss if it started after `now_ns` (CLOCK_MONOTONIC).
     pub(crate) fn mark_first_read(&mut self, now_ns: u64) -> Result<(), Failure> {
-        step("mark the first reading", || self.set_first(names::FIRST_READ, now_ns))
+        self.set_first("mark the first reading", names::FIRST_READ, now_ns)
     }
 
     pub(crate) fn set_room(&mut self, bytes: i64) -> Result<(), Failure> {
-        step("set the maximum memory of tasks", || self.set_first(names::MEMORY_LEFT, bytes as u64))
+        self.set_first("set the maximum memory of tasks", names::MEMORY_LEFT, bytes as u64)
     }
 
     /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these processes. Call it
     /// with empty arguments after that reading, because another process may get the same id.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
         step("select the processes to follow", || {
-            let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
+            let mut selected: HashMap<_, u64, u64> = self.hash_table(names::SELECTED)?;
             let before: Vec<u64> = selected.keys().collect::<Result<_, _>>()?;
             before.iter().try_for_each(|key| selected.remove(key))?;
             for (pid, bits) in bits {
                 selected.insert(SELECT_PROCESS | u64::from(*pid), bits, 0)?;
             }
-            self.set_first(names::MARKS, Raw(Marks { clear, look: u64::from(!bits.is_empty()) }))
+            let marks = Raw(Marks { clear, look: u64::from(!bits.is_empty()) });
+            Ok(self.array_mut(names::MARKS)?.set(0, marks, 0)?)
         })
     }
 
@@ -419,20 +310,55 @@ impl KernelSide {
         Some((info.run_time().as_nanos() as u64, info.run_count()))
     }
 
-    fn exited_table(&mut self) -> AyaResult<HashMap<&mut MapData, u64, Raw<Exited>>> {
-        hash_table(&mut self.bpf, names::EXITED)
+    /// Reads the table of each CPU.
+    pub(crate) fn each_cpu<T: Plain + 'static>(
+        &self,
+        doing: &'static str,
+        name: &str,
+        mut each: impl FnMut(u32, &T),
+    ) -> Result<(), Failure> {
+        step(doing, || {
+            let tables = self.array::<Raw<T>>(name)?;
+            for cpu in 0..tables.len() {
+                each(cpu, &tables.get(&cpu, 0)?.0);
+            }
+            Ok(())
+        })
     }
 
-    fn each_entry<T: Plain + 'static>(&self, name: &str, mut each: impl FnMut(u32, &T)) -> AyaResult<()> {
-        let entries: Array<_, Raw<T>> = Array::try_from(map(&self.bpf, name)?)?;
-        for at in 0..entries.len() {
-            each(at, &entries.get(&at, 0)?.0);
-        }
-        Ok(())
+    /// Reads all entries of a hash map.
+    pub(crate) fn each_entry<K: Plain, V: Plain>(
+        &self,
+        doing: &'static str,
+        name: &str,
+        each: impl FnMut(&K, &V),
+    ) -> Result<(), Failure> {
+        step(doing, || Ok(bpf_calls::entries(table(&self.bpf, name)?, each)?))
     }
 
-    fn set_first(&mut self, name: &str, value: impl Pod) -> AyaResult<()> {
-        Ok(Array::try_from(map_mut(&mut self.bpf, name)?)?.set(0, value, 0)?)
+    /// Sets the first entry of an array.
+    pub(crate) fn set_first(
+        &mut self,
+        doing: &'static str,
+        name: &str,
+        value: impl Pod,
+    ) -> Result<(), Failure> {
+        step(doing, || Ok(self.array_mut(name)?.set(0, value, 0)?))
+    }
+
+    pub(crate) fn array<T: Pod>(&self, name: &str) -> AyaResult<Array<&MapData, T>> {
+        Ok(Array::try_from(map(&self.bpf, name)?)?)
+    }
+
+    pub(crate) fn array_mut<T: Pod>(&mut self, name: &str) -> AyaResult<Array<&mut MapData, T>> {
+        Ok(Array::try_from(map_mut(&mut self.bpf, name)?)?)
+    }
+
+    pub(crate) fn hash_table<K: Pod, V: Pod>(
+        &mut self,
+        name: &str,
+    ) -> AyaResult<HashMap<&mut MapData, K, V>> {
+        hash_table(&mut self.bpf, name)
     }
 }
 
@@ -479,7 +405,7 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
 }
 
 /// `None` if the map has no such entry: aya names that differently for lookups and for removals.
-fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
+pub(crate) fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
         Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => Ok(None),
@@ -487,7 +413,7 @@ fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     }
 }
 
-fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) -> Result<T, Failure> {
+pub(crate) fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) -> Result<T, Failure> {
     step().map_err(failed(doing))
 }
 
@@ -590,8 +516,6 @@ fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
     let map = bpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     Ok(RingBuf::try_from(map)?)
 }
-
-const BPF_NOEXIST: u64 = 1;
 
 /// Makes the kernel measure the run time of BPF programs until the returned descriptor is closed (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {

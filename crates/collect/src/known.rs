@@ -12,12 +12,10 @@ use cgscope_ledger::{
 use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
 
 use crate::{
-    by_cpu::NodePlaces,
-    ledger::Throttled,
+    domain::{cpus::NodePlaces, culprits::Throttled, stacks::frames},
     placement::Active,
     readings::{accounts, make_whole, pending, state, waits_since_ns},
     shared,
-    stacks::frames,
     stream::{Reported, TaskReported},
 };
 

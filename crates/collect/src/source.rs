@@ -2,14 +2,13 @@
 
 mod bpf;
 pub(crate) mod coarse;
-mod exited;
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use cgscope_model::{CgroupReading, Losses, Mode, Sample, TaskReading, follower::Followed};
+use cgscope_model::{Losses, Mode, Sample, TaskReading, follower::Followed};
 
 use crate::{
-    Failure,
+    Failure, Held,
     cgroups::CgroupTree,
     kernel_side::KernelSide,
     placement::{Active, NodesOfCpus},
@@ -35,11 +34,8 @@ pub(crate) trait Source: Send {
     /// Keeps the readings at these places for the next reading. `tasks`: those of the latest reading.
     fn keep(&mut self, tasks: &[Arc<TaskReading>], places: &[usize]);
 
-    /// Adds the pressure of cgroups and CPUs to a sample that has its limits and CPUs.
-    fn add_pressure(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) {}
-
-    /// Keeps the demand of the cgroups that have a quota in the following readings.
-    fn keep_demand(&mut self, _limits: &[CgroupReading], _tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    /// Completes a sample that has its limits and CPUs, and prepares for the next one.
+    fn complete(&mut self, _sample: &mut Sample, _tree: Option<&CgroupTree>) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -47,18 +43,12 @@ pub(crate) trait Source: Send {
         Ok(())
     }
 
-    fn give_back(&mut self, _latest: &Sample, _tree: &CgroupTree, _now: Instant) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn hook(&self) -> Option<&KernelSide> {
         None
     }
 
-    /// Returns how many cgroups with exited tasks, and how many pairs of victim and culprit, are kept.
-    fn held(&self) -> (usize, usize) {
-        (0, 0)
-    }
+    /// Adds the number of items that are kept between samples.
+    fn count_held(&self, _held: &mut Held) {}
 
     /// Returns for whom each task of the latest reading is followed, ascending by serial; empty unless readings are shared.
     fn followed(&self) -> &[Followed] {

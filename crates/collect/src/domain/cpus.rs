@@ -5,8 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_ledger::wire::{self, CpuCounters, NODES};
-use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
+use cgscope_ledger::wire::{self, CpuCounters, NODES, names};
+use cgscope_model::{ByCause, CpuReading, CpuWaits, Hist, Placement};
+
+use crate::{
+    Failure,
+    domain::{Domain, Draft, Setup},
+};
 
 /// The nodes that have CPUs, by index. The BPF side counts by index because node numbers can have gaps. A node keeps its index.
 #[derive(Debug, Default)]
@@ -64,8 +69,26 @@ impl NodePlaces {
 #[derive(Debug, Default)]
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 
+impl Domain for CpuCounts {
+    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
+        if setup.config.count_by_cpu == 0 { Vec::new() } else { vec![(names::CPUS, setup.cpus)] }
+    }
+
+    fn start(setup: &Setup<'_>) -> Option<Self> {
+        (setup.config.count_by_cpu != 0).then(Self::default)
+    }
+
+    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        let (cpus, places) = (&mut draft.sample.cpus, draft.node_places);
+        draft.side.each_cpu("read the counts by CPU", names::CPUS, |cpu, counters| {
+            let (node, waits) = (draft.nodes.get(&cpu).copied(), Some(self.take(cpu, counters, places)));
+            cpus.push(CpuReading { cpu, node, waits, ..CpuReading::default() });
+        })
+    }
+}
+
 impl CpuCounts {
-    pub(crate) fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &NodePlaces) -> CpuWaits {
+    fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &NodePlaces) -> CpuWaits {
         let hist = self.0.entry(cpu).or_default();
         let now = hist.advanced_to(&counters.histogram.counts, &counters.histogram.shares);
         if now != **hist {

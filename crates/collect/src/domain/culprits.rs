@@ -26,7 +26,7 @@ pub(crate) enum Origin {
 
 /// Sums over all readings. In the kernel another pair can take over a pair's slot; the pair's sum stays here.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Culprits {
     /// The start and the sum of each key in the last reading of its origin. Any increase is new.
     seen: HashMap<Origin, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
@@ -76,7 +76,7 @@ impl Sum {
     }
 }
 
-impl Ledger {
+impl Culprits {
     pub(crate) fn take(&mut self, origin: Origin, pairs: &[Pair]) {
         let seen = self.seen.entry(origin).or_default();
         let before = std::mem::take(seen);
@@ -229,40 +229,40 @@ mod tests {
     #[test]
     fn pairs_add_up_over_cpus_and_outlive_their_slot() {
         let pair = |ns| Pair { victim: 5, culprit: 6, kind: kind::RAN, ns, ..Pair::default() };
-        let mut ledger = Ledger::default();
-        ledger.take(Origin::Cpu(0), &table(&[pair(100)]));
-        ledger.take(Origin::Cpu(1), &table(&[pair(40)]));
-        let ns = |ledger: &mut Ledger| ledger.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
-        assert_eq!(ns(&mut ledger), [140]);
-        ledger.take(Origin::Cpu(0), &table(&[pair(130)]));
-        assert_eq!(ns(&mut ledger), [170]);
+        let mut culprits = Culprits::default();
+        culprits.take(Origin::Cpu(0), &table(&[pair(100)]));
+        culprits.take(Origin::Cpu(1), &table(&[pair(40)]));
+        let ns = |culprits: &mut Culprits| culprits.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
+        assert_eq!(ns(&mut culprits), [140]);
+        culprits.take(Origin::Cpu(0), &table(&[pair(130)]));
+        assert_eq!(ns(&mut culprits), [170]);
         // The pair lost its slot and got a new one, first with a smaller sum and then with a larger one.
-        ledger.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]));
-        assert_eq!(ns(&mut ledger), [200]);
-        ledger.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
-        assert_eq!(ns(&mut ledger), [245]);
+        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]));
+        assert_eq!(ns(&mut culprits), [200]);
+        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
+        assert_eq!(ns(&mut culprits), [245]);
         // The pair was missing in one reading, so its whole sum is new.
-        ledger.take(Origin::Cpu(0), &table(&[]));
-        ledger.take(Origin::Cpu(0), &table(&[pair(50)]));
-        assert_eq!(ns(&mut ledger), [295]);
-        ledger.drop_entries(|id| id == 6);
-        assert_eq!(ns(&mut ledger), [295], "the removed culprit has no name");
-        ledger.drop_entries(|id| id == 5);
-        assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
-        ledger.take(Origin::Cpu(0), &table(&[pair(50)]));
-        assert!(ns(&mut ledger).is_empty(), "nothing new");
-        ledger.take(Origin::Cpu(0), &table(&[pair(57)]));
-        assert_eq!(ns(&mut ledger), [7]);
+        culprits.take(Origin::Cpu(0), &table(&[]));
+        culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
+        assert_eq!(ns(&mut culprits), [295]);
+        culprits.drop_entries(|id| id == 6);
+        assert_eq!(ns(&mut culprits), [295], "the removed culprit has no name");
+        culprits.drop_entries(|id| id == 5);
+        assert_eq!((culprits.readings().len(), culprits.len()), (0, 0));
+        culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
+        assert!(ns(&mut culprits).is_empty(), "nothing new");
+        culprits.take(Origin::Cpu(0), &table(&[pair(57)]));
+        assert_eq!(ns(&mut culprits), [7]);
     }
 
     #[test]
     fn charges_of_quotas_wait_for_the_throttled_time_of_their_victim() {
         let limited = |culprit, ns| Pair { victim: 5, culprit, kind: kind::LIMITED, ns, ..Pair::default() };
-        let mut ledger = Ledger::default();
+        let mut culprits = Culprits::default();
         let mut read = |pairs: &[Pair], throttled_ns: u64| {
-            ledger.take(Origin::Cpu(0), &table(pairs));
-            ledger.book(&Throttled([(5, throttled_ns)].into()), HashSet::new);
-            ledger.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
+            culprits.take(Origin::Cpu(0), &table(pairs));
+            culprits.book(&Throttled([(5, throttled_ns)].into()), HashSet::new);
+            culprits.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
         };
         assert_eq!(read(&[limited(5, 100)], 100), [(5, 100)]);
         assert_eq!(read(&[limited(5, 180), limited(6, 50)], 20), [(5, 120)], "the others are of later waits");
@@ -274,11 +274,12 @@ mod tests {
         // What is kept with the victim counts, too, once.
         let mut kept = Kept::NONE;
         (kept.pairs[6], kept.unnamed_ns) = (limited(5, 7), [3, 4]);
-        ledger.take_kept(5, &kept);
+        culprits.take_kept(5, &kept);
         kept.unnamed_ns = [5, 4];
-        ledger.take_kept(5, &kept);
-        ledger.book(&Throttled([(5, 11)].into()), HashSet::new);
-        let all: Vec<_> = ledger.readings().iter().map(|pair| (pair.culprit, pair.blame, pair.ns)).collect();
+        culprits.take_kept(5, &kept);
+        culprits.book(&Throttled([(5, 11)].into()), HashSet::new);
+        let all: Vec<_> =
+            culprits.readings().iter().map(|pair| (pair.culprit, pair.blame, pair.ns)).collect();
         assert_eq!(all.iter().map(|(.., ns)| ns).sum::<u64>(), 190 + 50 + 7 + 4 + 5, "{all:?}");
         assert!(all.contains(&(REST, Blame::Ran, 5)) && all.contains(&(REST, Blame::Limited, 4)), "{all:?}");
     }
@@ -286,11 +287,11 @@ mod tests {
     #[test]
     fn a_charge_of_a_wait_that_goes_on_for_many_readings_waits_for_it() {
         let limited = |ns| Pair { victim: 5, culprit: 6, kind: kind::LIMITED, ns, ..Pair::default() };
-        let mut ledger = Ledger::default();
+        let mut culprits = Culprits::default();
         let mut read = |ns: u64, throttled_ns: u64, waiting: &[u64]| {
-            ledger.take(Origin::Cpu(0), &table(&[limited(ns)]));
-            ledger.book(&Throttled([(5, throttled_ns)].into()), || waiting.iter().copied().collect());
-            ledger.readings().iter().map(|pair| pair.ns).sum::<u64>()
+            culprits.take(Origin::Cpu(0), &table(&[limited(ns)]));
+            culprits.book(&Throttled([(5, throttled_ns)].into()), || waiting.iter().copied().collect());
+            culprits.readings().iter().map(|pair| pair.ns).sum::<u64>()
         };
         assert_eq!([1, 2, 3, 4].map(|_| read(100, 0, &[5])), [0; 4]);
         assert_eq!(read(130, 30, &[5]), 30, "another task of the cgroup");
@@ -310,7 +311,7 @@ mod tests {
 
     /// Returns the sample after each round of charges, each with the sums of all charges up to that round.
     fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
-        let (mut ledger, mut charged) = (Ledger::default(), BTreeMap::new());
+        let (mut culprits, mut charged) = (Culprits::default(), BTreeMap::new());
         let mut born_ns = 0;
         let mut after = |(charges, removed): &(Charges, Option<u64>)| {
             let mut pairs: BTreeMap<(u64, u64), u64> = BTreeMap::new();
@@ -328,10 +329,10 @@ mod tests {
                 born_ns,
                 ..Pair::default()
             };
-            ledger.take(Origin::Cpu(0), &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
-            let sample = Sample { pairs: ledger.readings(), ..Sample::default() };
+            culprits.take(Origin::Cpu(0), &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
+            let sample = Sample { pairs: culprits.readings(), ..Sample::default() };
             if let Some(removed) = removed {
-                ledger.drop_entries(|id| id == *removed);
+                culprits.drop_entries(|id| id == *removed);
             }
             (sample, charged.clone())
         };
@@ -369,16 +370,19 @@ mod tests {
     fn the_most_recently_active_culprits_are_kept() {
         let pair = |culprit, ns| Pair { victim: 5, culprit, kind: kind::RAN, ns, ..Pair::default() };
         let many: Vec<Pair> = (10..110).map(|culprit| pair(culprit, culprit)).collect();
-        let mut ledger = Ledger::default();
-        ledger.take(Origin::Cpu(0), &table(&many));
-        let readings = ledger.readings();
+        let mut culprits = Culprits::default();
+        culprits.take(Origin::Cpu(0), &table(&many));
+        let readings = culprits.readings();
         let reported: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
         assert_eq!(reported, (78..110).chain([REST]).collect::<Vec<_>>());
-        assert_eq!((readings[32].ns, ledger.take_merged(), ledger.take_merged()), ((10..78).sum(), 68, 0));
+        assert_eq!(
+            (readings[32].ns, culprits.take_merged(), culprits.take_merged()),
+            ((10..78).sum(), 68, 0)
+        );
         // A culprit that was merged with others gets active, and replaces an inactive one.
         for reading in 1..8 {
-            ledger.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]));
-            let readings = ledger.readings();
+            culprits.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]));
+            let readings = culprits.readings();
             let new = readings.iter().find(|pair| pair.culprit == 10).map(|pair| pair.ns);
             assert_eq!((new.is_some(), readings.len()), (reading > 1, 33), "{reading}");
         }
@@ -389,9 +393,9 @@ mod tests {
         let pair = |culprit, tid| Pair { victim: 5, culprit, tid, kind: kind::RAN, ns: 1, ..Pair::default() };
         let many: Vec<Pair> =
             (1..=50u32).flat_map(|tid| [pair(5, tid), pair(KERNEL, tid), pair(7, tid)]).collect();
-        let mut ledger = Ledger::default();
-        ledger.take(Origin::Cpu(0), &table(&many));
-        let readings = ledger.readings();
+        let mut culprits = Culprits::default();
+        culprits.take(Origin::Cpu(0), &table(&many));
+        let readings = culprits.readings();
         let ns =
             |culprit| readings.iter().filter(|pair| pair.culprit == culprit).map(|pair| pair.ns).sum::<u64>();
         assert_eq!((ns(5), ns(KERNEL), ns(7) + ns(REST)), (50, 50, 50));
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_the_square_of_the_cgroups() {
-        let mut ledger = Ledger::default();
+        let mut culprits = Culprits::default();
         let cgroups = 2_000u64;
         for turn in 0..200 {
             let pair = |at: u64| {
@@ -414,11 +418,11 @@ mod tests {
                     ..Pair::default()
                 }
             };
-            ledger.take(Origin::Cpu(0), &table(&(0..400).map(pair).collect::<Vec<_>>()));
-            let readings = ledger.readings();
+            culprits.take(Origin::Cpu(0), &table(&(0..400).map(pair).collect::<Vec<_>>()));
+            let readings = culprits.readings();
             assert_eq!(readings.iter().map(|pair| pair.ns).sum::<u64>(), (turn + 1) * 400 * 5);
         }
-        assert!(ledger.len() as u64 <= cgroups * (DISTINCT as u64 + 1), "{} pairs", ledger.len());
-        assert!(ledger.take_merged() > 0);
+        assert!(culprits.len() as u64 <= cgroups * (DISTINCT as u64 + 1), "{} pairs", culprits.len());
+        assert!(culprits.take_merged() > 0);
     }
 }

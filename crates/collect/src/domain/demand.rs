@@ -6,25 +6,34 @@ use std::{
     sync::Arc,
 };
 
+use aya::maps::HashMap;
 use cgscope_ledger::{
     Loss,
     demand::{AMOUNTS, KEPT, SLOTS, Slots, shift_for},
+    wire::names,
 };
 use cgscope_model::{
     CgroupReading, DemandReading, Losses,
     demand::{ns_of, parts},
+    selection::family,
 };
 
-use crate::{Failure, kernel_side::KernelSide};
+use crate::{
+    Failure,
+    bpf_calls::Raw,
+    cgroups::CgroupTree,
+    domain::{Domain, Draft, Setup},
+    kernel_side::{KernelSide, if_there, step},
+};
 
 /// Minimum and maximum number of places. Each takes 20 KiB of kernel memory.
 const PLACES: std::ops::RangeInclusive<usize> = 32..=256;
 
-/// The number of entries of the table for a host with this number of cgroups. The first entry is nobody's. A daemon has the most:
-/// it starts before the cgroups that it will see.
-pub(crate) fn table_size(cgroups: usize, is_daemon: bool) -> u32 {
-    let places = if is_daemon { *PLACES.end() } else { cgroups.clamp(*PLACES.start(), *PLACES.end()) };
-    places as u32 + 1
+/// The number of entries of the table. The first entry is nobody's. A daemon has the most: it starts before the cgroups that it will
+/// see.
+fn table_size(Setup { options, cgroups, .. }: &Setup<'_>) -> u32 {
+    let (least, most) = PLACES.into_inner();
+    1 + if options.shared { most } else { (*cgroups).clamp(least, most) } as u32
 }
 
 /// The cgroups with a place.
@@ -103,22 +112,53 @@ fn exchange(mut waiting: Vec<Candidate>, placed: Vec<Candidate>) -> Vec<(u64, u6
     exchanged
 }
 
-impl Demands {
-    pub(crate) fn new(table_size: u32) -> Self {
-        Self { free: (1..table_size).rev().collect(), ..Self::default() }
+impl Domain for Demands {
+    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
+        if setup.options.demand { vec![(names::DEMAND, table_size(setup))] } else { Vec::new() }
     }
 
+    fn start(setup: &Setup<'_>) -> Option<Self> {
+        setup.options.demand.then(|| Self { free: (1..table_size(setup)).rev().collect(), ..Self::default() })
+    }
+
+    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        draft.sample.demand = self.changed(draft.side, draft.clock_ns, draft.losses)?;
+        draft.sample.demand_until_ns = Some(draft.clock_ns);
+        Ok(())
+    }
+
+    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+        let family = |id| family(tree.and_then(|tree| tree.path(id)).map_or("", |path| path)).into();
+        self.give_places(draft.side, &draft.sample.limits, family, draft.losses)
+    }
+}
+
+/// Sets or removes the place of a cgroup in the table. Takes effect with the next turn.
+fn set_place(side: &mut KernelSide, cgroup_id: u64, place: Option<u32>) -> Result<(), Failure> {
+    step("set the places of demand", || {
+        let mut places: HashMap<_, u64, u32> = side.hash_table(names::DEMAND_PLACES)?;
+        match place {
+            Some(place) => places.insert(cgroup_id, place, 0)?,
+            None => _ = if_there(places.remove(&cgroup_id))?,
+        }
+        Ok(())
+    })
+}
+
+impl Demands {
     /// Reads what has changed until `clock_ns` of the scheduler's clock.
-    pub(crate) fn read(
+    fn changed(
         &mut self,
-        side: &KernelSide,
+        side: &mut KernelSide,
         clock_ns: u64,
         losses: &mut Losses,
     ) -> Result<Vec<DemandReading>, Failure> {
         let before_ns = mem::replace(&mut self.read_ns, clock_ns);
         let mut readings = Vec::new();
         for (id, place) in &mut self.places {
-            let now = side.demand(place.at)?;
+            let now = step("read the demand", || {
+                Ok(side.array::<Raw<Slots>>(names::DEMAND)?.get(&place.at, 0)?.0)
+            })?;
             let before = mem::replace(&mut *place.seen, now);
             let shift = before.shift as u32;
             if clock_ns.saturating_sub(before_ns) >> shift >= KEPT {
@@ -142,7 +182,7 @@ impl Demands {
 
     /// Gives places to the cgroups that have a quota now, and takes those of others. If there are not enough, those that were throttled
     /// most have them, see [`exchange`].
-    pub(crate) fn give_places(
+    fn give_places(
         &mut self,
         side: &mut KernelSide,
         limits: &[CgroupReading],
@@ -170,7 +210,7 @@ impl Demands {
         }
         let mut has_changed = !gone.is_empty();
         for id in &gone {
-            side.set_demand_place(*id, None)?;
+            set_place(side, *id, None)?;
             self.free.extend(self.places.remove(id).map(|place| place.at));
         }
         let lately_ns = |id: &u64| self.throttled.get(id).map_or(0, |of| of.lately_ns);
@@ -185,14 +225,14 @@ impl Demands {
                 continue;
             };
             let seen = Box::new(Slots::new(shift));
-            side.reset_demand(at, &seen)?;
-            side.set_demand_place(id, Some(at))?;
+            step("reset the demand", || Ok(side.array_mut(names::DEMAND)?.set(at, Raw(*seen), 0)?))?;
+            set_place(side, id, Some(at))?;
             self.places.insert(id, Place { at, seen, left_ns: [0; AMOUNTS] });
             has_changed = true;
         }
         if has_changed {
             self.turn = self.turn.wrapping_add(1).max(1);
-            side.set_demand_turn(self.turn)?;
+            side.set_first("set the places of demand", names::DEMAND_TURN, self.turn)?;
         }
         Ok(())
     }

@@ -8,10 +8,16 @@ use std::{
 use cgscope_ledger::{
     Cause,
     pressure::{Entry, KeptPressure, Pressures, Union},
+    wire::names,
 };
 use cgscope_model::{Sample, TaskReading};
 
-use crate::placement::Active;
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    domain::{Domain, Draft, Setup},
+    placement::Active,
+};
 
 /// A cgroup on a CPU.
 type Place = (u64, u32);
@@ -122,20 +128,44 @@ pub(crate) struct CgroupPressures {
     cpus: BTreeMap<u32, Pressure>,
 }
 
+impl Domain for CgroupPressures {
+    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
+        vec![(names::PRESSURES, setup.cpus)]
+    }
+
+    fn start(_setup: &Setup<'_>) -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        self.begin();
+        draft.side.each_cpu("read the pressure", names::PRESSURES, |cpu, table| self.take(cpu, table))?;
+        draft.kept_pressure.drain(..).for_each(|(id, kept)| self.take_kept(id, &kept));
+        Ok(())
+    }
+
+    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+        let above = |id| tree.into_iter().flat_map(move |tree| tree.ancestors(id));
+        let root_id = draft.config.root_cgroup_id;
+        self.add_to(&mut draft.sample, &draft.tasks.active, draft.clock_ns, root_id, above);
+        Ok(())
+    }
+}
+
 impl CgroupPressures {
     /// Begins a reading.
-    pub(crate) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.entries.clear();
     }
 
     /// Takes the table of a CPU.
-    pub(crate) fn take(&mut self, cpu: u32, table: &Pressures) {
+    fn take(&mut self, cpu: u32, table: &Pressures) {
         let used = table.entries.iter().filter(|entry| entry.id != 0);
         self.entries.extend(used.map(|entry| (cpu, *entry)));
     }
 
     /// Takes what is kept for a cgroup: the waits that found no entry on their CPU, of all CPUs.
-    pub(crate) fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
+    fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         if *kept == KeptPressure::default() {
             return;
         }
@@ -147,7 +177,7 @@ impl CgroupPressures {
 
     /// Adds the pressure to a sample. `active`: the tasks that are not the same as in the sample before. `above`: the cgroups above a
     /// cgroup.
-    pub(crate) fn add_to<A: Iterator<Item = u64>>(
+    fn add_to<A: Iterator<Item = u64>>(
         &mut self,
         sample: &mut Sample,
         active: &[Active],

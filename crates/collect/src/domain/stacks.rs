@@ -1,16 +1,27 @@
 //! Stacks of blocked tasks: those that the BPF side counted, and those of tasks that are blocked now.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
+use aya::maps::HashMap as BpfMap;
 use cgscope_ledger::{
     BlockedState, Stack,
-    wire::{StackCount, StackKey},
+    wire::{STACKS, StackCount, StackKey, names},
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{known::KnownTask, stream::TaskReported};
+use crate::{
+    Failure,
+    bpf_calls::Raw,
+    domain::{Domain, Draft, Setup},
+    kernel_side::{if_there, step},
+    known::KnownTask,
+    stream::TaskReported,
+};
 
-pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
+fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {
         serial: count.serial,
         state: *BlockedState::ALL.get(key.state as usize)?,
@@ -57,16 +68,56 @@ pub(crate) struct Stacks {
     reported: HashMap<u64, (UnderWay, u64)>,
     /// How much more or less than the BPF side says counts for a stack, ns.
     moved: HashMap<Key, (StackReading, i64)>,
+    /// Exited tasks that had stacks at the latest reading, by serial.
+    exited: HashSet<u64>,
+}
+
+impl Domain for Stacks {
+    /// An unused map has one entry, so that it takes no memory.
+    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
+        vec![(names::STACKS, if setup.config.stack_every_ns == 0 { 1 } else { STACKS as u32 })]
+    }
+
+    fn start(setup: &Setup<'_>) -> Option<Self> {
+        (setup.config.stack_every_ns != 0).then(Self::default)
+    }
+
+    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        let counted = self.read_counted(draft)?;
+        draft.sample.stacks = self.merged(counted, std::mem::take(&mut draft.under_way));
+        Ok(())
+    }
 }
 
 impl Stacks {
+    /// Reads the counted stacks. Removes those of tasks that had already exited at the reading before, because they have been
+    /// reported.
+    fn read_counted(&mut self, draft: &mut Draft<'_>) -> Result<Vec<StackReading>, Failure> {
+        let (mut found, mut over, mut exited) = (Vec::new(), Vec::new(), HashSet::new());
+        let (tasks, before) = (&*draft.tasks, &self.exited);
+        draft.side.each_entry("read the stacks", names::STACKS, |key, count: &StackCount| {
+            found.extend(counted(key, count));
+            if tasks.contains(count.serial) {
+                return;
+            }
+            exited.insert(count.serial);
+            if before.contains(&count.serial) {
+                over.push(*key);
+            }
+        })?;
+        self.exited = exited;
+        step("free the stacks of exited tasks", || {
+            let mut stacks: BpfMap<_, Raw<StackKey>, Raw<StackCount>> =
+                draft.side.hash_table(names::STACKS)?;
+            over.iter().try_for_each(|key| if_there(stacks.remove(&Raw(*key))).map(drop))?;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Merges all stacks in ascending order, with each key once. Counts are read after the tasks, so they include
     /// tasks that have woken since.
-    pub(crate) fn merged(
-        &mut self,
-        counted: Vec<StackReading>,
-        mut under_way: Vec<UnderWay>,
-    ) -> Vec<StackReading> {
+    fn merged(&mut self, counted: Vec<StackReading>, mut under_way: Vec<UnderWay>) -> Vec<StackReading> {
         let mut by_task: HashMap<u64, Vec<&StackReading>> = HashMap::new();
         for stack in &counted {
             by_task.entry(stack.serial).or_default().push(stack);

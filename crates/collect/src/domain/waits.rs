@@ -1,29 +1,246 @@
-//! The table of exited tasks, which has an entry for each of at most [`EXITED_CGROUPS`] cgroups.
+//! Waits of exited tasks by cgroup, and who kept tasks waiting. The table of exited tasks has an entry for each of at most
+//! [`EXITED_CGROUPS`] cgroups.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Instant,
 };
 
+use aya::maps::{HashMap as BpfMap, MapData};
 use cgscope_ledger::{
+    Loss,
+    culprits::Pairs,
     pressure::KeptPressure,
-    wire::{EXITED_CGROUPS, Exited},
+    wire::{EXITED_CGROUPS, Exited, names},
 };
-use cgscope_model::{ExitedReading, selection::family};
+use cgscope_model::{ExitedReading, Sample, selection::family, skipped::ExitedSums};
 
-use crate::{cgroups::CgroupTree, readings::exited_reading};
+use crate::{
+    Failure, Held,
+    bpf_calls::Raw,
+    cgroups::{CgroupTree, Remains},
+    domain::{
+        Domain, Draft, Setup,
+        culprits::{Culprits, Origin},
+    },
+    kernel_side::{AyaResult, KernelSide, if_there, step},
+    readings::exited_reading,
+    stream::{self, StreamEnd},
+};
+
+/// Creates an entry only if there is none (`linux/bpf.h`).
+const BPF_NOEXIST: u64 = 1;
+
+/// The waits besides those of known tasks.
+#[derive(Default)]
+pub(crate) struct Waits {
+    culprits: Culprits,
+    remains: Remains,
+    /// The entries of cgroups with exited tasks, as last read.
+    places: HashMap<u64, ExitedPlace>,
+    /// Those that the latest reading found for the first time.
+    new_places: Vec<u64>,
+    /// The figures of freed entries. They are kept because the kernel counts from 0 if it creates such an entry again.
+    given_back: ExitedSums,
+}
+
+impl Domain for Waits {
+    fn maps(setup: &Setup<'_>) -> Vec<(&'static str, u32)> {
+        vec![(names::PAIRS, setup.cpus)]
+    }
+
+    fn start(_setup: &Setup<'_>) -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn read(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        self.read_exited(draft)?;
+        let culprits = &mut self.culprits;
+        draft.side.each_cpu("read the culprits", names::PAIRS, |cpu, table: &Pairs| {
+            culprits.take(Origin::Cpu(cpu), &table.pairs);
+        })?;
+        let tasks = &*draft.tasks;
+        self.culprits.book(&tasks.throttled, || tasks.waiting_cgroups());
+        draft.sample.pairs = self.culprits.readings();
+        draft.losses.add(Loss::CulpritMerged, self.culprits.take_merged());
+        Ok(())
+    }
+
+    /// Frees the data of removed cgroups when their figures no longer change: an exiting task may switch after its cgroup was
+    /// removed. If there are many of them, they get less time, so that cgroups that are made get entries.
+    fn complete(&mut self, draft: &mut Draft<'_>, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+        let Some(tree) = tree else { return Ok(()) };
+        let (living, now) = (draft.tasks.cgroups(), Instant::now());
+        let is_crowded = self.places.len() > EXITED_CGROUPS / 4;
+        let is_over = |id| if is_crowded { tree.is_removed(id) } else { tree.was_removed_long_ago(id, now) };
+        let mut figures = figures(&draft.sample, is_over);
+        figures.retain(|id, _| !living.contains(id));
+        let crowd = Crowd::of(&living, tree);
+        self.make_missing(draft.side, &living, crowd.as_ref())?;
+        self.make_places_above(draft.side, tree)?;
+        let settled = self.remains.settled(figures);
+        let surplus = surplus(&self.places, &living, draft.config.root_cgroup_id, crowd.as_ref());
+        if settled.is_empty() && surplus.is_empty() {
+            return Ok(());
+        }
+        let exited = draft.sample.exited.iter().map(|place| place.cgroup_id);
+        let places: Vec<u64> = exited.filter(|id| settled.contains(id)).collect();
+        for id in places.iter().chain(&surplus) {
+            self.places.remove(id);
+            self.culprits.forget_kept(*id);
+        }
+        self.culprits.drop_entries(|id| settled.contains(&id));
+        give_back(draft.side, places)?;
+        let (given_back, accounts) = (&mut self.given_back, draft.config.accounts != 0);
+        take_back(draft.side, surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
+    }
+
+    fn count_held(&self, held: &mut Held) {
+        (held.places, held.pairs) = (self.places.len(), self.culprits.len());
+    }
+}
+
+impl Waits {
+    fn read_exited(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+        let mut stream = draft.side.read_exited()?;
+        let (turn, accounts) = (draft.tasks.turn, draft.config.accounts != 0);
+        let (places, culprits, new) = (&mut self.places, &mut self.culprits, &mut self.new_places);
+        let throttled = &mut draft.tasks.throttled;
+        let end = stream::read_exited(&mut stream, draft.buffer, |cgroup_id, reported| {
+            let place = places.entry(cgroup_id).or_insert_with(|| {
+                new.push(cgroup_id);
+                ExitedPlace::new(cgroup_id, accounts)
+            });
+            (place.reported_in, place.is_quiet) = (turn, reported.is_none());
+            if let Some(reported) = reported {
+                let before = place.reading.totals.by_cause;
+                place.reading = exited_reading(cgroup_id, reported, accounts);
+                throttled.add(cgroup_id, &before, &place.reading.totals.by_cause);
+                place.pressure = reported.pressure;
+                culprits.take_kept(cgroup_id, &reported.kept);
+            }
+        })
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+        if end == StreamEnd::CutShort {
+            draft.losses.add(Loss::ReadingCutShort, 1);
+        } else {
+            self.places.retain(|_, place| place.reported_in == turn);
+        }
+        draft.kept_pressure.extend(self.places.iter().map(|(id, place)| (*id, place.pressure)));
+        let exited = &mut draft.sample.exited;
+        exited.extend(self.places.values().map(|place| place.reading.clone()));
+        exited.sort_unstable_by_key(|place| place.cgroup_id);
+        self.given_back.add_to(exited);
+        Ok(())
+    }
+
+    /// Makes entries for cgroups with tasks and without an entry: it was freed, or a task moved there and no program could make one.
+    fn make_missing(
+        &mut self,
+        side: &mut KernelSide,
+        living: &HashSet<u64>,
+        crowd: Option<&Crowd>,
+    ) -> Result<(), Failure> {
+        let missing = living.iter().copied().filter(|id| !self.places.contains_key(id));
+        let mut kept = crowd.map(|crowd| crowd.kept(self.places.keys().copied()));
+        let missing = missing.filter(|id| kept.as_mut().is_none_or(|kept| kept.has_room(*id)));
+        // Where the table is full, each would only be refused, at every reading.
+        make_places(side, missing.take(EXITED_CGROUPS.saturating_sub(self.places.len())))
+    }
+
+    /// Makes entries for the cgroups above those with new entries: their waits may find no entry in the table of pressure.
+    fn make_places_above(&mut self, side: &mut KernelSide, tree: &CgroupTree) -> Result<(), Failure> {
+        let above = self.new_places.drain(..).flat_map(|id| tree.ancestors(id));
+        let missing: HashSet<u64> = above.filter(|id| !self.places.contains_key(id)).collect();
+        make_places(side, missing)
+    }
+}
+
+fn exited_table(side: &mut KernelSide) -> AyaResult<BpfMap<&mut MapData, u64, Raw<Exited>>> {
+    side.hash_table(names::EXITED)
+}
+
+/// Frees the entries of removed cgroups. No task may be counted in them any more, because the kernel may reuse the memory for another
+/// entry at once (`bpf_mem_alloc`, Linux 6.1).
+fn give_back(side: &mut KernelSide, cgroups: Vec<u64>) -> Result<(), Failure> {
+    step("free the entries of removed cgroups", || {
+        let mut exited = exited_table(side)?;
+        for id in cgroups {
+            if_there(exited.remove(&id))?;
+        }
+        Ok(())
+    })
+}
+
+/// Frees the entries of existing cgroups, and passes their content to `each`. Exits between the two system calls (microseconds) are
+/// lost.
+fn take_back(
+    side: &mut KernelSide,
+    cgroups: Vec<u64>,
+    mut each: impl FnMut(u64, &Exited),
+) -> Result<(), Failure> {
+    step("free the entries of idle cgroups", || {
+        let mut exited = exited_table(side)?;
+        for id in cgroups {
+            let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
+            if let Some(place) = if_there(held)? {
+                each(id, &place.0);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn make_places(side: &mut KernelSide, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
+    step("create entries for cgroups", || {
+        let mut exited = exited_table(side)?;
+        for id in cgroups {
+            // The BPF side may have created the entry already. If the map is full, exited tasks are counted elsewhere, as a
+            // loss.
+            let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
+        }
+        Ok(())
+    })
+}
+
+/// Returns checksums of the figures of removed cgroups. A checksum changes whenever a task is added.
+fn figures(found: &Sample, is_over: impl Fn(u64) -> bool) -> HashMap<u64, u64> {
+    let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
+    let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
+    let mut figures: HashMap<u64, u64> = HashMap::new();
+    for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| is_over(*id)) {
+        let sum = figures.entry(id).or_default();
+        *sum = sum.wrapping_add(figure);
+    }
+    figures
+}
+
+fn motion(place: &ExitedReading) -> u64 {
+    let totals = &place.totals;
+    [
+        totals.waits,
+        totals.wait_ns,
+        totals.run_delay_ns,
+        totals.on_cpu_ns,
+        totals.voluntary,
+        totals.involuntary,
+    ]
+    .iter()
+    .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
+}
 
 /// An entry, as last read.
-pub(super) struct ExitedPlace {
-    pub(super) reading: ExitedReading,
-    pub(super) pressure: KeptPressure,
+struct ExitedPlace {
+    reading: ExitedReading,
+    pressure: KeptPressure,
     /// The number of the latest task reading when this entry was read.
-    pub(super) reported_in: u64,
-    pub(super) is_quiet: bool,
+    reported_in: u64,
+    is_quiet: bool,
 }
 
 impl ExitedPlace {
-    pub(super) fn new(cgroup_id: u64, accounts: bool) -> Self {
+    fn new(cgroup_id: u64, accounts: bool) -> Self {
         let (none, pressure) = (&Exited::NONE, KeptPressure::default());
         Self { reading: exited_reading(cgroup_id, none, accounts), pressure, reported_in: 0, is_quiet: false }
     }
@@ -32,7 +249,7 @@ impl ExitedPlace {
 /// More cgroups have tasks than the table should have entries. Then each [`family`] has a share, or the cgroups of
 /// one user, in each of which a task sleeps, would take the entries of all others.
 #[derive(Debug)]
-pub(super) struct Crowd {
+struct Crowd {
     families: HashMap<u64, Arc<str>>,
     /// The most entries of one family.
     level: usize,
@@ -40,13 +257,13 @@ pub(super) struct Crowd {
 
 /// How many entries each family has.
 #[derive(Debug)]
-pub(super) struct Kept<'a> {
+struct Kept<'a> {
     crowd: &'a Crowd,
     entries: HashMap<&'a str, usize>,
 }
 
 impl Crowd {
-    pub(super) fn of(living: &HashSet<u64>, tree: &CgroupTree) -> Option<Self> {
+    fn of(living: &HashSet<u64>, tree: &CgroupTree) -> Option<Self> {
         (living.len() >= EXITED_CGROUPS / 4 * 3).then(|| Self::of_paths(living, |id| tree.path(id).cloned()))
     }
 
@@ -76,7 +293,7 @@ impl Crowd {
         Self { families, level: level.max(1) }
     }
 
-    pub(super) fn kept(&self, entries: impl Iterator<Item = u64>) -> Kept<'_> {
+    fn kept(&self, entries: impl Iterator<Item = u64>) -> Kept<'_> {
         let mut kept = Kept { crowd: self, entries: HashMap::new() };
         entries.for_each(|id| _ = kept.has_room(id));
         kept
@@ -85,7 +302,7 @@ impl Crowd {
 
 impl Kept<'_> {
     /// Counts one more entry. Returns whether it is within the share of its family.
-    pub(super) fn has_room(&mut self, id: u64) -> bool {
+    fn has_room(&mut self, id: u64) -> bool {
         let Some(family) = self.crowd.families.get(&id) else { return true };
         let entries = self.entries.entry(family).or_default();
         *entries += 1;
@@ -94,7 +311,7 @@ impl Kept<'_> {
 }
 
 /// Returns idle entries to free when most are in use. Otherwise a user who creates many cgroups could take all entries.
-pub(super) fn surplus(
+fn surplus(
     places: &HashMap<u64, ExitedPlace>,
     living: &HashSet<u64>,
     root_id: u64,
@@ -117,6 +334,16 @@ pub(super) fn surplus(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_added_task_changes_the_checksum() {
+        let mut place = ExitedReading { cgroup_id: 7, tasks: 1, ..ExitedReading::default() };
+        let before = motion(&place);
+        place.tasks += 1;
+        let after = motion(&place);
+        place.totals.wait_ns += 1;
+        assert!(before != after && after != motion(&place));
+    }
 
     #[test]
     fn idle_cgroups_do_not_use_up_the_entries_for_exited_tasks() {
