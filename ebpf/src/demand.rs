@@ -1,7 +1,9 @@
 //! Counts the demand of cgroups with a quota. [`cgscope_ledger::demand`] says what that is.
 
+use core::ffi::c_void;
+
 use cgscope_ledger::{
-    demand,
+    demand::{self, DemandHost, Running, Slots},
     history::Ring,
     verifier::{get, set},
     wire::TaskStorage,
@@ -10,7 +12,7 @@ use cgscope_ledger::{
 use crate::{
     host::Kernel,
     kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand},
-    maps::{demand_place, demand_turn, storage},
+    maps::{self, demand_place, demand_turn, storage},
 };
 
 /// Maximum number of cgroups, up from a task's own, that are looked at for a quota.
@@ -50,7 +52,13 @@ fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, tur
         find_place(next, storage, turn);
     }
     if get(&mut storage.demand.place) != 0 {
-        demand::ends_wait::<Kernel>(next, &storage.waits, &storage.by_cause, cpu, clock_ns);
+        demand::ends_wait::<Kernel>(
+            next,
+            storage.waits.expected_run_delay_ns,
+            &storage.by_cause,
+            cpu,
+            clock_ns,
+        );
     }
 }
 
@@ -94,4 +102,60 @@ fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
 #[inline(always)]
 pub fn moved(storage: &mut TaskStorage) {
     set(&mut storage.demand.turn, 0);
+}
+
+impl<const CHARGES: bool> DemandHost for Kernel<CHARGES> {
+    #[inline(always)]
+    fn running(cpu: u32) -> Option<&'static mut Running> {
+        maps::ring(cpu).map(|ring| &mut ring.running)
+    }
+
+    #[inline(always)]
+    fn slots(place: u64) -> Option<&'static mut Slots> {
+        maps::demand(place as u32)
+    }
+
+    #[inline(always)]
+    fn count_demand_wait(cpu: u32, clock_ns: u64) {
+        count_demand_wait(cpu, clock_ns);
+    }
+
+    #[inline(always)]
+    fn count_demand_run(cpu: u32, clock_ns: u64) {
+        count_demand_run(cpu, clock_ns);
+    }
+
+    #[inline(always)]
+    fn spread(cpu: u32) {
+        spread(cpu);
+    }
+}
+
+/// Takes only numbers and is exported, so that the verifier checks it once, not at each call.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn count_demand_wait(cpu: u32, clock_ns: u64) -> u32 {
+    demand::count_wait::<Kernel>(cpu, clock_ns);
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn count_demand_run(cpu: u32, clock_ns: u64) -> u32 {
+    demand::count_run::<Kernel>(cpu, clock_ns);
+    0
+}
+
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn spread(cpu: u32) -> u32 {
+    demand::spread_all::<Kernel>(cpu);
+    0
+}
+
+pub extern "C" fn spread_step(_: u64, cpu: *mut c_void) -> i64 {
+    // SAFETY: the pointer that `repeat` passes.
+    demand::spread_step::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
 }

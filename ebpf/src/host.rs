@@ -6,31 +6,60 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     Loss, culprits,
     culprits::Pairs,
-    demand,
     history::Ring,
     host::{self, FarQueue, Host, Step},
     look_back,
-    pressure::{self, Ended, Pressures},
-    split::Work,
+    pressure::Ended,
+    split::{self, Work},
     verifier::set,
+    waits::WaitHost,
     wire::{CpuCounters, Exited},
 };
 
 use crate::{
+    demand,
     kernel::{self, Task, blame_tasks, counts_by_cpu, throttles_tasks},
-    maps,
+    maps, pressure,
 };
 
 /// The running kernel. The reader charges nobody: without the code for it, the verifier takes less time for the reader's programs.
 pub enum Kernel<const CHARGES: bool = true> {}
 
 impl<const CHARGES: bool> Host for Kernel<CHARGES> {
-    type Task = Task;
-
     #[inline(always)]
     fn throttles_tasks() -> bool {
         throttles_tasks()
     }
+
+    #[inline(always)]
+    fn kept_since_ns() -> u64 {
+        maps::kept_since_ns()
+    }
+
+    #[inline(always)]
+    fn lost(loss: Loss) {
+        maps::lost(loss);
+    }
+
+    #[inline(always)]
+    fn repeat(times: u32, step: Step, which: u32) {
+        let mut which = which;
+        let step = match step {
+            Step::Slices => one_step::<CHARGES> as *mut c_void,
+            Step::Blocks => one_step_of_blocks::<CHARGES> as *mut c_void,
+            Step::FindLevels => pressure::find_level as *mut c_void,
+            Step::AddLevels => pressure::add_level as *mut c_void,
+            Step::CountLevels => pressure::count_level as *mut c_void,
+            Step::Spread => demand::spread_step as *mut c_void,
+        };
+        // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
+        // SAFETY: the callback gets what it expects.
+        unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
+    }
+}
+
+impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
+    type Task = Task;
 
     #[inline(always)]
     fn blames_tasks() -> bool {
@@ -53,81 +82,9 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
     }
 
     #[inline(always)]
-    fn kept_since_ns() -> u64 {
-        maps::kept_since_ns()
-    }
-
-    #[inline(always)]
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
         // SAFETY: a map value. Programs on several CPUs change it by atomic additions, or under its lock.
         maps::exited(cgroup_id).map(|place| unsafe { &mut *place })
-    }
-
-    #[inline(always)]
-    fn pressures(cpu: u32) -> Option<&'static mut Pressures> {
-        maps::pressures(cpu)
-    }
-
-    #[inline(always)]
-    fn press(task: u64, ended: Ended) {
-        let Some(table) = maps::pressures(ended.cpu) else { return };
-        set(&mut table.task, task);
-        press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
-    }
-
-    #[inline(always)]
-    fn press_split() {
-        press_split();
-    }
-
-    #[inline(always)]
-    fn count_batch(cpu: u32) {
-        count_batch(cpu);
-    }
-
-    #[inline(always)]
-    fn slots(place: u64) -> Option<&'static mut demand::Slots> {
-        maps::demand(place as u32)
-    }
-
-    #[inline(always)]
-    fn count_demand_wait(cpu: u32, clock_ns: u64) {
-        count_demand_wait(cpu, clock_ns);
-    }
-
-    #[inline(always)]
-    fn count_demand_run(cpu: u32, clock_ns: u64) {
-        count_demand_run(cpu, clock_ns);
-    }
-
-    #[inline(always)]
-    fn spread(cpu: u32) {
-        spread(cpu);
-    }
-
-    #[inline(always)]
-    fn is_alone(task: u64) -> bool {
-        kernel::is_alone(task)
-    }
-
-    #[inline(always)]
-    fn cgroup_of(task: u64) -> u64 {
-        kernel::cgroup_of(task)
-    }
-
-    #[inline(always)]
-    fn cgroup_of_queue(task: u64) -> u64 {
-        kernel::cgroup_of_queue(task)
-    }
-
-    #[inline(always)]
-    fn id_of(cgroup: u64) -> u64 {
-        kernel::cgroup_id_at(cgroup)
-    }
-
-    #[inline(always)]
-    fn above(cgroup: u64) -> u64 {
-        kernel::cgroup_above(cgroup)
     }
 
     #[inline(always)]
@@ -138,11 +95,6 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
     #[inline(always)]
     fn work(which: u32) -> Option<&'static mut Work> {
         maps::work(which)
-    }
-
-    #[inline(always)]
-    fn lost(loss: Loss) {
-        maps::lost(loss);
     }
 
     #[inline(always)]
@@ -162,19 +114,15 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
     }
 
     #[inline(always)]
-    fn repeat(times: u32, step: Step, which: u32) {
-        let mut which = which;
-        let step = match step {
-            Step::Slices => one_step::<CHARGES> as *mut c_void,
-            Step::Blocks => one_step_of_blocks::<CHARGES> as *mut c_void,
-            Step::FindLevels => find_level as *mut c_void,
-            Step::AddLevels => add_level as *mut c_void,
-            Step::CountLevels => count_level as *mut c_void,
-            Step::Spread => spread_step as *mut c_void,
-        };
-        // The helper exists since Linux 5.17; the verifier checks the body of the loop only once.
-        // SAFETY: the callback gets what it expects.
-        unsafe { bpf_loop(times, step, (&raw mut which).cast(), 0) };
+    fn press(task: u64, ended: Ended) {
+        let Some(table) = maps::pressures(ended.cpu) else { return };
+        set(&mut table.task, task);
+        pressure::press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
+    }
+
+    #[inline(always)]
+    fn press_split() {
+        press_split();
     }
 }
 
@@ -202,6 +150,14 @@ pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, pa
     0
 }
 
+/// Exported for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn press_split() -> u32 {
+    split::press_split::<Kernel>();
+    0
+}
+
 extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
     // SAFETY: the pointer that `repeat` passes.
     look_back::step::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
@@ -210,74 +166,6 @@ extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
 extern "C" fn one_step_of_blocks<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
     // SAFETY: the pointer that `repeat` passes.
     look_back::step_of_blocks::<Kernel<CHARGES>>(unsafe { *which.cast::<u32>() }).into()
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) -> u32 {
-    pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn press_split() -> u32 {
-    pressure::press_split::<Kernel>();
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_batch(cpu: u32) -> u32 {
-    pressure::count_batch::<Kernel>(cpu);
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_demand_wait(cpu: u32, clock_ns: u64) -> u32 {
-    demand::count_wait::<Kernel>(cpu, clock_ns);
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_demand_run(cpu: u32, clock_ns: u64) -> u32 {
-    demand::count_run::<Kernel>(cpu, clock_ns);
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn spread(cpu: u32) -> u32 {
-    demand::spread_all::<Kernel>(cpu);
-    0
-}
-
-extern "C" fn spread_step(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    demand::spread_step::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
-}
-
-extern "C" fn find_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::find_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
-}
-
-extern "C" fn add_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::add_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
-}
-
-extern "C" fn count_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::count_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
 }
 
 impl host::Task for Task {

@@ -1,7 +1,7 @@
 //! The kernel side of cgscope. Read in this order:
 //!
 //! 1. [`hook`]: what runs at every switch, and where a waiting task moves to another CPU. [`cgscope_ledger::waits`] finds out why a
-//!    task waited, by what [`history`] records; [`host`] gives it what it needs of the kernel. [`placement`] counts where a task ran,
+//!    task waited, by what [`history`] records; [`host`] and [`pressure`] give it what it needs of the kernel. [`placement`] counts where a task ran,
 //!    [`accounts`] how long it was blocked, and [`demand`] for what cgroups with a quota had a use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
 //! 3. [`reading`], [`changes`] and [`exited`]: the iterators over all tasks, changed tasks and exited tasks; [`cgroups`]: the names of cgroups;
@@ -27,6 +27,7 @@ mod maps;
 mod memory;
 mod moves;
 mod placement;
+mod pressure;
 mod reading;
 mod throttle;
 

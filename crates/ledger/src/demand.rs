@@ -6,10 +6,8 @@
 
 use crate::{
     ByCause, Cause, Loss,
-    host::{Host, Step, Task},
-    split::without_ended,
+    host::{Host, Step, Task, without_ended},
     verifier::{add_atomic, get, set},
-    wire::Waits,
 };
 
 /// Slots that are kept for a cgroup. A power of two.
@@ -119,35 +117,55 @@ struct Spread {
     to_ns: u64,
 }
 
-/// Finds out when the wait of `next` began, which ends now. Call it before the ledger records the wait.
+/// What demand needs of its host.
+pub trait DemandHost: Host {
+    /// What is kept of a CPU.
+    fn running(cpu: u32) -> Option<&'static mut Running>;
+    /// The slots of demand at this place.
+    fn slots(place: u64) -> Option<&'static mut Slots>;
+    /// Calls [`count_wait`] through a function that the verifier checks only once. Such a function takes only numbers.
+    fn count_demand_wait(cpu: u32, clock_ns: u64);
+    /// Calls [`count_run`], as above.
+    fn count_demand_run(cpu: u32, clock_ns: u64);
+    /// Calls [`spread_all`], as above.
+    fn spread(cpu: u32);
+}
+
+/// Finds out when the wait of `next` began, which ends now. Call it before the ledger records the wait, with
+/// [`Waits::expected_run_delay_ns`](crate::wire::Waits::expected_run_delay_ns).
 #[inline(always)]
-pub fn ends_wait<H: Host>(next: H::Task, waits: &Waits, by_cause: &ByCause, cpu: u32, clock_ns: u64) {
-    let elsewhere_ns = next.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
+pub fn ends_wait<H: DemandHost>(
+    next: impl Task,
+    expected_run_delay_ns: u64,
+    by_cause: &ByCause,
+    cpu: u32,
+    clock_ns: u64,
+) {
+    let elsewhere_ns = next.run_delay_ns().wrapping_sub(expected_run_delay_ns);
     let (queued_ns, elsewhere_ns) = without_ended(next.last_queued_ns(), elsewhere_ns);
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = if (elsewhere_ns as i64) < 0 { 0 } else { elsewhere_ns };
-    let Some(ring) = H::ring(cpu) else { return };
-    set(&mut ring.running.ready_ns, clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns));
-    set(&mut ring.running.limited_ns, by_cause[Cause::Throttled as usize]);
+    let Some(running) = H::running(cpu) else { return };
+    set(&mut running.ready_ns, clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns));
+    set(&mut running.limited_ns, by_cause[Cause::Throttled as usize]);
 }
 
 /// Counts the wait, whose causes are known now.
 #[inline(always)]
-pub fn arrived<H: Host>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
-    let Some(ring) = H::ring(cpu) else { return };
-    let before_ns = get(&mut ring.running.limited_ns);
-    set(&mut ring.running.limited_ns, by_cause[Cause::Throttled as usize].wrapping_sub(before_ns));
-    set(&mut ring.running.place, get(&mut demand.place).into());
-    set(&mut ring.running.position_ns, get(&mut demand.position_ns));
+pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
+    let Some(running) = H::running(cpu) else { return };
+    let before_ns = get(&mut running.limited_ns);
+    set(&mut running.limited_ns, by_cause[Cause::Throttled as usize].wrapping_sub(before_ns));
+    set(&mut running.place, get(&mut demand.place).into());
+    set(&mut running.position_ns, get(&mut demand.position_ns));
     H::count_demand_wait(cpu, clock_ns);
-    set(&mut demand.position_ns, get(&mut ring.running.position_ns));
+    set(&mut demand.position_ns, get(&mut running.position_ns));
 }
 
 /// Counts the wait of the task that is about to run on a CPU.
 #[inline(always)]
-pub fn count_wait<H: Host>(cpu: u32, clock_ns: u64) {
-    let Some(ring) = H::ring(cpu) else { return };
-    let running = &mut ring.running;
+pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
+    let Some(running) = H::running(cpu) else { return };
     let (place, ready_ns) = (get(&mut running.place), get(&mut running.ready_ns));
     // The quota comes first, see `split`.
     let free_ns = ready_ns.wrapping_add(get(&mut running.limited_ns)).min(clock_ns);
@@ -169,11 +187,11 @@ pub fn count_wait<H: Host>(cpu: u32, clock_ns: u64) {
 
 /// Counts the run of the task that switches out.
 #[inline(always)]
-pub fn left<H: Host>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
-    let Some(ring) = H::ring(cpu) else { return };
-    if get(&mut ring.running.place) != UNSEEN {
+pub fn left<H: DemandHost>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
+    let Some(running) = H::running(cpu) else { return };
+    if get(&mut running.place) != UNSEEN {
         H::count_demand_run(cpu, clock_ns);
-        set(&mut demand.position_ns, get(&mut ring.running.position_ns));
+        set(&mut demand.position_ns, get(&mut running.position_ns));
     }
     if is_blocked {
         set(&mut demand.position_ns, 0);
@@ -182,9 +200,8 @@ pub fn left<H: Host>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: b
 
 /// Counts the run of the task that ran on a CPU.
 #[inline(always)]
-pub fn count_run<H: Host>(cpu: u32, clock_ns: u64) {
-    let Some(ring) = H::ring(cpu) else { return };
-    let running = &mut ring.running;
+pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
+    let Some(running) = H::running(cpu) else { return };
     let (place, since_ns) = (get(&mut running.place), get(&mut running.since_ns));
     let position_ns = get(&mut running.position_ns);
     let end_ns = position_ns + clock_ns.saturating_sub(since_ns);
@@ -195,7 +212,7 @@ pub fn count_run<H: Host>(cpu: u32, clock_ns: u64) {
 
 /// Adds the time from `from_ns` to `to_ns` to the slots of that time.
 #[inline(always)]
-fn spread<H: Host>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
+fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
     let Some(slots) = H::slots(place) else { return };
     let shift = get(&mut slots.shift) & 63;
     if from_ns >= to_ns {
@@ -205,8 +222,8 @@ fn spread<H: Host>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u6
         slots.add(to_ns >> shift, amount as u64, to_ns - from_ns);
         return;
     }
-    let Some(ring) = H::ring(cpu) else { return };
-    let spread = &mut ring.running.spread;
+    let Some(running) = H::running(cpu) else { return };
+    let spread = &mut running.spread;
     set(&mut spread.place, place);
     set(&mut spread.amount, amount as u64);
     set(&mut spread.from_ns, from_ns);
@@ -216,9 +233,9 @@ fn spread<H: Host>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u6
 
 /// Adds time that lies in several slots.
 #[inline(always)]
-pub fn spread_all<H: Host>(cpu: u32) {
-    let Some(ring) = H::ring(cpu) else { return };
-    let spread = &mut ring.running.spread;
+pub fn spread_all<H: DemandHost>(cpu: u32) {
+    let Some(running) = H::running(cpu) else { return };
+    let spread = &mut running.spread;
     let Some(slots) = H::slots(get(&mut spread.place)) else { return };
     let shift = get(&mut slots.shift) & 63;
     let first_ns = get(&mut spread.to_ns).saturating_sub((LONGEST - 1) << shift);
@@ -231,9 +248,9 @@ pub fn spread_all<H: Host>(cpu: u32) {
 
 /// Adds the time in the next slot. Returns true if there is no more.
 #[inline(always)]
-pub fn spread_step<H: Host>(cpu: u32) -> bool {
-    let Some(ring) = H::ring(cpu) else { return true };
-    let spread = &mut ring.running.spread;
+pub fn spread_step<H: DemandHost>(cpu: u32) -> bool {
+    let Some(running) = H::running(cpu) else { return true };
+    let spread = &mut running.spread;
     let Some(slots) = H::slots(get(&mut spread.place)) else { return true };
     let shift = get(&mut slots.shift) & 63;
     let (from_ns, to_ns) = (get(&mut spread.from_ns), get(&mut spread.to_ns));

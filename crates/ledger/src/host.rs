@@ -1,14 +1,12 @@
-//! What the wait ledger needs of its host. The BPF side reads kernel memory and its maps; tests simulate a host.
+//! What the arithmetic needs of its host. The BPF side reads kernel memory and its maps; tests simulate a host. Each domain adds a
+//! trait: [`WaitHost`](crate::waits::WaitHost), [`PressureHost`](crate::pressure::PressureHost), [`DemandHost`](crate::demand::DemandHost).
 
-use crate::{
-    Loss,
-    culprits::Pairs,
-    demand::Slots,
-    history::Ring,
-    pressure::{Ended, Pressures},
-    split::Work,
-    wire::{CpuCounters, Exited},
-};
+use crate::Loss;
+
+/// In place of the id of a cgroup: nobody ran.
+pub const IDLE: u64 = 0;
+/// In place of the id of a cgroup: a kernel thread ran. No cgroup has this id.
+pub const KERNEL: u64 = u64::MAX;
 
 /// A task as the scheduler sees it at this moment.
 pub trait Task: Copy {
@@ -71,62 +69,14 @@ pub struct FarQueue {
     pub throttled_ns_at_0: u64,
 }
 
-/// Settings, and access to the maps.
+/// What each domain needs.
 pub trait Host {
-    /// Its tasks.
-    type Task: Task;
-
     /// Whether the kernel throttles tasks one by one, and not whole queues (Linux 6.18).
     fn throttles_tasks() -> bool;
-    /// Whether culprits are single tasks, not only cgroups.
-    fn blames_tasks() -> bool;
-    /// Whether waits are also counted by CPU.
-    fn counts_by_cpu() -> bool;
-    /// The history of a CPU.
-    fn ring(cpu: u32) -> Option<&'static mut Ring>;
-    /// The culprits of waits on a CPU.
-    fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
     /// Entries of tables that were used since then keep their place, ns of `rq->clock`. Older ones have been read by user space.
     fn kept_since_ns() -> u64;
-    /// The entry of a cgroup in the table of exited tasks, if it has one.
-    fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
-    /// The counters of a CPU.
-    fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
-    /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
-    fn work(which: u32) -> Option<&'static mut Work>;
-    /// The pressure on a CPU.
-    fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
-    /// Writes the handle of the task to [`Pressures::task`], and calls [`pressure::press`](crate::pressure::press) through a function
-    /// that the verifier checks only once. Such a function takes only numbers, and a handle is not one before it is in memory.
-    fn press(task: u64, ended: Ended);
-    /// Calls [`pressure::press_split`](crate::pressure::press_split), as above.
-    fn press_split();
-    /// Calls [`pressure::count_batch`](crate::pressure::count_batch), as above.
-    fn count_batch(cpu: u32);
-    /// The slots of demand at this place.
-    fn slots(place: u64) -> Option<&'static mut Slots>;
-    /// Calls [`demand::count_wait`](crate::demand::count_wait), as above.
-    fn count_demand_wait(cpu: u32, clock_ns: u64);
-    /// Calls [`demand::count_run`](crate::demand::count_run), as above.
-    fn count_demand_run(cpu: u32, clock_ns: u64);
-    /// Calls [`demand::spread_all`](crate::demand::spread_all), as above.
-    fn spread(cpu: u32);
-    /// Whether no other task waits on the run queue of the task with this handle.
-    fn is_alone(task: u64) -> bool;
-    /// The handle of the cgroup of the task with this handle.
-    fn cgroup_of(task: u64) -> u64;
-    /// The handle of the cgroup that has the queue of the task with this handle. It differs from the task's while the task moves.
-    fn cgroup_of_queue(task: u64) -> u64;
-    /// The id of the cgroup with this handle; that of the root for 0.
-    fn id_of(cgroup: u64) -> u64;
-    /// The handle of the cgroup above the one with this handle; 0: none.
-    fn above(cgroup: u64) -> u64;
     /// Counts a loss.
     fn lost(loss: Loss);
-    /// Calls [`look_back::look_back`](crate::look_back::look_back). The BPF side does so through a function that the verifier checks only once.
-    fn look_back(which: u32);
-    /// Calls [`culprits::enter`](crate::culprits::enter), as above.
-    fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
     /// Calls `step` with `which` until it returns true, at most `times` times. The BPF side does so with a helper.
     fn repeat(times: u32, step: Step, which: u32);
 }
@@ -146,4 +96,15 @@ pub enum Step {
     CountLevels,
     /// [`demand::spread_step`](crate::demand::spread_step)
     Spread,
+}
+
+/// Returns when the current wait was queued on this CPU, and its part on other CPUs, without what is counted already: if that part is
+/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::waits::leave_group).
+#[inline(always)]
+pub(crate) fn without_ended(queued_ns: u64, elsewhere_ns: u64) -> (u64, u64) {
+    if (elsewhere_ns as i64) < 0 && queued_ns != 0 {
+        (queued_ns.wrapping_sub(elsewhere_ns), 0)
+    } else {
+        (queued_ns, elsewhere_ns)
+    }
 }

@@ -7,23 +7,17 @@
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod accounts;
-mod booking;
 pub mod bucket;
 pub mod cause;
 pub mod changes;
-pub mod culprits;
 pub mod demand;
 pub mod feature;
 pub mod fields;
-pub mod history;
 pub mod host;
-pub mod look_back;
 pub mod loss;
 mod named;
 pub mod patch;
 pub mod pressure;
-pub mod segment;
-pub mod split;
 pub mod task_state;
 pub mod threads;
 pub mod throttle;
@@ -37,3 +31,4 @@ pub use cause::{ByCause, CAUSES, Cause, Shares};
 pub use feature::{Feature, Probe};
 pub use fields::{ABSENT, BIT_SHIFT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};
+pub use waits::{culprits, history, look_back, segment, split};

@@ -9,9 +9,7 @@
 
 use crate::{
     Loss,
-    history::IDLE,
-    host::{Host, Step},
-    split::Work,
+    host::{Host, IDLE, Step},
     verifier::{add_atomic, get, set},
 };
 
@@ -29,6 +27,28 @@ pub const LEVELS: usize = 16;
 const BATCH_SHIFT: u32 = 22;
 /// A wait that adds 2 to the power of this or more to the union, ns, is counted at once: the next wait may be far away.
 const LONG_SHIFT: u32 = 20;
+
+/// What pressure needs of its host.
+pub trait PressureHost: Host {
+    /// The pressure on a CPU.
+    fn pressures(cpu: u32) -> Option<&'static mut Pressures>;
+    /// The batch of a CPU.
+    fn batch(cpu: u32) -> Option<&'static mut Batch>;
+    /// Calls [`count_batch`] through a function that the verifier checks only once. Such a function takes only numbers.
+    fn count_batch(cpu: u32);
+    /// Adds to what is kept for a cgroup. Returns false if there is no place for it.
+    fn keep(cgroup_id: u64, more: KeptPressure) -> bool;
+    /// Whether no other task waits on the run queue of the task with this handle.
+    fn is_alone(task: u64) -> bool;
+    /// The handle of the cgroup of the task with this handle.
+    fn cgroup_of(task: u64) -> u64;
+    /// The handle of the cgroup that has the queue of the task with this handle. It differs from the task's while the task moves.
+    fn cgroup_of_queue(task: u64) -> u64;
+    /// The id of the cgroup with this handle; that of the root for 0.
+    fn id_of(cgroup: u64) -> u64;
+    /// The handle of the cgroup above the one with this handle; 0: none.
+    fn above(cgroup: u64) -> u64;
+}
 
 /// The waits that ended last on a CPU, if they belong to one cgroup and were not at a limit.
 #[repr(C)]
@@ -154,6 +174,16 @@ pub struct KeptPressure {
     pub whole_ns: u64,
     /// By how much these may be too long, ns.
     pub uncertain_ns: u64,
+}
+
+impl KeptPressure {
+    /// Adds more of it. Several CPUs may do so at a time.
+    #[inline(always)]
+    pub fn add(&mut self, more: Self) {
+        add_atomic(&mut self.contention_ns, more.contention_ns);
+        add_atomic(&mut self.whole_ns, more.whole_ns);
+        add_atomic(&mut self.uncertain_ns, more.uncertain_ns);
+    }
 }
 
 /// The table of one CPU. Only programs that hold the lock of its run queue write it.
@@ -290,7 +320,7 @@ const fn first_place(id: u64) -> u64 {
     id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }
 
-/// A wait, or a wait segment, as [`Host::press`] gets it.
+/// A wait, or a wait segment, that does not fit into the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The CPU.
@@ -305,34 +335,18 @@ pub struct Ended {
     pub limit_ns: u64,
 }
 
-/// Counts the wait, or the wait segment, that was just split in the [`Work`] of the hook. Everything is in memory, so that the caller
-/// has one code path here.
-#[inline(always)]
-pub fn press_split<H: Host>() {
-    let Some(work) = H::work(Work::HOOK) else { return };
-    let Some(ended) = work.ended() else { return };
-    let Some(ring) = H::ring(ended.cpu) else { return };
-    if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
-        return;
-    }
-    let Some(table) = H::pressures(ended.cpu) else { return };
-    set(&mut table.task, get(&mut work.task));
-    // Not through the host: one more call, and the stack would be too large for Linux 6.1.
-    press::<H>(ended);
-}
-
 /// Counts a wait that does not fit into the batch: counts the batch, and begins another.
 #[inline(always)]
-pub fn press<H: Host>(ended: Ended) {
-    let Some(ring) = H::ring(ended.cpu) else { return };
-    if ring.batch.cover(&ended) {
+pub fn press<H: PressureHost>(ended: Ended) {
+    let Some(batch) = H::batch(ended.cpu) else { return };
+    if batch.cover(&ended) {
         return;
     }
     H::count_batch(ended.cpu);
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
     // While one wait ended, the other had begun. Asking the kernel takes longer than the rest.
-    let is_overlapping = ended.queued_ns < get(&mut ring.batch.end_ns);
+    let is_overlapping = ended.queued_ns < get(&mut batch.end_ns);
     let is_alone = u64::from(!is_overlapping && H::is_alone(task));
     set(&mut table.is_alone, is_alone);
     if is_alone != 0 {
@@ -340,7 +354,6 @@ pub fn press<H: Host>(ended: Ended) {
     }
     set(&mut table.limit_ns, ended.limit_ns);
     set(&mut table.clock_ns, ended.clock_ns);
-    let batch = &mut ring.batch;
     let is_same = get(&mut batch.who) == ended.who;
     if !is_same {
         find_places::<H>(table, task, ended);
@@ -372,7 +385,7 @@ pub fn press<H: Host>(ended: Ended) {
 
 /// Finds or adds the entries for a wait of `task`, from its cgroup upwards.
 #[inline(always)]
-fn find_places<H: Host>(table: &mut Pressures, task: u64, ended: Ended) {
+fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) {
     set(&mut table.levels, 0);
     set(&mut table.is_missing, 0);
     set(&mut table.id, ended.who);
@@ -393,7 +406,7 @@ fn find_places<H: Host>(table: &mut Pressures, task: u64, ended: Ended) {
 
 /// Finds the entry of the next level. Returns true if there is no further level, or the level has no entry.
 #[inline(always)]
-pub fn find_level<H: Host>(cpu: u32) -> bool {
+pub fn find_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
     let id = get(&mut table.id);
     if id == 0 {
@@ -412,7 +425,7 @@ pub fn find_level<H: Host>(cpu: u32) -> bool {
 
 /// Finds or adds the entry of the next level. Returns true if there is no further level.
 #[inline(always)]
-pub fn add_level<H: Host>(cpu: u32) -> bool {
+pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     let Some(table) = H::pressures(cpu) else { return true };
     let (id, handle) = (get(&mut table.id), get(&mut table.handle));
     if id == 0 {
@@ -439,33 +452,32 @@ pub fn add_level<H: Host>(cpu: u32) -> bool {
 
 /// Counts the batch of a CPU, if it is not counted yet. The batch goes on after that.
 #[inline(always)]
-pub fn count_batch<H: Host>(cpu: u32) {
-    let Some(ring) = H::ring(cpu) else { return };
+pub fn count_batch<H: PressureHost>(cpu: u32) {
+    let Some(batch) = H::batch(cpu) else { return };
     let Some(table) = H::pressures(cpu) else { return };
-    if get(&mut ring.batch.len_ns) == 0 {
+    if get(&mut batch.len_ns) == 0 {
         return;
     }
     // Counts levels down.
     let levels = get(&mut table.levels);
     set(&mut table.uncounted, levels);
     H::repeat(levels as u32, Step::CountLevels, cpu);
-    set(&mut ring.batch.len_ns, 0);
-    let (end_ns, solid_ns) = (get(&mut ring.batch.end_ns), get(&mut ring.batch.solid_ns));
-    set(&mut ring.batch.start_ns, end_ns);
-    set(&mut ring.batch.filled_ns, solid_ns);
+    set(&mut batch.len_ns, 0);
+    let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
+    set(&mut batch.start_ns, end_ns);
+    set(&mut batch.filled_ns, solid_ns);
 }
 
 /// Counts the batch for one level. Returns true if it was the last one.
 #[inline(always)]
-pub fn count_level<H: Host>(cpu: u32) -> bool {
-    let Some(ring) = H::ring(cpu) else { return true };
+pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
+    let Some(batch) = H::batch(cpu) else { return true };
     let Some(table) = H::pressures(cpu) else { return true };
     let left = get(&mut table.uncounted);
     if left == 0 {
         return true;
     }
     set(&mut table.uncounted, left - 1);
-    let batch = &mut ring.batch;
     let (start_ns, end_ns, len_ns) =
         (get(&mut batch.start_ns), get(&mut batch.end_ns), get(&mut batch.len_ns));
     let (limit_ns, quiet_ns) = (get(&mut table.limit_ns), get(&mut table.quiet_ns));
@@ -475,7 +487,11 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
     if place == NOWHERE {
         // SAFETY: the mask keeps it within the array.
         let id = get(unsafe { &mut *table.ids.as_mut_ptr().add((left - 1) as usize & (LEVELS - 1)) });
-        keep::<H>(id, behind_ns, len_ns);
+        // Waits before this one may have covered all of it.
+        let more = KeptPressure { contention_ns: behind_ns, whole_ns: len_ns, uncertain_ns: len_ns };
+        if !H::keep(id, more) {
+            H::lost(Loss::PressureForgotten);
+        }
         return false;
     }
     let entry = table.at(place);
@@ -497,17 +513,6 @@ pub fn count_level<H: Host>(cpu: u32) -> bool {
         }
     }
     false
-}
-
-/// Counts a batch for a cgroup without an entry.
-#[inline(always)]
-fn keep<H: Host>(id: u64, behind_ns: u64, whole_ns: u64) {
-    let Some(exited) = H::exited(id) else { return H::lost(Loss::PressureForgotten) };
-    add_atomic(&mut exited.pressure.contention_ns, behind_ns);
-    add_atomic(&mut exited.pressure.whole_ns, whole_ns);
-    // Waits before this one may have covered all of it.
-    add_atomic(&mut exited.pressure.uncertain_ns, whole_ns);
-    add_atomic(&mut exited.complete, 1);
 }
 
 #[cfg(test)]

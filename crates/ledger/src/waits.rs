@@ -4,25 +4,69 @@
 //! the last part with the help of [`history`](crate::history) and [`look_back`](crate::look_back), and
 //! [`booking`](crate::booking) adds the result.
 
+mod booking;
+pub mod culprits;
+pub mod history;
+pub mod look_back;
+pub mod segment;
+pub mod split;
+
 use crate::{
-    ByCause, Cause, Loss,
-    booking::{book, book_simple, count_by_cpu},
-    bucket_of,
-    culprits::{Place, kind},
-    history::{IDLE, Ring},
-    host::{Host, Task},
-    look_back::cause_of,
-    pressure::Ended,
-    segment::{self, Start},
-    split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split, without_ended},
+    ByCause, Cause, Loss, bucket_of,
+    host::{IDLE, Task, without_ended},
+    pressure::{Ended, PressureHost},
     verifier::set,
-    wire::{TaskStorage, Waits},
+    waits::{
+        booking::{book, book_simple, count_by_cpu},
+        culprits::{Pairs, Place, kind},
+        history::Ring,
+        look_back::cause_of,
+        split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
+    },
+    wire::{CpuCounters, Exited, Start, TaskStorage, Waits},
 };
+
+/// What waits need of their host: settings, and access to the maps.
+pub trait WaitHost: PressureHost {
+    /// Its tasks.
+    type Task: Task;
+
+    /// Whether culprits are single tasks, not only cgroups.
+    fn blames_tasks() -> bool;
+    /// Whether waits are also counted by CPU.
+    fn counts_by_cpu() -> bool;
+    /// The history of a CPU.
+    fn ring(cpu: u32) -> Option<&'static mut Ring>;
+    /// The culprits of waits on a CPU.
+    fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
+    /// The entry of a cgroup in the table of exited tasks, if it has one.
+    fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
+    /// The counters of a CPU.
+    fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
+    /// Working memory of this CPU: [`Work::HOOK`] or [`Work::READER`].
+    fn work(which: u32) -> Option<&'static mut Work>;
+    /// Calls [`look_back::look_back`]. The BPF side does so through a function that the verifier checks only once.
+    fn look_back(which: u32);
+    /// Calls [`culprits::enter`], as above.
+    fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
+    /// Writes the handle of the task to [`Pressures::task`](crate::pressure::Pressures::task), and calls
+    /// [`pressure::press`](crate::pressure::press), as above. Such a function takes only numbers, and a handle is not one before it is
+    /// in memory.
+    fn press(task: u64, ended: Ended);
+    /// Calls [`split::press_split`], as above.
+    fn press_split();
+}
 
 /// Records the wait of `next`, which ends as `next` switches in. All of it counts for the cgroup of `storage`, which is the task's
 /// unless a move was not seen yet.
 #[inline(always)]
-pub fn arrive<H: Host>(next: H::Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, ring: &mut Ring) {
+pub fn arrive<H: WaitHost>(
+    next: H::Task,
+    storage: &mut TaskStorage,
+    cpu: u32,
+    clock_ns: u64,
+    ring: &mut Ring,
+) {
     let queued_ns = next.last_queued_ns();
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
@@ -59,7 +103,7 @@ pub fn arrive<H: Host>(next: H::Task, storage: &mut TaskStorage, cpu: u32, clock
 /// Records the wait of `task`, which switched in on `cpu` at `arrived_ns` without the hook, and switches out now. The kernel has
 /// added all of the wait to its sum. What is not from moves, which the hook saw, was on this CPU.
 #[inline(always)]
-pub fn arrived_unseen<H: Host>(task: H::Task, storage: &mut TaskStorage, cpu: u32, arrived_ns: u64) {
+pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu: u32, arrived_ns: u64) {
     let run_delay_ns = task.run_delay_ns();
     let wait_ns = run_delay_ns.wrapping_sub(storage.waits.expected_run_delay_ns);
     storage.waits.expected_run_delay_ns = run_delay_ns;
@@ -87,7 +131,7 @@ pub fn arrived_unseen<H: Host>(task: H::Task, storage: &mut TaskStorage, cpu: u3
 
 /// Counts a wait by its length. Returns its bucket.
 #[inline(always)]
-fn count<H: Host>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
+fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
     let waits = &mut storage.waits;
     waits.total_ns += wait_ns;
     waits.count += 1;
@@ -108,7 +152,7 @@ fn count<H: Host>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
 
 /// Splits a wait and records it. Most waits begin and end within one slice.
 #[inline(always)]
-fn enter<H: Host>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
+fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
@@ -143,7 +187,7 @@ fn enter<H: Host>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring: &m
 }
 
 #[inline(never)]
-fn enter_composed<H: Host>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
     work.wait.leave_out_ended();
     let wait = Wait::taken_from(&mut work.wait);
     work.begin(storage.cgroup_id, wait.cpu, wait.clock_ns);
@@ -188,7 +232,7 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
 /// that CPU's history stands still, and its clock is the end of the segment. The queue of the new CPU is not locked, so its clock
 /// may be old.
 #[inline(always)]
-pub fn change_cpu<H: Host>(task: H::Task, storage: &mut TaskStorage, to: u32) {
+pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     if storage.waits.unstamped_since_ns != 0 {
         end_unstamped(task, &mut storage.waits, &storage.start, task.clock_ns());
     }
@@ -200,7 +244,7 @@ pub fn change_cpu<H: Host>(task: H::Task, storage: &mut TaskStorage, to: u32) {
 /// cgroup. Call it before the kernel changes the task's queue. For the kernel the wait goes on, so it adds this part later: until
 /// then, `run_delay` is less than expected.
 #[inline(always)]
-pub fn leave_group<H: Host>(task: H::Task, storage: &mut TaskStorage) {
+pub fn leave_group<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     if has_stamp_of_wait(task)
         && let Some(ring) = H::ring(cpu)
@@ -212,7 +256,7 @@ pub fn leave_group<H: Host>(task: H::Task, storage: &mut TaskStorage) {
 /// Begins the wait of a `task` that has moved to another group, if it waits. Call it after the kernel has changed the task's queue,
 /// before the lock of the run queue is released.
 #[inline(always)]
-pub fn enter_group<H: Host>(task: H::Task, start: &mut Start) {
+pub fn enter_group<H: WaitHost>(task: H::Task, start: &mut Start) {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     if has_stamp_of_wait(task) {
         segment::begin_in_group::<H>(task, start, cpu);
@@ -254,7 +298,7 @@ pub fn waits_since_ns(task: impl Task, waits: &Waits) -> u64 {
 
 /// Splits the current wait of `task` so far by cause. Returns the cause at this moment.
 #[inline(never)]
-pub fn pending<H: Host>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
+pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
     let (cpu, clock_ns) = (task.cpu(), task.clock_ns());
     let (queued_ns, elsewhere_ns) = without_ended(task.last_queued_ns(), unbooked_ns(task, &storage.waits));
     let Some(work) = H::work(Work::READER) else { return Cause::Unattributed };

@@ -8,10 +8,9 @@ pub mod names;
 use crate::{
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
-    culprits::Kept,
     demand::Demand,
     pressure::KeptPressure,
-    segment::{Moved, Start},
+    verifier::add_atomic,
 };
 pub use accounts::{Accounts, AccountsRecord, Blocked, ExitedThreads, StackCount, StackKey};
 
@@ -455,6 +454,13 @@ pub struct Exited {
 }
 
 impl Exited {
+    /// Adds the pressure of waits without an entry in the table of their CPU.
+    #[inline(always)]
+    pub fn keep_pressure(&mut self, more: KeptPressure) {
+        self.pressure.add(more);
+        add_atomic(&mut self.complete, 1);
+    }
+
     /// The initial value, without tasks.
     pub const NONE: Self = Self {
         tasks: 0,
@@ -578,4 +584,107 @@ pub struct Config {
     pub cpus: u64,
     /// 1: count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
+}
+
+/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
+    pub limit: u64,
+    /// 0: the hook did not see the segment begin: the task went to sleep, or was preempted on its way to sleep. Otherwise 1, or
+    /// [`NO_CLOCK`].
+    pub is_seen: u64,
+    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
+    pub switches: u64,
+    /// [`Throttled time`](Self::throttled_ns) of the task's queue at the start, ns. After a move the clock of the new CPU is not
+    /// known yet: negative (as `i64`) if the queue is throttled; then the time at which the task was queued must be added.
+    pub throttle_ns: u64,
+    /// Address of that queue (`struct cfs_rq`).
+    pub queue: u64,
+    /// Address of the task's group.
+    pub group: u64,
+    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. If it is negative (as `i64`), the time at which
+    /// the task was queued must be added, as for `throttle_ns`.
+    pub kernel_ns: u64,
+    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, likewise.
+    pub idle_ns: u64,
+    /// [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start.
+    pub taken: Taken,
+    /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
+    pub group_ran_ns: u64,
+    /// When the task was found in another group while it waited, ns of the clock of its CPU, if no program saw the move itself. It belongs to
+    /// the current segment only if it lies in it.
+    pub left_ns: u64,
+    /// The CPU on which the segment began.
+    pub cpu: u32,
+    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
+    pub ran_on: u32,
+}
+
+/// The segments of the current wait that ended with a move to another CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Their length, ns. 0: the task has not moved during this wait.
+    pub ns: u64,
+    /// Their parts by cause, which sum to `ns`.
+    pub parts: ByCause,
+}
+
+/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock goes on meanwhile.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// In interrupts, if the kernel accounts for them.
+    pub irq_ns: u64,
+    /// The hypervisor had the CPU, as far as it says so.
+    pub stolen_ns: u64,
+}
+
+/// Time that tasks of one cgroup waited because of another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    /// Id of the cgroup that waited.
+    pub victim: u64,
+    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`](crate::history::KERNEL).
+    pub culprit: u64,
+    /// See [`kind`]; 0: an empty entry.
+    pub kind: u32,
+    /// The task that ran, if culprits are single tasks.
+    pub tid: u32,
+    /// Sum, ns.
+    pub ns: u64,
+    /// ns of `rq->clock` at the latest addition.
+    pub last_ns: u64,
+    /// ns of `rq->clock` at the first addition. If it changes, the pair was evicted and added again.
+    pub born_ns: u64,
+    /// Name of the task.
+    pub comm: [u8; 16],
+}
+
+/// Pairs that are kept with a victim. A power of two.
+pub const KEPT: usize = 8;
+
+/// The pairs of a victim that found no entry in the table of their CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Not 0: a CPU writes `pairs`.
+    pub(crate) lock: u64,
+    /// The pairs.
+    pub pairs: [Pair; KEPT],
+    /// Time that none of them names, ns by [`kind`] minus 1.
+    pub unnamed_ns: [u64; 2],
+}
+
+impl Kept {
+    /// No pairs.
+    pub const NONE: Self = Self {
+        lock: 0,
+        pairs: [Pair { victim: 0, culprit: 0, kind: 0, tid: 0, ns: 0, last_ns: 0, born_ns: 0, comm: [0; 16] };
+            KEPT],
+        unnamed_ns: [0; 2],
+    };
 }

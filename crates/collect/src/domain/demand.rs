@@ -74,7 +74,7 @@ impl Throttled {
     }
 }
 
-/// A cgroup with a quota: how long it was throttled lately, its id, and its [family](cgscope_model::selection::family).
+/// A cgroup with a quota: how long it was throttled lately, its id, and its [`family`].
 type Candidate = (u64, u64, Arc<str>);
 
 /// Shorter throttling gives no right to the place of another, ns a reading.

@@ -5,7 +5,13 @@ extern crate std;
 use std::{println, vec::Vec};
 
 use super::*;
-use crate::waits::tests::host::{Facts, Maps, Simulated};
+use crate::{
+    waits::{
+        WaitHost,
+        tests::host::{Facts, Maps, Simulated},
+    },
+    wire::Waits,
+};
 
 const CPUS: u32 = 2;
 const TASKS: usize = 4;
@@ -85,7 +91,7 @@ impl Sim {
     /// The hook sees that the task has switched in: at that switch, or at the next one.
     fn arrive(&mut self, cpu: u32) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
-        ends_wait::<Simulated>(facts, &self.waits, &self.by_cause, cpu, self.begin_ns);
+        ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
         // The ledger.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
         arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);

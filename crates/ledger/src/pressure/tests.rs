@@ -9,8 +9,11 @@ use super::{
 };
 use crate::{
     Loss,
-    host::Host,
-    waits::tests::host::{MOVING, Maps, NESTED, Simulated},
+    pressure::PressureHost,
+    waits::{
+        WaitHost,
+        tests::host::{MOVING, Maps, NESTED, Simulated},
+    },
 };
 
 /// A number below `end` (splitmix64).

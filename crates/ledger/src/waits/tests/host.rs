@@ -6,14 +6,17 @@ use std::{boxed::Box, cell::RefCell, collections::BTreeMap, vec::Vec};
 
 use crate::{
     Loss,
-    culprits::{self, PAIRS, Pair, Pairs, kind},
-    demand::{self, Slots},
-    history::{Ring, tests::empty},
+    demand::{self, DemandHost, Running, Slots},
     host::{FarQueue, Host, Step, Task},
-    look_back,
-    pressure::{self, Ended, Pressures},
-    split::Work,
-    wire::{CpuCounters, Exited},
+    pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
+    waits::{
+        WaitHost,
+        culprits::{self, PAIRS, Pairs, kind},
+        history::{Ring, tests::empty},
+        look_back,
+        split::{self, Work},
+    },
+    wire::{CpuCounters, Exited, Pair},
 };
 
 use super::kernel::ROOT;
@@ -171,87 +174,52 @@ impl Drop for Maps {
 pub(crate) enum Simulated {}
 
 impl Host for Simulated {
-    type Task = Facts;
-
     fn throttles_tasks() -> bool {
         MAPS.with_borrow(|maps| maps.throttles_tasks)
-    }
-
-    fn blames_tasks() -> bool {
-        MAPS.with_borrow(|maps| maps.blames_tasks)
-    }
-
-    fn counts_by_cpu() -> bool {
-        false
-    }
-
-    fn ring(cpu: u32) -> Option<&'static mut Ring> {
-        // SAFETY: see `Pointers`.
-        MAPS.with_borrow(|maps| maps.rings.get(cpu as usize).map(|ring| unsafe { &mut **ring }))
-    }
-
-    fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
-        // SAFETY: see `Pointers`.
-        MAPS.with_borrow(|maps| maps.pairs.get(cpu as usize).map(|pairs| unsafe { &mut **pairs }))
     }
 
     fn kept_since_ns() -> u64 {
         MAPS.with_borrow(|maps| maps.kept_since_ns)
     }
 
-    fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
-        let new = || Box::into_raw(Box::new(Exited::NONE));
-        let place = MAPS.with_borrow_mut(|maps| match maps.exited.get(&cgroup_id) {
-            None if maps.is_crowded => Some(*maps.exited.entry(cgroup_id).or_insert_with(new)),
-            place => place.copied(),
-        });
-        // SAFETY: see `Pointers`.
-        place.map(|place| unsafe { &mut *place })
+    fn lost(loss: Loss) {
+        MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
     }
 
-    fn cpu_counters(_: u32) -> Option<&'static mut CpuCounters> {
-        None
+    fn repeat(times: u32, step: Step, which: u32) {
+        for _ in 0..times {
+            let is_last = match step {
+                Step::Slices => look_back::step::<Self>(which),
+                Step::Blocks => look_back::step_of_blocks::<Self>(which),
+                Step::FindLevels => pressure::find_level::<Self>(which),
+                Step::AddLevels => pressure::add_level::<Self>(which),
+                Step::CountLevels => pressure::count_level::<Self>(which),
+                Step::Spread => demand::spread_step::<Self>(which),
+            };
+            if is_last {
+                return;
+            }
+        }
     }
+}
 
-    fn work(which: u32) -> Option<&'static mut Work> {
-        // SAFETY: see `Pointers`.
-        MAPS.with_borrow(|maps| maps.work.get(which as usize).map(|work| unsafe { &mut **work }))
-    }
-
+impl PressureHost for Simulated {
     fn pressures(cpu: u32) -> Option<&'static mut Pressures> {
         // SAFETY: see `Pointers`.
         MAPS.with_borrow(|maps| maps.pressures.get(cpu as usize).map(|table| unsafe { &mut **table }))
     }
 
-    fn press(task: u64, ended: Ended) {
-        Self::pressures(ended.cpu).expect("a CPU").task = task;
-        pressure::press::<Self>(ended);
-    }
-
-    fn press_split() {
-        pressure::press_split::<Self>();
+    fn batch(cpu: u32) -> Option<&'static mut Batch> {
+        Self::ring(cpu).map(|ring| &mut ring.batch)
     }
 
     fn count_batch(cpu: u32) {
         pressure::count_batch::<Self>(cpu);
     }
 
-    /// There is one place, 1.
-    fn slots(place: u64) -> Option<&'static mut Slots> {
-        // SAFETY: see `Pointers`.
-        (place == 1).then(|| MAPS.with_borrow(|maps| unsafe { &mut *maps.slots }))
-    }
-
-    fn count_demand_wait(cpu: u32, clock_ns: u64) {
-        demand::count_wait::<Self>(cpu, clock_ns);
-    }
-
-    fn count_demand_run(cpu: u32, clock_ns: u64) {
-        demand::count_run::<Self>(cpu, clock_ns);
-    }
-
-    fn spread(cpu: u32) {
-        demand::spread_all::<Self>(cpu);
+    fn keep(cgroup_id: u64, more: KeptPressure) -> bool {
+        let place = Self::exited(cgroup_id);
+        place.map(|place| place.keep_pressure(more)).is_some()
     }
 
     fn is_alone(task: u64) -> bool {
@@ -277,9 +245,70 @@ impl Host for Simulated {
             _ => ROOT,
         }
     }
+}
 
-    fn lost(loss: Loss) {
-        MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
+impl DemandHost for Simulated {
+    fn running(cpu: u32) -> Option<&'static mut Running> {
+        Self::ring(cpu).map(|ring| &mut ring.running)
+    }
+
+    /// There is one place, 1.
+    fn slots(place: u64) -> Option<&'static mut Slots> {
+        // SAFETY: see `Pointers`.
+        (place == 1).then(|| MAPS.with_borrow(|maps| unsafe { &mut *maps.slots }))
+    }
+
+    fn count_demand_wait(cpu: u32, clock_ns: u64) {
+        demand::count_wait::<Self>(cpu, clock_ns);
+    }
+
+    fn count_demand_run(cpu: u32, clock_ns: u64) {
+        demand::count_run::<Self>(cpu, clock_ns);
+    }
+
+    fn spread(cpu: u32) {
+        demand::spread_all::<Self>(cpu);
+    }
+}
+
+impl WaitHost for Simulated {
+    type Task = Facts;
+
+    fn blames_tasks() -> bool {
+        MAPS.with_borrow(|maps| maps.blames_tasks)
+    }
+
+    fn counts_by_cpu() -> bool {
+        false
+    }
+
+    fn ring(cpu: u32) -> Option<&'static mut Ring> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.rings.get(cpu as usize).map(|ring| unsafe { &mut **ring }))
+    }
+
+    fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.pairs.get(cpu as usize).map(|pairs| unsafe { &mut **pairs }))
+    }
+
+    fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
+        let new = || Box::into_raw(Box::new(Exited::NONE));
+        let place = MAPS.with_borrow_mut(|maps| match maps.exited.get(&cgroup_id) {
+            None if maps.is_crowded => Some(*maps.exited.entry(cgroup_id).or_insert_with(new)),
+            place => place.copied(),
+        });
+        // SAFETY: see `Pointers`.
+        place.map(|place| unsafe { &mut *place })
+    }
+
+    fn cpu_counters(_: u32) -> Option<&'static mut CpuCounters> {
+        None
+    }
+
+    fn work(which: u32) -> Option<&'static mut Work> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.work.get(which as usize).map(|work| unsafe { &mut **work }))
     }
 
     fn look_back(which: u32) {
@@ -290,20 +319,13 @@ impl Host for Simulated {
         culprits::enter::<Self>(victim, who, ns, clock_ns, packed);
     }
 
-    fn repeat(times: u32, step: Step, which: u32) {
-        for _ in 0..times {
-            let is_last = match step {
-                Step::Slices => look_back::step::<Self>(which),
-                Step::Blocks => look_back::step_of_blocks::<Self>(which),
-                Step::FindLevels => pressure::find_level::<Self>(which),
-                Step::AddLevels => pressure::add_level::<Self>(which),
-                Step::CountLevels => pressure::count_level::<Self>(which),
-                Step::Spread => demand::spread_step::<Self>(which),
-            };
-            if is_last {
-                return;
-            }
-        }
+    fn press(task: u64, ended: Ended) {
+        Self::pressures(ended.cpu).expect("a CPU").task = task;
+        pressure::press::<Self>(ended);
+    }
+
+    fn press_split() {
+        split::press_split::<Self>();
     }
 }
 

@@ -9,7 +9,11 @@ use std::{
 
 use super::{CPUS, Flavour, Kernel, Maps, ROOT, Simulated, TASKS, task::State};
 use crate::{
-    BUCKETS, ByCause, Cause, bucket_of, culprits::kind, host::Host, look_back::cause_of, pressure, waits,
+    BUCKETS, ByCause, Cause, bucket_of,
+    culprits::kind,
+    look_back::cause_of,
+    pressure::{self, PressureHost},
+    waits,
 };
 
 impl Kernel {

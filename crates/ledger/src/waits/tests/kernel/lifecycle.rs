@@ -6,7 +6,7 @@ use super::{
     CGROUPS, CPUS, Kernel, ROOT, STARVED, Simulated,
     task::{Fate, Sim, State},
 };
-use crate::{history::BLOCK, host::Host};
+use crate::{history::BLOCK, waits::WaitHost};
 
 /// Cgroups that a schedule replaces at most. The tables of culprits have space for the pairs of all of them.
 const MOST_REPLACED: u64 = 6;

@@ -47,7 +47,7 @@ impl Kernel {
         self.settle(cpu, None);
         // It is in the root.
         let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(cpu));
-        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
         if !ring.latest_is(ROOT) && !ring.fold(ROOT, clock_ns) {
             ring.push(ROOT, clock_ns, |_| {});
         }
@@ -103,7 +103,7 @@ impl Kernel {
         }
         let clock_ns = self.clock_ns(cpu);
         let since_ns = self.since_ns[cpu as usize] + Self::offset_ns(cpu);
-        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
         ring.push(self.who(prev), since_ns, |_| {});
         if let Some(prev) = prev {
             let facts = self.facts(prev);
@@ -116,7 +116,7 @@ impl Kernel {
     /// What the hook at `sched_switch` does.
     fn on_switch(&mut self, cpu: u32, prev: Option<usize>, next: Option<usize>, fate: Fate) {
         let clock_ns = self.clock_ns(cpu);
-        let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+        let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
         if let Some(prev) = prev {
             let facts = self.facts(prev);
             let storage = &mut self.tasks[prev].storage;

@@ -183,7 +183,7 @@ impl Kernel {
         }
         if state == State::Running {
             let cpu = self.tasks[at].cpu;
-            let ring = <Simulated as crate::host::Host>::ring(cpu).expect("a CPU");
+            let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
             ring.push(to, clock_ns, |_| {});
             self.log.ran(cpu, now_ns, to);
         }

@@ -2,12 +2,11 @@
 //!
 //! Only the hook of that CPU writes it, under the lock of its run queue. The arithmetic is here so that tests on the host can compare it with a plain reference.
 
-use crate::{demand::Running, look_back::Budget, pressure::Batch, verifier::set};
-
-/// In [`Slice::who`]: nobody ran.
-pub const IDLE: u64 = 0;
-/// In [`Slice::who`]: a kernel thread ran. No cgroup has this id.
-pub const KERNEL: u64 = u64::MAX;
+use crate::{demand::Running, pressure::Batch, verifier::set, waits::look_back::Budget};
+pub use crate::{
+    host::{IDLE, KERNEL},
+    wire::Taken,
+};
 
 /// Slices in the history of a CPU. A power of two.
 pub const SLICES: usize = 512;
@@ -58,16 +57,6 @@ impl Slice {
         let stolen_ns = self.taken.stolen_ns.min(length_ns - kernel_ns - irq_ns);
         (kernel_ns, Taken { irq_ns, stolen_ns })
     }
-}
-
-/// Time in which a CPU ran no task although it was not idle, ns. The scheduler's clock goes on meanwhile.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// In interrupts, if the kernel accounts for them.
-    pub irq_ns: u64,
-    /// The hypervisor had the CPU, as far as it says so.
-    pub stolen_ns: u64,
 }
 
 impl Taken {
@@ -296,5 +285,4 @@ impl Ring {
 }
 
 #[cfg(test)]
-#[path = "history/tests.rs"]
 pub(crate) mod tests;

@@ -3,11 +3,11 @@
 //! A pair that was charged since the reading before the last one keeps its entry, so nobody's time depends on how many others there
 //! are. A pair that finds no entry is kept with its victim, see [`Kept`]. That takes longer, and a lock.
 
+pub use crate::wire::{KEPT, Kept, Pair};
 use crate::{
     Loss,
-    history::Slice,
-    host::Host,
     verifier::{add_atomic, exchange, opaque},
+    waits::{WaitHost, history::Slice},
 };
 
 /// Entries in the table of culprits of each CPU. A power of two.
@@ -21,28 +21,6 @@ pub mod kind {
     pub const RAN: u32 = 1;
     /// The culprit was out of quota.
     pub const LIMITED: u32 = 2;
-}
-
-/// Time that tasks of one cgroup waited because of another.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pair {
-    /// Id of the cgroup that waited.
-    pub victim: u64,
-    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`](crate::history::KERNEL).
-    pub culprit: u64,
-    /// See [`kind`]; 0: an empty entry.
-    pub kind: u32,
-    /// The task that ran, if culprits are single tasks.
-    pub tid: u32,
-    /// Sum, ns.
-    pub ns: u64,
-    /// ns of `rq->clock` at the latest addition.
-    pub last_ns: u64,
-    /// ns of `rq->clock` at the first addition. If it changes, the pair was evicted and added again.
-    pub born_ns: u64,
-    /// Name of the task.
-    pub comm: [u8; 16],
 }
 
 /// The table of culprits of one CPU.
@@ -61,37 +39,15 @@ pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
     (mixed >> 55) as usize & (PAIRS - 1)
 }
 
-/// Pairs that are kept with a victim. A power of two.
-pub const KEPT: usize = 8;
 /// The first half of these is for [`kind::RAN`], the other for quotas.
 const KEPT_OF_KIND: usize = KEPT / 2;
 /// How often a CPU tries to lock the pairs of a victim: the other CPU needs fewer instructions than these tries.
 const TRIES: usize = 16;
 
-/// The pairs of a victim that found no entry in the table of their CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Kept {
-    /// Not 0: a CPU writes `pairs`.
-    lock: u64,
-    /// The pairs.
-    pub pairs: [Pair; KEPT],
-    /// Time that none of them names, ns by [`kind`] minus 1.
-    pub unnamed_ns: [u64; 2],
-}
-
 impl Kept {
-    /// No pairs.
-    pub const NONE: Self = Self {
-        lock: 0,
-        pairs: [Pair { victim: 0, culprit: 0, kind: 0, tid: 0, ns: 0, last_ns: 0, born_ns: 0, comm: [0; 16] };
-            KEPT],
-        unnamed_ns: [0; 2],
-    };
-
     /// Adds a charge. If there is no place for its pair, or another CPU holds the lock for long, the time is kept without a name.
     #[inline(always)]
-    fn add<H: Host>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
+    fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
         let mut is_locked = false;
         for _ in 0..TRIES {
             if exchange(&mut self.lock, 1) == 0 {
@@ -129,7 +85,7 @@ struct Charge {
 impl Charge {
     /// The charge, and the slice of the task that ran, if single tasks are blamed.
     #[inline(always)]
-    fn new<H: Host>(
+    fn new<H: WaitHost>(
         victim: u64,
         culprit: u64,
         ns: u64,
@@ -159,7 +115,7 @@ impl Charge {
 /// Returns the entry of a pair, one of those that begin at `first`. A new pair takes an empty entry, or replaces the pair that was
 /// charged longest ago. `None`: all of them were charged lately.
 #[inline(always)]
-fn place<'p, H: Host, const N: usize, const ENTRIES: usize>(
+fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pairs: &'p mut [Pair; N],
     first: usize,
     charge: &Charge,
@@ -235,7 +191,7 @@ impl Place {
 
 /// Records that `victim` waited `ns` because of `who`. `packed`: a kind and a place, as [`Host::charge`] gets them.
 #[inline(always)]
-pub fn enter<H: Host>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
+pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
     let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
     let (charge, slice) = Charge::new::<H>(victim, who, ns, clock_ns, packed);
     let first = place_of(victim, who, charge.tid);
@@ -247,7 +203,7 @@ pub fn enter<H: Host>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64
 
 /// Keeps a charge with its victim.
 #[inline(always)]
-fn keep<H: Host>(charge: &Charge, slice: Option<&'static mut Slice>) {
+fn keep<H: WaitHost>(charge: &Charge, slice: Option<&'static mut Slice>) {
     let Some(of_victim) = H::exited(charge.victim) else { return H::lost(Loss::CulpritForgotten) };
     of_victim.kept.add::<H>(charge, slice);
     add_atomic(&mut of_victim.complete, 1);

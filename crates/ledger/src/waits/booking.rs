@@ -3,16 +3,21 @@
 use crate::{
     ByCause, Cause,
     cause::{COLUMNS, WHOLE, cell_of, column_of, row_of},
-    host::Host,
-    split::Work,
     verifier::{get, opaque, set},
+    waits::{WaitHost, split::Work},
     wire::{Histogram, TaskStorage},
 };
 
 /// Adds a wait that has a single cause, which has a column of its own or none. The cause is a number: otherwise the verifier would
 /// follow each cause as a code path of its own.
 #[inline(always)]
-pub(crate) fn book_simple<H: Host>(storage: &mut TaskStorage, cpu: u32, bucket: u64, cause: u64, ns: u64) {
+pub(crate) fn book_simple<H: WaitHost>(
+    storage: &mut TaskStorage,
+    cpu: u32,
+    bucket: u64,
+    cause: u64,
+    ns: u64,
+) {
     add(&mut storage.by_cause, cause, ns);
     count(&mut storage.histogram, bucket, cause, u64::from(WHOLE));
     if H::counts_by_cpu() {
@@ -22,7 +27,7 @@ pub(crate) fn book_simple<H: Host>(storage: &mut TaskStorage, cpu: u32, bucket: 
 
 /// Not inlined, so that the hook stays small on hosts that do not need it.
 #[inline(never)]
-fn book_simple_by_cpu<H: Host>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
+fn book_simple_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
     add(&mut counters.by_cause, cause, ns);
     count(&mut counters.histogram, bucket, cause, u64::from(WHOLE));
@@ -30,7 +35,7 @@ fn book_simple_by_cpu<H: Host>(cpu: u32, bucket: u64, cause: u64, ns: u64) {
 
 /// Counts a wait by the CPU on which it ends. Not inlined, as above.
 #[inline(never)]
-pub(crate) fn count_by_cpu<H: Host>(cpu: u32, bucket: u64, ns: u64) {
+pub(crate) fn count_by_cpu<H: WaitHost>(cpu: u32, bucket: u64, ns: u64) {
     let Some(counters) = H::cpu_counters(cpu) else { return };
     if let Some(count) = counters.histogram.counts.get_mut(opaque(bucket as usize)) {
         *count = count.wrapping_add(1);

@@ -7,10 +7,13 @@
 use crate::{
     Loss,
     cause::{ByCause, Cause},
-    history::{BLOCK, Block, IDLE, KERNEL, PARTIES, Ring, Slice},
-    host::{Host, Step},
-    split::Work,
+    host::{IDLE, KERNEL, Step},
     verifier::{get, opaque, set},
+    waits::{
+        WaitHost,
+        history::{BLOCK, Block, PARTIES, Ring, Slice},
+        split::Work,
+    },
 };
 
 /// Maximum number of slices to look back over; blocks cover the time before.
@@ -62,7 +65,7 @@ impl Budget {
 
 /// Splits the span of the [`Work`] number `which` by who ran then.
 #[inline(always)]
-pub fn look_back<H: Host>(which: u32) {
+pub fn look_back<H: WaitHost>(which: u32) {
     let Some(work) = H::work(which) else { return };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return };
     work.walk.begin(seen.head);
@@ -96,13 +99,13 @@ const STEPS: usize = 4;
 
 /// Returns the steps that the hook may take. The hook holds the run queue lock, so its work is bounded.
 #[inline(always)]
-fn steps_of_hook<H: Host>(work: &mut Work) -> u64 {
+fn steps_of_hook<H: WaitHost>(work: &mut Work) -> u64 {
     let clock_ns = get(&mut work.charges.clock_ns);
     H::ring(get(&mut work.charges.charging)).map_or(FREE_STEPS, |own| own.budget.steps(clock_ns))
 }
 
 #[inline(always)]
-fn pay<H: Host>(work: &mut Work, is_cut: bool) {
+fn pay<H: WaitHost>(work: &mut Work, is_cut: bool) {
     let left = get(&mut work.walk.steps_left);
     if let Some(own) = H::ring(get(&mut work.charges.charging)) {
         own.budget.pay(left);
@@ -114,7 +117,7 @@ fn pay<H: Host>(work: &mut Work, is_cut: bool) {
 
 /// Takes one step over slices. Returns true if it was the last one.
 #[inline(always)]
-pub fn step<H: Host>(which: u32) -> bool {
+pub fn step<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
     work.walk.step(seen, &mut work.charges.by::<H>())
@@ -122,7 +125,7 @@ pub fn step<H: Host>(which: u32) -> bool {
 
 /// Takes one step over blocks. Returns true if it was the last one.
 #[inline(always)]
-pub fn step_of_blocks<H: Host>(which: u32) -> bool {
+pub fn step_of_blocks<H: WaitHost>(which: u32) -> bool {
     let Some(work) = H::work(which) else { return true };
     let Some(seen) = H::ring(get(&mut work.charges.cpu)) else { return true };
     work.walk.step_of_blocks(seen, &mut work.charges.by::<H>())

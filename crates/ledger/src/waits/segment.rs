@@ -1,49 +1,16 @@
 //! The segments of a wait: one for each CPU on which the task waited.
 
+pub use crate::wire::{Moved, Start};
 use crate::{
     ByCause, CAUSES, Cause, Loss,
-    history::Taken,
-    host::{FarQueue, Host, Task},
-    split::{Wait, Work, split},
+    host::{FarQueue, Task},
     verifier::set,
+    waits::{
+        WaitHost,
+        split::{Wait, Work, split},
+    },
     wire::TaskStorage,
 };
-
-/// How the current wait segment of a task began: with a switch out or with a move to this CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
-    /// Id of the cgroup whose quota had run out, or [`RUNTIME`], or [`ASLEEP`]; 0: none of them.
-    pub limit: u64,
-    /// 0: the hook did not see the segment begin: the task went to sleep, or was preempted on its way to sleep. Otherwise 1, or
-    /// [`NO_CLOCK`].
-    pub is_seen: u64,
-    /// The task's number of switches at that time. If it has changed since, the current wait is a later one.
-    pub switches: u64,
-    /// [`Throttled time`](Self::throttled_ns) of the task's queue at the start, ns. After a move the clock of the new CPU is not
-    /// known yet: negative (as `i64`) if the queue is throttled; then the time at which the task was queued must be added.
-    pub throttle_ns: u64,
-    /// Address of that queue (`struct cfs_rq`).
-    pub queue: u64,
-    /// Address of the task's group.
-    pub group: u64,
-    /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start. If it is negative (as `i64`), the time at which
-    /// the task was queued must be added, as for `throttle_ns`.
-    pub kernel_ns: u64,
-    /// [`Ring::idle_ns`](crate::history::Ring::idle_ns) of the CPU at the start, likewise.
-    pub idle_ns: u64,
-    /// [`Ring::taken`](crate::history::Ring::taken) of the CPU at the start.
-    pub taken: Taken,
-    /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
-    pub group_ran_ns: u64,
-    /// When the task was found in another group while it waited, ns of the clock of its CPU, if no program saw the move itself. It belongs to
-    /// the current segment only if it lies in it.
-    pub left_ns: u64,
-    /// The CPU on which the segment began.
-    pub cpu: u32,
-    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several nodes.
-    pub ran_on: u32,
-}
 
 /// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is not a quota. No cgroup has this id.
 pub const RUNTIME: u64 = u64::MAX;
@@ -69,7 +36,7 @@ impl Start {
     /// Returns whether `task`, which is on `cpu`, was moved there without the hook since this record, and nobody knows whether it could
     /// run there.
     #[inline(always)]
-    pub(crate) fn is_in_doubt<H: Host>(&self, task: H::Task, cpu: u32) -> bool {
+    pub(crate) fn is_in_doubt<H: WaitHost>(&self, task: H::Task, cpu: u32) -> bool {
         self.is_of(task) && self.cpu != cpu && (self.limit != 0 || !H::throttles_tasks())
     }
 
@@ -85,16 +52,6 @@ impl Start {
     pub(crate) fn at(sum_ns: u64, queued_ns: u64) -> u64 {
         if (sum_ns as i64) < 0 { sum_ns.wrapping_add(queued_ns) } else { sum_ns }
     }
-}
-
-/// The segments of the current wait that ended with a move to another CPU.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Their length, ns. 0: the task has not moved during this wait.
-    pub ns: u64,
-    /// Their parts by cause, which sum to `ns`.
-    pub parts: ByCause,
 }
 
 impl Moved {
@@ -120,7 +77,7 @@ fn add_all(sums: &mut ByCause, parts: &ByCause) {
 
 /// Records how `prev` leaves its CPU although it could run on: a wait begins.
 #[inline(always)]
-pub fn leave<H: Host>(
+pub fn leave<H: WaitHost>(
     prev: H::Task,
     start: &mut Start,
     ring: &crate::history::Ring,
@@ -149,7 +106,7 @@ pub fn leave<H: Host>(
 
 /// Records that `next` switches in on `cpu`, for its next wait.
 #[inline(always)]
-pub fn run<H: Host>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
+pub fn run<H: WaitHost>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
     if !H::throttles_tasks() {
         // The task's queue is not throttled while the task runs, so this is the base for the next wait, also after a sleep.
         start.queue = next.queue();
@@ -160,7 +117,7 @@ pub fn run<H: Host>(next: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
 /// Records how a throttled task left its CPU before we followed it. The hook does not write this record at the same time. If the
 /// task switches in right now, its number of switches shows that the record belongs to a past wait.
 #[inline(never)]
-pub fn was_throttled<H: Host>(task: H::Task, start: &mut Start) {
+pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
     let queued_ns = task.last_queued_ns();
     if queued_ns == 0 {
         return;
@@ -178,7 +135,7 @@ pub fn was_throttled<H: Host>(task: H::Task, start: &mut Start) {
 
 /// Ends the wait segment of a `task` that moves away from its CPU.
 #[inline(never)]
-pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
+pub(crate) fn end<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     // The kernel has just added the segment. What it had added before belongs to earlier segments.
     let elsewhere_ns = task.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let moved = &mut storage.moved;
@@ -209,7 +166,7 @@ pub(crate) fn end<H: Host>(task: H::Task, storage: &mut TaskStorage) {
 
 /// Begins the wait segment of a `task` that moves to `cpu`.
 #[inline(never)]
-pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+pub(crate) fn begin<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     begin_on::<H>(task, start, cpu);
     if is_of_quota::<H>(task, start) {
         let limit = if task.is_throttled() { start.limit } else { 0 };
@@ -219,7 +176,7 @@ pub(crate) fn begin<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
 
 /// Begins the wait segment of a `task` that has moved to another group, and stays on `cpu`.
 #[inline(never)]
-pub(crate) fn begin_in_group<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+pub(crate) fn begin_in_group<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     begin_on::<H>(task, start, cpu);
     if is_of_quota::<H>(task, start) {
         start.limit = 0;
@@ -232,7 +189,7 @@ pub(crate) fn begin_in_group<H: Host>(task: H::Task, start: &mut Start, cpu: u32
 }
 
 #[inline(always)]
-fn begin_on<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
+fn begin_on<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
@@ -248,7 +205,7 @@ fn begin_on<H: Host>(task: H::Task, start: &mut Start, cpu: u32) {
 
 /// Returns whether quotas apply to the segment that begins. Otherwise records what does.
 #[inline(always)]
-fn is_of_quota<H: Host>(task: H::Task, start: &mut Start) -> bool {
+fn is_of_quota<H: WaitHost>(task: H::Task, start: &mut Start) -> bool {
     if task.sleeps_on_queue() {
         start.limit = ASLEEP;
         return false;
@@ -263,7 +220,7 @@ fn is_of_quota<H: Host>(task: H::Task, start: &mut Start) -> bool {
 
 /// Records how the segment that begins is throttled in `queue`. `limit`: the cgroup whose quota took the task off its CPU; 0: none did.
 #[inline(always)]
-fn hold<H: Host>(start: &mut Start, queue: FarQueue, limit: u64) {
+fn hold<H: WaitHost>(start: &mut Start, queue: FarQueue, limit: u64) {
     start.limit = 0;
     if limit != 0 || !H::throttles_tasks() {
         start.queue = queue.address;

@@ -6,14 +6,17 @@
 
 use crate::{
     CAUSES, Cause, Loss,
-    booking::Shares,
-    culprits::{Place, kind},
-    history::{IDLE, KERNEL},
-    host::{Host, Task},
-    look_back::{Charge, Walk},
-    pressure::Ended,
-    segment::{ASLEEP, NO_CLOCK, RUNTIME, Start},
+    host::{IDLE, KERNEL, Task, without_ended},
+    pressure::{self, Ended},
     verifier::{get, set},
+    waits::{
+        WaitHost,
+        booking::Shares,
+        culprits::{Place, kind},
+        look_back::{Charge, Walk},
+        segment::{ASLEEP, NO_CLOCK, RUNTIME},
+    },
+    wire::Start,
 };
 
 /// A wait of more than 0 ns that ends now.
@@ -70,17 +73,6 @@ impl Wait {
     }
 }
 
-/// Returns when the current wait was queued on this CPU, and its part on other CPUs, without what is counted already: if that part is
-/// negative (as `i64`), the kernel's stamp is from before [`leave_group`](crate::waits::leave_group).
-#[inline(always)]
-pub(crate) fn without_ended(queued_ns: u64, elsewhere_ns: u64) -> (u64, u64) {
-    if (elsewhere_ns as i64) < 0 && queued_ns != 0 {
-        (queued_ns.wrapping_sub(elsewhere_ns), 0)
-    } else {
-        (queued_ns, elsewhere_ns)
-    }
-}
-
 /// The working memory in which a wait is split.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,12 +111,12 @@ pub(crate) struct Charging<'c, H> {
 
 impl Charges {
     #[inline(always)]
-    pub(crate) fn by<H: Host>(&mut self) -> Charging<'_, H> {
+    pub(crate) fn by<H: WaitHost>(&mut self) -> Charging<'_, H> {
         Charging { charges: self, host: core::marker::PhantomData }
     }
 }
 
-impl<H: Host> Charge for Charging<'_, H> {
+impl<H: WaitHost> Charge for Charging<'_, H> {
     #[inline(always)]
     fn charge(&mut self, who: u64, ns: u64, slice: Option<u64>) {
         let charging = get(&mut self.charges.charging);
@@ -145,7 +137,7 @@ impl<H: Host> Charge for Charging<'_, H> {
 /// Returns whether `who` is charged. Kernel threads and tasks of the victim's own cgroup are charged only if culprits are single
 /// tasks.
 #[inline(always)]
-pub(crate) fn is_charged<H: Host>(who: u64, victim: u64) -> bool {
+pub(crate) fn is_charged<H: WaitHost>(who: u64, victim: u64) -> bool {
     match who {
         IDLE => false,
         KERNEL => H::blames_tasks(),
@@ -208,7 +200,7 @@ impl Work {
 
     /// Charges the cgroup `limit`, which was out of quota for `ns`.
     #[inline(always)]
-    fn charge_limit<H: Host>(&mut self, limit: u64, ns: u64) {
+    fn charge_limit<H: WaitHost>(&mut self, limit: u64, ns: u64) {
         let charges = &mut self.charges;
         let charging = get(&mut charges.charging);
         if charging != Self::NOBODY {
@@ -221,7 +213,7 @@ impl Work {
 
 /// Splits the segment that is the span of `work`, which has no parts yet.
 #[inline(never)]
-pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
+pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
     let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     let is_seen = start.is_of(task);
     let is_missed = is_seen && start.cpu != cpu;
@@ -261,7 +253,7 @@ pub(crate) fn split<H: Host>(task: H::Task, start: &Start, work: &mut Work, whic
 
 /// Counts a loss, but not each time that the reader sees it.
 #[inline(always)]
-fn lose<H: Host>(loss: Loss, which: u32) {
+fn lose<H: WaitHost>(loss: Loss, which: u32) {
     if which == Work::HOOK {
         H::lost(loss);
     }
@@ -284,7 +276,7 @@ fn doubt_wakeup(work: &mut Work) -> bool {
 
 /// Returns the throttled time of a segment on this CPU. If it is longer than the segment, all of the segment was throttled.
 #[inline(always)]
-fn throttled_ns<H: Host>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
+fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
     // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
     // runs on.
     if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
@@ -306,7 +298,7 @@ fn throttled_ns<H: Host>(task: H::Task, start: &Start, is_seen: bool, work: &mut
 /// Corrects the parts of a task that was throttled for an unknown part of the segment. A CPU does not idle while a task on its
 /// queue can run. So while the CPU idled, the task was throttled. While others ran, the task was throttled or waited for them.
 #[inline(always)]
-fn throttled_without_clock<H: Host>(start: &Start, work: &mut Work) {
+fn throttled_without_clock<H: WaitHost>(start: &Start, work: &mut Work) {
     let idle_ns = work.part(Cause::Wakeup);
     let other_ns = get(&mut work.walk.to_ns) - get(&mut work.walk.from_ns) - idle_ns;
     for part in &mut work.walk.parts {
@@ -321,7 +313,7 @@ fn throttled_without_clock<H: Host>(start: &Start, work: &mut Work) {
 
 /// Takes throttled time from the beginning of the span.
 #[inline(always)]
-fn out_of_quota<H: Host>(task: H::Task, start: &Start, work: &mut Work, throttled_ns: u64) {
+fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, throttled_ns: u64) {
     let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
     if throttled_ns == 0 {
         return;
@@ -341,7 +333,7 @@ fn out_of_quota<H: Host>(task: H::Task, start: &Start, work: &mut Work, throttle
 /// they count as its own cgroup. If the task was also throttled, what the CPU did is divided in proportion between the throttled
 /// and the unknown time.
 #[inline(never)]
-fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
+fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
     // 0 for a task of the root, or if a field of the kernel is not known. After a move to another cgroup the sum belongs to another group.
     if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
@@ -366,6 +358,22 @@ fn beyond_history<H: Host>(task: H::Task, start: &Start, work: &mut Work) {
     left_ns -= work.explain(Cause::Wakeup, idle_ns, share, left_ns);
     left_ns -= work.explain(Cause::OwnCgroup, own_ns, share, left_ns);
     work.walk.add(Cause::OtherCgroup, left_ns);
+}
+
+/// Counts the wait, or the wait segment, that was just split in the [`Work`] of the hook. Everything is in memory, so that the caller
+/// has one code path here.
+#[inline(always)]
+pub fn press_split<H: WaitHost>() {
+    let Some(work) = H::work(Work::HOOK) else { return };
+    let Some(ended) = work.ended() else { return };
+    let Some(ring) = H::ring(ended.cpu) else { return };
+    if ended.limit_ns == 0 && ring.batch.add(ended.who, ended.queued_ns, ended.clock_ns) {
+        return;
+    }
+    let Some(table) = H::pressures(ended.cpu) else { return };
+    set(&mut table.task, get(&mut work.task));
+    // Not through the host: one more call, and the stack would be too large for Linux 6.1.
+    pressure::press::<H>(ended);
 }
 
 #[cfg(test)]

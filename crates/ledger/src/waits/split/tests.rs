@@ -4,8 +4,10 @@ use super::{Cause, Start, Work, beyond_history};
 use crate::{
     ByCause,
     history::Taken,
-    host::Host,
-    waits::tests::host::{Facts, Maps, Simulated},
+    waits::{
+        WaitHost,
+        tests::host::{Facts, Maps, Simulated},
+    },
 };
 
 /// The parts of a segment that was queued at 500 us, throttled for `throttled_ns`, then unknown for 300 us, and explained for the rest.
