@@ -59,6 +59,34 @@ fn comments_and_documents_use_plain_words() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The rows of `| function | in | called in |` in the reading tour.
+#[test]
+fn the_paths_of_the_reading_tour_are_those_of_the_code() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tour = fs::read_to_string(top.join("docs/reading-tour.md")).expect("the reading tour");
+    let code = |cell: &str| {
+        let path = cell.split_once("](../").and_then(|(_, rest)| rest.strip_suffix(')')).expect("a link");
+        fs::read_to_string(top.join(path)).expect("a file")
+    };
+    let mut seen = 0;
+    for row in tour.lines().filter(|row| row.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [function, home, caller] = cells[..] else { panic!("{row}") };
+        let name = function.trim_matches('`');
+        assert!(code(home).contains(&format!("fn {name}")), "{row}: there is no such function");
+        let caller = code(caller);
+        let calls = [format!("{name}("), format!("{name}::<")];
+        assert!(
+            calls
+                .iter()
+                .any(|call| caller.matches(call).count() > caller.matches(&format!("fn {call}")).count()),
+            "{row}: no call"
+        );
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen} rows");
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

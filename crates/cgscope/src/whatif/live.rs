@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use cgscope_model::{
     Interval, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
 };
-
 use cgscope_whatif::{answer::without_quota, history::History};
+use tokio::sync::oneshot;
 
 use crate::{
     child::Output,
     cli, containers,
-    exit::{Error, Exit, Result},
+    exit::{Error, Exit, Result, spawn},
     feed::{End, ns},
     request::Target,
     session::{Pace, RESTARTED, Ready, Session},
@@ -117,10 +117,12 @@ pub async fn unless_interrupted<T: Send + 'static>(
     session: &mut Session,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    let (send, done) = oneshot::channel();
+    spawn(move || send.send(work()))?;
     tokio::select! {
         biased;
         _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
-        done = tokio::task::spawn_blocking(work) => {
+        done = done => {
             done.map_err(|_| Error::incomplete("the simulation panicked; the message is above"))
         }
     }
