@@ -4,7 +4,7 @@
 //!    task waited, by what [`history`] records; [`host`] and [`pressure`] give it what it needs of the kernel. [`placement`] counts where a task ran,
 //!    [`accounts`] how long it was blocked, and [`demand`] for what cgroups with a quota had a use;
 //! 2. [`forks`], [`moves`] and [`exits`]: new tasks, moves to another cgroup, and exits;
-//! 3. [`reading`], [`changes`] and [`exited`]: the iterators over all tasks, changed tasks and exited tasks; [`cgroups`]: the names of cgroups;
+//! 3. [`reading`] and [`changes`]: the iterators over all tasks, exited tasks and changed tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: our own clock of throttled time, for kernels that have none;
 //! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
@@ -15,7 +15,6 @@ mod accounts;
 mod cgroups;
 mod changes;
 mod demand;
-mod exited;
 mod exits;
 mod forks;
 mod history;
@@ -24,7 +23,6 @@ mod host;
 #[allow(dead_code, reason = "some of it is for `sample` alone")]
 mod kernel;
 mod maps;
-mod memory;
 mod moves;
 mod placement;
 mod pressure;

@@ -9,7 +9,8 @@ use aya_ebpf::{
     },
     btf_maps::{Array, HashMap, PerCpuArray, RingBuf},
     helpers::generated::{bpf_probe_read_kernel, bpf_task_storage_get},
-    macros::btf_map,
+    macros::{btf_map, btf_tracepoint},
+    programs::BtfTracePointContext,
 };
 use cgscope_ledger::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
@@ -21,7 +22,7 @@ use cgscope_ledger::{
     segment::NO_CPU,
     split::Work,
     throttle::ThrottleClocks,
-    verifier::opaque,
+    verifier::{add_atomic, opaque},
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, DEMAND_PLACES as DEMAND_PLACES_MAX,
         EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks, SELECT_PROCESS, SELECTED_MAX,
@@ -33,7 +34,6 @@ use cgscope_ledger::{
 use crate::{
     accounts, changes,
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
-    memory,
 };
 
 /// A map of type task storage, which aya-ebpf 0.2 does not have. The pointers only describe types to BTF and are never followed.
@@ -305,7 +305,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
         initial.placement.since_ran_ns = task.ran_ns();
     }
     if value(&raw const TASKS, task, ptr::from_mut(initial).cast(), CREATE).is_some() {
-        memory::take(TASK_BYTES);
+        take_memory(TASK_BYTES);
     }
 }
 
@@ -354,7 +354,7 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     let sleeper = value(&raw const SLEEPERS, task, (&raw mut *initial).cast(), CREATE);
     if sleeper.is_some() {
         make_place(initial.cgroup_id);
-        memory::take(SLEEPER_BYTES);
+        take_memory(SLEEPER_BYTES);
     } else {
         lost(Loss::StorageNotCreated);
     }
@@ -376,7 +376,7 @@ extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
 
 #[inline(always)]
 fn has_memory_left(bytes: u64) -> bool {
-    let is_left = memory::is_left(bytes);
+    let is_left = is_memory_left(bytes);
     if !is_left {
         lost(Loss::NoRoomForTask);
         // The next reading attempts it again.
@@ -401,7 +401,7 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
                 storage.reported_serial = storage.serial;
                 storage.cgroup_id = task.cgroup_id_rarely();
                 make_place(storage.cgroup_id);
-                memory::take(TASK_BYTES);
+                take_memory(TASK_BYTES);
             }
             Some(storage)
         }
@@ -560,4 +560,37 @@ pub fn lost(loss: Loss) {
         // SAFETY: a counter that belongs to this CPU alone.
         unsafe { *count += 1 };
     }
+}
+
+/// Whether there is memory for another task storage. The kernel charges them to the memory cgroup of the map's owner, beyond its limit if
+/// necessary (`GFP_ATOMIC`). Without our own limit, anybody who starts threads could get user space killed.
+#[inline(always)]
+fn is_memory_left(bytes: u64) -> bool {
+    // SAFETY: a word of a map value, which others may write at the same time.
+    memory_left()
+        .is_none_or(|memory_left| unsafe { core::ptr::read_volatile(memory_left) } as i64 >= bytes as i64)
+}
+
+#[inline(always)]
+fn take_memory(bytes: u64) {
+    if let Some(memory_left) = memory_left() {
+        add_atomic(memory_left, bytes.wrapping_neg());
+    }
+}
+
+/// Gives the memory back when the kernel frees a task with its storages. An exited task stays until its parent collects it.
+#[btf_tracepoint(function = "sched_process_free")]
+pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
+    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let mut bytes = 0;
+    if storage(task).is_some() {
+        bytes += TASK_BYTES;
+    }
+    if sleeper(task).is_some() {
+        bytes += SLEEPER_BYTES;
+    }
+    if let Some(memory_left) = memory_left() {
+        add_atomic(memory_left, bytes);
+    }
+    0
 }

@@ -1,4 +1,4 @@
-//! The task iterator, which streams one record per task to user space.
+//! The iterators over tasks and over exited tasks, which stream records to user space.
 //!
 //! The kernel collects records in a buffer of 32 KiB. If a record does not fit, the kernel passes the buffer to user space and
 //! calls the iterator for the same task again. `reported` must hold exactly what user space received, so the free space is checked
@@ -6,14 +6,15 @@
 
 use core::ptr;
 
+use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack, segment,
     verifier::{get, set},
     waits,
     wire::{
-        AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
-        ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord,
-        TaskStorage, Totals, UNCHANGED, Waits,
+        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT,
+        HAS_STACK, Histogram, INHERIT, ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS,
+        SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
     },
 };
 
@@ -22,8 +23,8 @@ use crate::{
     exits::count_unseen_arrival,
     host::Kernel,
     kernel::{
-        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates, is_shared,
-        keeps_accounts, select_born_before_ns,
+        EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
+        is_shared, keeps_accounts, select_born_before_ns,
     },
     maps::{
         accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record,
@@ -360,4 +361,47 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskReco
     {
         seq.write(stack);
     }
+}
+
+/// Maximum size in bytes of a record and the entry that may follow it.
+const LONGEST_EXITED: usize = size_of::<ExitedRecord>() + size_of::<Exited>();
+
+// Wherever the longest record might not fit, two entries never fit.
+const _: () = assert!(2 * size_of::<Exited>() > LONGEST_EXITED);
+
+/// Reads the figures of exited tasks by cgroup. In most of a host's thousands of cgroups no task has exited lately, so an entry is written in
+/// full only if it has changed.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/bpf_map_elem")]
+pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
+    // SAFETY: the context of an iterator over `EXITED`, the only map that this program is attached to.
+    let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
+    if seq.space_left() <= LONGEST_EXITED as u64 {
+        // The longest record may not fit: overflow the buffer on purpose. The kernel then passes it to user space and repeats
+        // this entry.
+        write_place(seq, place);
+        write_place(seq, place);
+        return 0;
+    }
+    // SAFETY: a map value. `complete` is read before the figures, so it counts no addition whose figures are missing.
+    let (complete, reported) = unsafe {
+        (ptr::read_volatile(&raw const (*place).complete), ptr::read_volatile(&raw const (*place).reported))
+    };
+    let mut record = ExitedRecord { cgroup_id, follows: (!Exited::is_reported(complete, reported)).into() };
+    // SAFETY: readable in the given size.
+    unsafe {
+        bpf_seq_write(seq.pointer().cast(), (&raw mut record).cast(), size_of::<ExitedRecord>() as u32)
+    };
+    if record.follows != 0 {
+        write_place(seq, place);
+        // SAFETY: as above; nobody else writes `reported`.
+        unsafe { ptr::write_volatile(&raw mut (*place).reported, [complete, reported[0]]) };
+    }
+    0
+}
+
+#[inline(always)]
+fn write_place(seq: SeqFile, place: *mut Exited) {
+    // SAFETY: a map value, readable in its full size.
+    unsafe { bpf_seq_write(seq.pointer().cast(), place.cast(), size_of::<Exited>() as u32) };
 }

@@ -59,7 +59,6 @@ static PARTS: [Part; 2] = [
             "waits/history.rs",
             "waits/culprits.rs",
             "pressure.rs",
-            "pressure/union.rs",
             "demand.rs",
         ],
         tests: &["demand::", "pressure::", "waits::"],

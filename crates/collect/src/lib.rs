@@ -46,7 +46,7 @@ pub mod shared_parts {
         bpf_calls::Raw,
         collector::{check, process_of},
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
-        source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
+        source::coarse::{files::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, StreamEnd, drain},
         task_state::from_bits as task_state_from_bits,
     };

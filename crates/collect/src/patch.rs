@@ -1,8 +1,8 @@
-//! Patches the offsets of kernel fields, and settings, into the instructions of an object: [`cgscope_ledger::patch`].
+//! Patches the offsets of kernel fields, and settings, into the instructions of an object: [`cgscope_ledger::fields`].
 
 use cgscope_ledger::{
     ABSENT, Offsets,
-    patch::{FIRST_FIELD, FIRST_PRESENCE, FIRST_SETTING},
+    fields::{FIRST_FIELD, FIRST_PRESENCE, FIRST_SETTING},
     wire::Config,
 };
 
@@ -61,7 +61,7 @@ fn at<T>(all: &[T], number: i32) -> Option<&T> {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_ledger::patch::{field, presence, setting};
+    use cgscope_ledger::fields::{field, presence, setting};
     use object::{Object, ObjectSection, SectionKind};
 
     use super::*;

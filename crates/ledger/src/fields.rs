@@ -1,8 +1,12 @@
-//! The kernel fields that the BPF side reads, each declared once.
+//! The kernel fields that the BPF side reads, each declared once, and what user space patches into its instructions.
 //!
 //! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF and patches the
-//! offsets into the instructions before the programs are loaded ([`crate::patch`]). For rare reads, it also sets them as one constant
+//! offsets into the instructions before the programs are loaded. For rare reads, it also sets them as one constant
 //! global. The verifier sees plain loads at known offsets, and drops the branches for fields that this kernel does not have.
+//!
+//! A constant in read-only data is known to the verifier, too, but each use is still a load at run time, and an addition of what was
+//! loaded. The hook reads some 25 kernel fields at each switch. So each read of a field is one instruction, whose place for the offset
+//! holds the number of the field until user space replaces it.
 
 use crate::Feature;
 
@@ -215,6 +219,31 @@ kernel_fields! {
     seq_count: "seq_file", "count", TaskIterator;
     /// `size_t`: size of the iterator's buffer.
     seq_size: "seq_file", "size", TaskIterator;
+}
+
+/// The offset in the instruction that loads field 0; field `n` has the one above it by `n`. A compiler never emits such an offset:
+/// the stack has 512 bytes, and no structure is accessed that far before its beginning.
+pub const FIRST_FIELD: i16 = i16::MIN;
+
+/// The constant that stands for the first word of [`Config`](crate::wire::Config), and so on.
+pub const FIRST_SETTING: i32 = 0x5c6f_0000;
+
+/// The constant that stands for whether the kernel has field 0, and so on.
+pub const FIRST_PRESENCE: i32 = 0x5c70_0000;
+
+/// Returns the number of a field, from the offset of its member in [`Offsets`](crate::Offsets).
+pub const fn field(member: usize) -> i32 {
+    FIRST_FIELD as i32 + (member / size_of::<u32>()) as i32
+}
+
+/// Returns the constant for whether the kernel has a field, from the offset of its member in [`Offsets`](crate::Offsets).
+pub const fn presence(member: usize) -> i32 {
+    FIRST_PRESENCE + (member / size_of::<u32>()) as i32
+}
+
+/// Returns the constant for a setting, from the offset of its member in [`Config`](crate::wire::Config).
+pub const fn setting(member: usize) -> i32 {
+    FIRST_SETTING + (member / size_of::<u64>()) as i32
 }
 
 #[cfg(test)]

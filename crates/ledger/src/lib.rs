@@ -16,7 +16,6 @@ pub mod fields;
 pub mod host;
 pub mod loss;
 mod named;
-pub mod patch;
 pub mod pressure;
 pub mod task_state;
 pub mod threads;

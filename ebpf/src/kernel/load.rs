@@ -1,10 +1,10 @@
-//! Loads of kernel fields, in one instruction each: [`cgscope_ledger::patch`].
+//! Loads of kernel fields, in one instruction each: [`cgscope_ledger::fields`].
 
 use core::ffi::c_void;
 
 /// A type of kernel fields.
 pub trait FieldType: Copy {
-    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_ledger::patch::field`].
+    /// Loads a field of the structure at `base`. `PLACE`: the result of [`cgscope_ledger::fields::field`].
     fn load<const PLACE: i32>(base: *const c_void) -> Self;
 }
 

@@ -46,14 +46,14 @@ macro_rules! field {
         field!($base, $field: _)
     };
     ($base:expr, $field:ident: $type:ty) => {
-        $crate::kernel::load::load::<$type, { cgscope_ledger::patch::field(core::mem::offset_of!(cgscope_ledger::Offsets, $field)) }>($base)
+        $crate::kernel::load::load::<$type, { cgscope_ledger::fields::field(core::mem::offset_of!(cgscope_ledger::Offsets, $field)) }>($base)
     };
 }
 
 /// Whether the kernel has a field.
 macro_rules! has_field {
     ($field:ident) => {
-        load::patched::<{ cgscope_ledger::patch::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
+        load::patched::<{ cgscope_ledger::fields::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
     };
 }
 
@@ -79,7 +79,7 @@ pub use queue::{
 /// Reads a setting of less than 2^31.
 macro_rules! small_setting {
     ($field:ident) => {
-        load::patched::<{ cgscope_ledger::patch::setting(core::mem::offset_of!(Config, $field)) }>()
+        load::patched::<{ cgscope_ledger::fields::setting(core::mem::offset_of!(Config, $field)) }>()
     };
 }
 

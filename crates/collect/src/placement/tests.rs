@@ -3,8 +3,7 @@ use std::fs;
 use cgscope_model::Scheduling;
 
 use super::{
-    affinity::{cpuset_path, narrowing},
-    *,
+    *, {cpuset_path, narrowing},
 };
 
 /// A fake host in a temporary directory, which is removed with this value.

@@ -3,7 +3,6 @@
 //! For each thread only one small file is always read, `schedstat`. If it has not changed, the thread neither ran nor waited, and
 //! its other files are skipped.
 
-pub(crate) mod cgroup_ids;
 pub(crate) mod files;
 pub(crate) mod follow;
 #[cfg(test)]
@@ -33,7 +32,7 @@ use crate::{
     facts::{self, CgroupMounts},
     placement::{Active, NodesOfCpus},
 };
-use cgroup_ids::CgroupIds;
+use files::CgroupIds;
 use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
