@@ -1,7 +1,5 @@
 //! Counts the demand of cgroups with a quota. [`cgscope_ledger::demand`] says what that is.
 
-use core::ffi::c_void;
-
 use cgscope_ledger::{
     demand::{self, DemandHost, Running, Slots},
     history::Ring,
@@ -10,7 +8,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    host::Kernel,
+    host::{Kernel, exported, steps},
     kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand},
     maps::{self, demand_place, demand_turn, storage},
 };
@@ -131,31 +129,12 @@ impl<const CHARGES: bool> DemandHost for Kernel<CHARGES> {
     }
 }
 
-/// Takes only numbers and is exported, so that the verifier checks it once, not at each call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_demand_wait(cpu: u32, clock_ns: u64) -> u32 {
-    demand::count_wait::<Kernel>(cpu, clock_ns);
-    0
+exported! {
+    fn count_demand_wait(cpu: u32, clock_ns: u64) = demand::count_wait::<Kernel>(cpu, clock_ns);
+    fn count_demand_run(cpu: u32, clock_ns: u64) = demand::count_run::<Kernel>(cpu, clock_ns);
+    fn spread(cpu: u32) = demand::spread_all::<Kernel>(cpu);
 }
 
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_demand_run(cpu: u32, clock_ns: u64) -> u32 {
-    demand::count_run::<Kernel>(cpu, clock_ns);
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn spread(cpu: u32) -> u32 {
-    demand::spread_all::<Kernel>(cpu);
-    0
-}
-
-pub extern "C" fn spread_step(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    demand::spread_step::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
+steps! {
+    fn spread_step = demand::spread_step::<Kernel>;
 }

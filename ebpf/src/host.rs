@@ -22,23 +22,48 @@ use crate::{
     maps, pressure,
 };
 
+/// Functions of a trait that only pass their arguments on.
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $to:path;)*) => {$(
+        #[inline(always)]
+        fn $name($($arg: $type),*) $(-> $out)? {
+            $to($($arg),*)
+        }
+    )*};
+}
+
+/// Functions that take only numbers and are exported, so that the verifier checks each once, not at each call.
+macro_rules! exported {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub extern "C" fn $name($($arg: $type),*) -> u32 {
+            $call;
+            0
+        }
+    )*};
+}
+
+/// The bodies of loops, see [`Host::repeat`].
+macro_rules! steps {
+    ($(fn $name:ident = $step:expr;)*) => {$(
+        pub extern "C" fn $name(_: u64, which: *mut core::ffi::c_void) -> i64 {
+            // SAFETY: the pointer that `repeat` passes.
+            $step(unsafe { *which.cast::<u32>() }).into()
+        }
+    )*};
+}
+pub(crate) use {exported, pass_on, steps};
+
 /// The running kernel. The reader charges nobody: without the code for it, the verifier takes less time for the reader's programs.
 pub enum Kernel<const CHARGES: bool = true> {}
 
 impl<const CHARGES: bool> Host for Kernel<CHARGES> {
-    #[inline(always)]
-    fn throttles_tasks() -> bool {
-        throttles_tasks()
-    }
-
-    #[inline(always)]
-    fn kept_since_ns() -> u64 {
-        maps::kept_since_ns()
-    }
-
-    #[inline(always)]
-    fn lost(loss: Loss) {
-        maps::lost(loss);
+    pass_on! {
+        fn throttles_tasks() -> bool = throttles_tasks;
+        fn kept_since_ns() -> u64 = maps::kept_since_ns;
+        fn lost(loss: Loss) = maps::lost;
     }
 
     #[inline(always)]
@@ -61,40 +86,19 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
 impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
     type Task = Task;
 
-    #[inline(always)]
-    fn blames_tasks() -> bool {
-        blame_tasks()
-    }
-
-    #[inline(always)]
-    fn counts_by_cpu() -> bool {
-        counts_by_cpu()
-    }
-
-    #[inline(always)]
-    fn ring(cpu: u32) -> Option<&'static mut Ring> {
-        maps::ring(cpu)
-    }
-
-    #[inline(always)]
-    fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
-        maps::pairs(cpu)
+    pass_on! {
+        fn blames_tasks() -> bool = blame_tasks;
+        fn counts_by_cpu() -> bool = counts_by_cpu;
+        fn ring(cpu: u32) -> Option<&'static mut Ring> = maps::ring;
+        fn pairs(cpu: u32) -> Option<&'static mut Pairs> = maps::pairs;
+        fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> = maps::cpu_counters;
+        fn work(which: u32) -> Option<&'static mut Work> = maps::work;
     }
 
     #[inline(always)]
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {
         // SAFETY: a map value. Programs on several CPUs change it by atomic additions, or under its lock.
         maps::exited(cgroup_id).map(|place| unsafe { &mut *place })
-    }
-
-    #[inline(always)]
-    fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
-        maps::cpu_counters(cpu)
-    }
-
-    #[inline(always)]
-    fn work(which: u32) -> Option<&'static mut Work> {
-        maps::work(which)
     }
 
     #[inline(always)]
@@ -126,36 +130,13 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
     }
 }
 
-/// Exported, because the verifier checks an exported function only once.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn look_back(which: u32) -> u32 {
-    look_back::look_back::<Kernel>(which);
-    0
-}
-
-/// The same for the reader.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn look_back_silently(which: u32) -> u32 {
-    look_back::look_back::<Kernel<false>>(which);
-    0
-}
-
-/// Takes only numbers and is exported, so that the verifier checks it once, not at each call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) -> u32 {
-    culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
-    0
-}
-
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn press_split() -> u32 {
-    split::press_split::<Kernel>();
-    0
+exported! {
+    fn look_back(which: u32) = look_back::look_back::<Kernel>(which);
+    /// The same for the reader.
+    fn look_back_silently(which: u32) = look_back::look_back::<Kernel<false>>(which);
+    fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) =
+        culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
+    fn press_split() = split::press_split::<Kernel>();
 }
 
 extern "C" fn one_step<const CHARGES: bool>(_: u64, which: *mut c_void) -> i64 {
@@ -169,24 +150,29 @@ extern "C" fn one_step_of_blocks<const CHARGES: bool>(_: u64, which: *mut c_void
 }
 
 impl host::Task for Task {
+    pass_on! {
+        fn switches(self: Self) -> u64 = Self::switches;
+        fn run_delay_ns(self: Self) -> u64 = Self::run_delay_ns;
+        fn last_queued_ns(self: Self) -> u64 = Self::last_queued_ns;
+        fn cgroup_id(self: Self) -> u64 = Self::cgroup_id_rarely;
+        fn group(self: Self) -> u64 = Self::group_address;
+        fn group_ran_ns(self: Self) -> u64 = Self::group_ran_ns;
+        fn far_group_ran_ns(self: Self, cpu: u32) -> u64 = Self::far_group_ran_ns;
+        fn is_real_time(self: Self) -> bool = Self::is_real_time;
+        fn is_deadline(self: Self) -> bool = Self::is_deadline;
+        fn is_of_bpf_scheduler(self: Self) -> bool = Self::is_of_bpf_scheduler;
+        fn is_out_of_runtime(self: Self) -> bool = Self::is_out_of_runtime;
+        fn is_throttled(self: Self) -> bool = Self::is_throttled;
+        fn sleeps_on_queue(self: Self) -> bool = Self::sleeps_on_queue;
+        fn is_on_queue(self: Self) -> bool = Self::on_rq;
+        fn far_queue(self: Self, cpu: u32) -> FarQueue = Self::far_queue;
+        fn near_queue(self: Self) -> FarQueue = Self::near_queue;
+        fn find_limit(self: Self, limit: &mut u64) = Self::find_limit;
+    }
+
     #[inline(always)]
     fn handle(self) -> u64 {
         self.pointer() as u64
-    }
-
-    #[inline(always)]
-    fn switches(self) -> u64 {
-        Self::switches(self)
-    }
-
-    #[inline(always)]
-    fn run_delay_ns(self) -> u64 {
-        Self::run_delay_ns(self)
-    }
-
-    #[inline(always)]
-    fn last_queued_ns(self) -> u64 {
-        Self::last_queued_ns(self)
     }
 
     #[inline(always)]
@@ -197,61 +183,6 @@ impl host::Task for Task {
     #[inline(always)]
     fn clock_ns(self) -> u64 {
         self.run_queue().clock_ns()
-    }
-
-    #[inline(always)]
-    fn cgroup_id(self) -> u64 {
-        self.cgroup_id_rarely()
-    }
-
-    #[inline(always)]
-    fn group(self) -> u64 {
-        self.group_address()
-    }
-
-    #[inline(always)]
-    fn group_ran_ns(self) -> u64 {
-        Self::group_ran_ns(self)
-    }
-
-    #[inline(always)]
-    fn far_group_ran_ns(self, cpu: u32) -> u64 {
-        Self::far_group_ran_ns(self, cpu)
-    }
-
-    #[inline(always)]
-    fn is_real_time(self) -> bool {
-        Self::is_real_time(self)
-    }
-
-    #[inline(always)]
-    fn is_deadline(self) -> bool {
-        Self::is_deadline(self)
-    }
-
-    #[inline(always)]
-    fn is_of_bpf_scheduler(self) -> bool {
-        Self::is_of_bpf_scheduler(self)
-    }
-
-    #[inline(always)]
-    fn is_out_of_runtime(self) -> bool {
-        Self::is_out_of_runtime(self)
-    }
-
-    #[inline(always)]
-    fn is_throttled(self) -> bool {
-        Self::is_throttled(self)
-    }
-
-    #[inline(always)]
-    fn sleeps_on_queue(self) -> bool {
-        Self::sleeps_on_queue(self)
-    }
-
-    #[inline(always)]
-    fn is_on_queue(self) -> bool {
-        self.on_rq()
     }
 
     #[inline(always)]
@@ -267,20 +198,5 @@ impl host::Task for Task {
     #[inline(always)]
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64 {
         kernel::left_throttled_ns(queue, group, clock_ns)
-    }
-
-    #[inline(always)]
-    fn far_queue(self, cpu: u32) -> FarQueue {
-        Self::far_queue(self, cpu)
-    }
-
-    #[inline(always)]
-    fn near_queue(self) -> FarQueue {
-        Self::near_queue(self)
-    }
-
-    #[inline(always)]
-    fn find_limit(self, limit: &mut u64) {
-        Self::find_limit(self, limit);
     }
 }

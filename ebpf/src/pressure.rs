@@ -1,17 +1,13 @@
 //! Pressure. [`cgscope_ledger::pressure`] says what that is.
 
-use core::ffi::c_void;
-
 use cgscope_ledger::pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures};
 
-use crate::{host::Kernel, kernel, maps};
+use crate::{
+    host::{Kernel, exported, pass_on, steps},
+    kernel, maps,
+};
 
 impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
-    #[inline(always)]
-    fn pressures(cpu: u32) -> Option<&'static mut Pressures> {
-        maps::pressures(cpu)
-    }
-
     #[inline(always)]
     fn batch(cpu: u32) -> Option<&'static mut Batch> {
         maps::ring(cpu).map(|ring| &mut ring.batch)
@@ -30,59 +26,24 @@ impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
         true
     }
 
-    #[inline(always)]
-    fn is_alone(task: u64) -> bool {
-        kernel::is_alone(task)
-    }
-
-    #[inline(always)]
-    fn cgroup_of(task: u64) -> u64 {
-        kernel::cgroup_of(task)
-    }
-
-    #[inline(always)]
-    fn cgroup_of_queue(task: u64) -> u64 {
-        kernel::cgroup_of_queue(task)
-    }
-
-    #[inline(always)]
-    fn id_of(cgroup: u64) -> u64 {
-        kernel::cgroup_id_at(cgroup)
-    }
-
-    #[inline(always)]
-    fn above(cgroup: u64) -> u64 {
-        kernel::cgroup_above(cgroup)
+    pass_on! {
+        fn pressures(cpu: u32) -> Option<&'static mut Pressures> = maps::pressures;
+        fn is_alone(task: u64) -> bool = kernel::is_alone;
+        fn cgroup_of(task: u64) -> u64 = kernel::cgroup_of;
+        fn cgroup_of_queue(task: u64) -> u64 = kernel::cgroup_of_queue;
+        fn id_of(cgroup: u64) -> u64 = kernel::cgroup_id_at;
+        fn above(cgroup: u64) -> u64 = kernel::cgroup_above;
     }
 }
 
-/// Takes only numbers and is exported, so that the verifier checks it once, not at each call.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) -> u32 {
-    pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
-    0
+exported! {
+    fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) =
+        pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
+    fn count_batch(cpu: u32) = pressure::count_batch::<Kernel>(cpu);
 }
 
-/// Exported for the same reason.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn count_batch(cpu: u32) -> u32 {
-    pressure::count_batch::<Kernel>(cpu);
-    0
-}
-
-pub extern "C" fn find_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::find_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
-}
-
-pub extern "C" fn add_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::add_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
-}
-
-pub extern "C" fn count_level(_: u64, cpu: *mut c_void) -> i64 {
-    // SAFETY: the pointer that `repeat` passes.
-    pressure::count_level::<Kernel>(unsafe { *cpu.cast::<u32>() }).into()
+steps! {
+    fn find_level = pressure::find_level::<Kernel>;
+    fn add_level = pressure::add_level::<Kernel>;
+    fn count_level = pressure::count_level::<Kernel>;
 }
