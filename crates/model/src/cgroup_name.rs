@@ -2,8 +2,6 @@
 
 mod systemctl;
 
-use serde::Serialize;
-
 pub use systemctl::set_property;
 
 /// Names found in a path; `None`: not in the path.
@@ -12,7 +10,7 @@ pub use systemctl::set_property;
 /// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. If several names of
 /// one kind are nested, the outermost one is used. Everything inside a container (a kind node, a pod of Docker in Docker)
 /// belongs to that container.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
     ///
@@ -23,7 +21,6 @@ pub struct CgroupName {
     /// The pod's uid, with dashes.
     pub pod_uid: Option<String>,
     /// True if a user chose the container's id, not a runtime of root: the container's cgroup is below `user@UID.service`.
-    #[serde(skip)]
     pub is_rootless: bool,
 }
 

@@ -61,7 +61,7 @@ pub struct Usage {
 }
 
 /// CPU time of all processes that a command started, whether or not they were waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUse {
     /// In user space and in the kernel, ns.
     pub usage_ns: u64,

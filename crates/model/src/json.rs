@@ -1,278 +1,147 @@
-//! The interval object that scripts rely on (`cgscope.interval/1`). Values that could not be read are null, never 0.
-
-#![expect(missing_docs, reason = "the contract's own names; meanings and units are in docs/figures.md")]
-
-mod nodes;
-mod stat;
+//! The objects that scripts rely on: an interval (`cgscope.interval/1`) and a command that was run (`cgscope.stat/1`). Values that could
+//! not be read are null, never 0. The meanings and units of members are in docs/figures.md.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_ledger::CAUSES;
 use serde::{
     Serialize, Serializer,
-    ser::{Error, SerializeSeq},
+    ser::{Error, SerializeMap, SerializeSeq},
 };
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    BlockedTime, ByCause, ByState, CgroupName, ContainerReading, Counter, ExitedThreads, Finding, Group,
-    Interval, Mode, Observed, SchedExt, TaskInterval, TaskState, Totals, Tree, Wait,
+    BlockedTime, ByCause, CgroupName, ContainerReading, Counter, CpuInterval, ExitedThreads, Group, Interval,
+    Mode, Observed, ProcessMemory, TaskInterval, Totals, Tree, Wait, WallTime,
     causes::ORDER,
     class::{Classes, Classified},
+    command_run::{CommandRun, CpuUse, Ending, HeldBy},
     counters,
-    findings::{Host, findings_in},
-    interval::CostInterval,
-    nodes::remote_share,
+    findings::{Host, findings, findings_in},
+    nodes::{NodeGroup, remote_share},
     pairs::{Culprit, NAMED},
 };
-pub use nodes::{CpuObject, MemoryObject, NodeObject};
-pub use stat::StatObject;
 
-/// Name and version of the object.
-pub const SCHEMA: &str = "cgscope.interval/1";
+/// Writes an object. A member is a name with its value; `?` leaves it out if it is `None`. `..` adds the members of another value.
+macro_rules! object {
+    ($serializer:ident, { $($members:tt)* }) => {{
+        let mut object = $serializer.serialize_map(None)?;
+        object!(@ object $($members)*);
+        object.end()
+    }};
+    (@ $object:ident) => {};
+    (@ $object:ident ..$more:expr, $($rest:tt)*) => {
+        $more.put(&mut $object)?;
+        object!(@ $object $($rest)*);
+    };
+    (@ $object:ident $name:ident?: $value:expr, $($rest:tt)*) => {
+        if let Some(value) = &$value {
+            $object.serialize_entry(stringify!($name), value)?;
+        }
+        object!(@ $object $($rest)*);
+    };
+    (@ $object:ident $name:ident: $value:expr, $($rest:tt)*) => {
+        $object.serialize_entry(stringify!($name), &$value)?;
+        object!(@ $object $($rest)*);
+    };
+}
 
 /// One interval.
-#[derive(Serialize)]
+#[derive(Debug)]
 pub struct IntervalObject<'a> {
-    pub schema: &'static str,
-    pub start_unix_ns: u64,
-    pub duration_ns: u64,
-    pub mode: Mode,
-    pub sched_ext: Option<&'a SchedExt>,
-    pub total: WaitObject,
-    pub usage_ns: u64,
-    #[serde(flatten)]
-    pub counters: CountersObject,
-    #[serde(flatten)]
-    pub cpu_times: CountersObject,
-    pub blocked: Option<ByState>,
-    pub pending: Option<PendingObject>,
-    pub culprits: Option<Vec<CulpritObject>>,
-    pub tasks: TaskObjects<'a>,
-    pub idle_tasks: usize,
-    pub cgroups: Vec<CgroupObject>,
-    pub cpus: Option<Vec<CpuObject>>,
-    pub nodes: Option<Vec<NodeObject>>,
-    pub memory: Vec<MemoryObject<'a>>,
-    pub findings: Vec<Finding>,
-    pub losses: BTreeMap<&'static str, u64>,
-    #[serde(rename = "self")]
-    pub cost: CostInterval,
-    #[serde(flatten)]
-    pub class: Option<ClassObject>,
+    interval: &'a Interval,
+    host: Host,
+    /// Tasks that did nothing are listed, too.
+    all: bool,
+    classes: Option<Classes<'a>>,
+}
+
+impl<'a> IntervalObject<'a> {
+    /// The object of an interval, with its findings on this host.
+    pub fn new(interval: &'a Interval, host: &Host) -> Self {
+        Self { interval, host: *host, all: false, classes: None }
+    }
+
+    /// Also lists tasks that did nothing, if `all` is true.
+    pub fn listing(self, all: bool) -> Self {
+        Self { all, ..self }
+    }
+
+    /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
+    /// unknown. `classes` must belong to the same interval.
+    pub fn with_classes(self, classes: &Classes<'a>) -> Self {
+        Self { classes: Some(classes.clone()), ..self }
+    }
+
+    /// Cgroups by path; all cgroups without a known path come first, as one object.
+    fn cgroups<'o>(&'o self, tree: &'o Tree) -> Vec<CgroupObject<'o>> {
+        let nodes = tree.nodes();
+        let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
+        known.sort_unstable_by_key(|at| &nodes[*at].path);
+        let known = known.into_iter().map(|at| (&nodes[at].group, Some(at)));
+        let all = tree.unknown.iter().map(|group| (group, None)).chain(known);
+        all.map(|(group, at)| CgroupObject { of: self, tree, group, at }).collect()
+    }
+}
+
+impl Serialize for IntervalObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (interval, mode) = (self.interval, self.interval.mode);
+        let (tree, total) = (Tree::new(interval), interval.total());
+        let observed = Observed::group(&total, mode);
+        let idle =
+            || interval.idle.len() + interval.tasks.iter().filter(|task| !task.did_something()).count();
+        let nodes = interval.by_node().into_iter().map(|node| NodeObject(node, mode));
+        let class = self.classes.as_ref().map(|classes| ClassObject {
+            class: classes.total(),
+            blocked: classes.blocked.known_total(interval),
+        });
+        object!(serializer, {
+            schema: "cgscope.interval/1",
+            start_unix_ns: interval.start_unix_ns,
+            duration_ns: interval.duration_ns,
+            mode: mode,
+            sched_ext: interval.sched_ext,
+            total: WaitObject(&total.wait, mode),
+            usage_ns: total.totals.on_cpu_ns,
+            ..Counters(counters::OF_TOTAL, &observed),
+            ..Counters(counters::OF_CPU_TIMES, &observed),
+            blocked: total.accounts.and_then(|accounts| accounts.blocked),
+            pending: mode.exact(|| PendingObject(&total)),
+            culprits: culprits(&tree.culprits(interval), mode),
+            tasks: TaskObjects(self),
+            idle_tasks: if self.all { 0 } else { idle() },
+            cgroups: self.cgroups(&tree),
+            cpus: some(interval.cpus.iter().map(|cpu| CpuObject(cpu, mode))),
+            nodes: some(nodes),
+            memory: interval.memory.iter().map(|memory| MemoryObject(memory, interval)).collect::<Vec<_>>(),
+            findings: findings_in(interval, &tree, &self.host),
+            losses: losses(interval),
+            self: interval.cost,
+            ..Members(class),
+        })
+    }
+}
+
+/// The objects of a list; null if it could not be read.
+fn some<T>(objects: impl Iterator<Item = T>) -> Option<Vec<T>> {
+    Some(objects.collect()).filter(|objects: &Vec<T>| !objects.is_empty())
+}
+
+fn losses(interval: &Interval) -> BTreeMap<&'static str, u64> {
+    interval.losses.shown().map(|(loss, count)| (loss.name(), count)).collect()
 }
 
 /// W: completed waits.
-#[derive(Serialize)]
-pub struct WaitObject {
-    pub count: u64,
-    pub total_ns: u64,
-    pub max_ns: Option<u64>,
-    pub p50_ns: Option<u64>,
-    pub p90_ns: Option<u64>,
-    pub p99_ns: Option<u64>,
-    pub p999_ns: Option<u64>,
-    pub by_cause: CauseObject,
-    pub hist: Option<Vec<(u64, u64, u64)>>,
-    pub hist_by_cause: Option<Vec<(u64, u64, CauseCounts)>>,
-}
+struct WaitObject<'a>(&'a Wait, Mode);
 
-/// Waits that are not over.
-#[derive(Serialize)]
-pub struct PendingObject {
-    pub count: u64,
-    pub max_ns: u64,
-    pub by_cause: CauseObject,
-}
-
-/// T: a task.
-#[derive(Serialize)]
-pub struct TaskObject<'a> {
-    pub tid: u32,
-    pub tgid: u32,
-    pub comm: &'a str,
-    pub cgroup: Option<&'a str>,
-    pub cpu: u32,
-    pub node: Option<u32>,
-    pub state: Option<TaskState>,
-    pub wait: TaskWait<'a>,
-    pub pending_ns: Option<u64>,
-    #[serde(flatten)]
-    pub time: CountersObject,
-    pub blocked: Option<ByState>,
-    /// Only on the main thread of a process whose threads exited; omitted elsewhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exited_threads: Option<ExitedThreads>,
-    #[serde(flatten)]
-    pub counters: CountersObject,
-    pub ran_by_node: Option<&'a [(u32, u64)]>,
-    pub preferred_node: Option<u32>,
-    /// Read for few tasks; omitted elsewhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus_allowed: Option<&'a str>,
-    #[serde(flatten)]
-    pub by_kernel: CountersObject,
-    pub unstamped: Option<UnstampedObject>,
-    #[serde(flatten)]
-    pub class: Option<&'a ClassObject>,
-}
-
-/// Counters by name. Allocates no memory: a host has thousands of tasks.
-pub struct CountersObject {
-    counters: &'static [Counter],
-    values: [Option<u64>; counters::OF_LIMITS.len()],
-}
-
-impl CountersObject {
-    fn new(counters: &'static [Counter], observed: &Observed<'_>) -> Self {
-        let of = |counter: &Counter| counter.of(observed);
-        Self { counters, values: std::array::from_fn(|at| counters.get(at).and_then(of)) }
-    }
-}
-
-impl Serialize for CountersObject {
+impl Serialize for WaitObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let names = self.counters.iter().map(|counter| counter.name());
-        serializer.collect_map(names.zip(self.values))
-    }
-}
-
-/// The waits of a task. Most tasks have none in an interval; these all share one pre-serialized object.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub enum TaskWait<'a> {
-    /// The task has waited.
-    Some(Box<WaitObject>),
-    /// The task has not waited: the serialized object.
-    None(&'a RawValue),
-}
-
-/// The objects of tasks. Each object is created when it is written, because all objects at once would take megabytes.
-pub struct TaskObjects<'a> {
-    interval: &'a Interval,
-    /// Also tasks that did nothing.
-    all: bool,
-    /// One per task, or empty.
-    classes: Vec<ClassObject>,
-}
-
-impl Serialize for TaskObjects<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let none = WaitObject::new(&Wait::default(), self.interval.mode);
-        let none = to_raw_value(&none).map_err(S::Error::custom)?;
-        let classes = self.classes.iter().map(Some).chain(std::iter::repeat(None));
-        let tasks = self.interval.tasks.iter().zip(classes);
-        let mut objects = serializer.serialize_seq(None)?;
-        let idle = self.all.then(|| self.interval.idle_figures());
-        let mut idle = idle.into_iter().flatten().peekable();
-        let mut write = |task: &TaskInterval, class| {
-            let waited = (*task.all_waits() != Wait::default())
-                .then(|| WaitObject::new(task.all_waits(), self.interval.mode));
-            let wait = waited.map_or(TaskWait::None(&none), |wait| TaskWait::Some(Box::new(wait)));
-            objects.serialize_element(&TaskObject::new(task, wait, class, self.interval))
-        };
-        for (task, class) in tasks.filter(|(task, _)| self.all || task.did_something()) {
-            while let Some(idle) = idle.next_if(|idle| idle.reading.serial < task.reading.serial) {
-                write(&idle, None)?;
-            }
-            write(task, class)?;
-        }
-        idle.try_for_each(|idle| write(&idle, None))?;
-        objects.end()
-    }
-}
-
-/// Waits that the kernel does not count: tasks preempted after they had set their state to sleeping. Not in `wait`.
-#[derive(Serialize)]
-pub struct UnstampedObject {
-    pub count: u64,
-    pub total_ns: u64,
-}
-
-/// C: a cgroup with all cgroups below it.
-#[derive(Serialize)]
-pub struct CgroupObject {
-    pub path: Option<String>,
-    /// The name that tables show; the path if it has none.
-    pub name: Option<String>,
-    #[serde(flatten)]
-    pub ids: CgroupName,
-    pub container_name: Option<String>,
-    pub pod: Option<String>,
-    pub namespace: Option<String>,
-    pub id: Option<u64>,
-    pub wait: WaitObject,
-    pub pending: Option<PendingObject>,
-    pub usage_ns: u64,
-    #[serde(flatten)]
-    pub cpu_times: CountersObject,
-    pub blocked: Option<ByState>,
-    #[serde(flatten)]
-    pub counters: CountersObject,
-    pub tasks: u64,
-    pub threads: u64,
-    pub exited: Option<u64>,
-    pub quota_us: Option<u64>,
-    pub period_us: Option<u64>,
-    pub burst_us: Option<u64>,
-    pub weight: Option<u64>,
-    pub cpus: Option<u32>,
-    pub cpuset: Option<String>,
-    pub mem_by_node: Option<Vec<(u32, u64)>>,
-    pub remote_share: Option<f64>,
-    pub effective_cores: Option<f64>,
-    pub limited_by: Option<String>,
-    #[serde(flatten)]
-    pub limit_counters: CountersObject,
-    pub own_contention_ns: Option<u64>,
-    pub throttled_by: Vec<LimitObject>,
-    pub culprits: Option<Vec<CulpritObject>>,
-    #[serde(flatten)]
-    pub class: Option<ClassObject>,
-}
-
-/// A cgroup whose quota had run out while tasks waited because of it.
-#[derive(Serialize)]
-pub struct LimitObject {
-    pub path: Option<String>,
-    pub ns: u64,
-}
-
-/// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
-#[derive(Serialize)]
-pub struct CulpritObject {
-    pub path: Option<String>,
-    pub kernel: bool,
-    pub tid: Option<u32>,
-    pub comm: Option<String>,
-    pub ns: u64,
-    pub beyond_ns: Option<u64>,
-}
-
-impl CulpritObject {
-    fn all(culprits: &[Culprit], mode: Mode) -> Option<Vec<Self>> {
-        mode.exact(|| culprits.iter().take(NAMED).map(Self::new).collect())
-    }
-
-    fn new(culprit: &Culprit) -> Self {
-        let (tid, comm) = culprit.task.as_ref().map(|(tid, comm)| (*tid, comm.to_string())).unzip();
-        Self {
-            path: culprit.path.as_deref().map(Into::into),
-            kernel: culprit.kernel,
-            tid,
-            comm,
-            ns: culprit.ns,
-            beyond_ns: culprit.beyond_ns,
-        }
-    }
-}
-
-impl WaitObject {
-    fn new(wait: &Wait, mode: Mode) -> Self {
+        let Self(wait, mode) = *self;
         let octaves = wait.hist.octaves();
         let octaves =
             octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
-        Self {
+        object!(serializer, {
             count: wait.count,
             total_ns: wait.total_ns,
             max_ns: mode.exact(|| wait.max_ns),
@@ -280,193 +149,25 @@ impl WaitObject {
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject::new(wait.by_cause, mode),
-            hist: mode.exact(|| wait.hist.buckets().collect()),
-            hist_by_cause: mode.exact(|| octaves.collect()),
-        }
-    }
-}
-
-impl PendingObject {
-    fn new(group: &Group, mode: Mode) -> Option<Self> {
-        mode.exact(|| Self {
-            count: group.pending,
-            max_ns: group.pending_max_ns,
-            by_cause: CauseObject::new(group.pending_by_cause, mode),
+            by_cause: CauseObject(wait.by_cause, mode),
+            hist: mode.exact(|| wait.hist.buckets().collect::<Vec<_>>()),
+            hist_by_cause: mode.exact(|| octaves.collect::<Vec<_>>()),
         })
     }
 }
 
-impl<'a> TaskObject<'a> {
-    fn new(
-        task: &'a TaskInterval,
-        wait: TaskWait<'a>,
-        class: Option<&'a ClassObject>,
-        interval: &'a Interval,
-    ) -> Self {
-        let Totals { unstamped, unstamped_ns, .. } = *task.all_totals();
-        let observed = Observed::task(task, interval.mode);
-        let reading = &task.reading;
-        let placement = reading.placement.as_deref();
-        let exited_threads = task
-            .all_accounts()
-            .map(|accounts| accounts.exited_threads)
-            .filter(|exited_threads| *exited_threads != ExitedThreads::default());
-        Self {
-            tid: reading.tid,
-            tgid: reading.tgid,
-            comm: &reading.comm,
-            cgroup: interval.cgroup_path(reading.cgroup_id).map(AsRef::as_ref),
-            cpu: reading.cpu,
-            node: reading.node.or(interval.one_node),
-            state: reading.state,
-            wait,
-            pending_ns: reading.pending_ns(),
-            time: CountersObject::new(counters::OF_TASK_TIME, &observed),
-            blocked: task.all_accounts().and_then(|accounts| accounts.blocked),
-            exited_threads,
-            counters: CountersObject::new(counters::OF_TASK, &observed),
-            ran_by_node: task.placement.ran_ns.as_deref(),
-            preferred_node: placement.and_then(|placement| placement.preferred_node),
-            cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
-            by_kernel: CountersObject::new(counters::OF_TASK_BY_KERNEL, &observed),
-            unstamped: interval.mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
-            class,
-        }
-    }
-}
-
-impl CgroupObject {
-    /// Ordered by path; all cgroups without a known path come first, as one object.
-    fn all(interval: &Interval, tree: &Tree) -> Vec<Self> {
-        let known = Self::known(tree)
-            .into_iter()
-            .map(|at| Self::new(&tree.nodes()[at].group, Some((tree, at)), interval));
-        let unknown = tree.unknown.iter().map(|group| Self::new(group, None, interval));
-        unknown.chain(known).collect()
-    }
-
-    /// The nodes that have tasks, ordered by path.
-    fn known(tree: &Tree) -> Vec<usize> {
-        let nodes = tree.nodes();
-        let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
-        known.sort_unstable_by_key(|at| &nodes[*at].path);
-        known
-    }
-
-    fn new(group: &Group, at: Option<(&Tree, usize)>, interval: &Interval) -> Self {
-        let limits = at.and_then(|(tree, at)| tree.limits(interval, at)).cloned().unwrap_or_default();
-        let observed = Observed::group(group, interval.mode);
-        let limit_counters = CountersObject::new(counters::OF_LIMITS, &Observed::limits(&limits));
-        let name = |node: usize| at.map(|(tree, _)| tree.nodes()[node].path.to_string());
-        let node = at.map(|(tree, at)| &tree.nodes()[at]);
-        let path = node.map(|node| &*node.path);
-        let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
-        let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
-        let name_of = |one: fn(&ContainerReading) -> &Option<Arc<str>>| {
-            named.and_then(|named| one(named).as_deref().map(Into::into))
-        };
-        Self {
-            path: path.map(Into::into),
-            name: path.map(|path| interval.names.of(path).into()),
-            ids: path.map(CgroupName::of).unwrap_or_default(),
-            container_name: name_of(|named| &named.container),
-            pod: name_of(|named| &named.pod),
-            namespace: name_of(|named| &named.namespace),
-            id: node.and_then(|node| node.id),
-            wait: WaitObject::new(&group.wait, interval.mode),
-            pending: PendingObject::new(group, interval.mode),
-            usage_ns: group.totals.on_cpu_ns,
-            cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: group.accounts.and_then(|accounts| accounts.blocked),
-            counters: CountersObject::new(counters::OF_CGROUP, &observed),
-            tasks: group.processes,
-            threads: group.threads,
-            exited: interval.mode.exact(|| group.exited),
-            quota_us: limits.quota_us,
-            period_us: limits.period_us,
-            burst_us: limits.burst_us,
-            weight: limits.weight,
-            cpus: limits.cpus,
-            cpuset: limits.cpuset.map(|cpus| cpus.to_string()),
-            remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
-            mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
-            effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
-            limited_by: node.and_then(|node| node.limited_by).and_then(name),
-            limit_counters,
-            own_contention_ns: at.and_then(|(tree, at)| tree.own_contention_ns(interval, at)),
-            throttled_by: throttled_by
-                .map(|(node, ns)| LimitObject { path: node.and_then(name), ns: *ns })
-                .collect(),
-            culprits: CulpritObject::all(node.map_or(&[], |node| &node.culprits), interval.mode),
-            class: None,
-        }
-    }
-}
-
-impl<'a> IntervalObject<'a> {
-    /// The object of an interval, with its findings on this host.
-    pub fn new(interval: &'a Interval, host: &Host) -> Self {
-        let total = interval.total();
-        let observed = Observed::group(&total, interval.mode);
-        let tree = Tree::new(interval);
-        let still = interval.tasks.iter().filter(|task| !task.did_something());
-        Self {
-            schema: SCHEMA,
-            start_unix_ns: interval.start_unix_ns,
-            duration_ns: interval.duration_ns,
-            mode: interval.mode,
-            sched_ext: interval.sched_ext.as_ref(),
-            total: WaitObject::new(&total.wait, interval.mode),
-            usage_ns: total.totals.on_cpu_ns,
-            counters: CountersObject::new(counters::OF_TOTAL, &observed),
-            cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: total.accounts.and_then(|accounts| accounts.blocked),
-            pending: PendingObject::new(&total, interval.mode),
-            culprits: CulpritObject::all(&tree.culprits(interval), interval.mode),
-            tasks: TaskObjects { interval, all: false, classes: Vec::new() },
-            idle_tasks: interval.idle.len() + still.count(),
-            cgroups: CgroupObject::all(interval, &tree),
-            cpus: CpuObject::all(interval),
-            nodes: NodeObject::all(interval),
-            memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
-            findings: findings_in(interval, &tree, host),
-            losses: interval.losses.shown().map(|(loss, count)| (loss.name(), count)).collect(),
-            cost: interval.cost,
-            class: None,
-        }
-    }
-
-    /// Also lists tasks that did nothing, if `all` is true.
-    pub fn listing(mut self, all: bool) -> Self {
-        if all {
-            (self.tasks.all, self.idle_tasks) = (true, 0);
-        }
-        self
-    }
-}
-
 /// The parts of waits; they sum to `total_ns`.
-pub struct CauseObject {
-    by_cause: ByCause,
-    mode: Mode,
-}
-
-impl CauseObject {
-    pub(crate) const fn new(by_cause: ByCause, mode: Mode) -> Self {
-        Self { by_cause, mode }
-    }
-}
+struct CauseObject(ByCause, Mode);
 
 impl Serialize for CauseObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let part = |cause| self.by_cause.known(cause, self.mode);
+        let part = |cause| self.0.known(cause, self.1);
         serializer.collect_map(ORDER.map(|cause| (format!("{}_ns", cause.name()), part(cause))))
     }
 }
 
 /// The waits of a row by cause; each wait is split in proportion to its parts.
-pub struct CauseCounts(pub(crate) [f64; CAUSES]);
+struct CauseCounts([f64; CAUSES]);
 
 impl Serialize for CauseCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -474,45 +175,413 @@ impl Serialize for CauseCounts {
     }
 }
 
+/// Waits that are not over. Only the exact mode has them.
+struct PendingObject<'a>(&'a Group);
+
+impl Serialize for PendingObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, {
+            count: self.0.pending,
+            max_ns: self.0.pending_max_ns,
+            by_cause: CauseObject(self.0.pending_by_cause, Mode::Bpf),
+        })
+    }
+}
+
+/// Counters by name. Allocates no memory: a host has thousands of tasks.
+struct Counters<'a>(&'static [Counter], &'a Observed<'a>);
+
+impl Counters<'_> {
+    fn put<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        self.0.iter().try_for_each(|counter| object.serialize_entry(counter.name(), &counter.of(self.1)))
+    }
+}
+
+impl Serialize for Counters<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, { ..self, })
+    }
+}
+
 /// The class of a target, and its blocked time: ns by kind, without kinds of 0 ns.
 ///
 /// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited threads with
 /// stacks.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct ClassObject {
-    pub class: Classified,
-    pub blocked_on: Option<BTreeMap<&'static str, u64>>,
+struct ClassObject {
+    class: Classified,
+    blocked: Option<BlockedTime>,
 }
 
-impl ClassObject {
-    fn new(class: Classified, blocked: Option<&BlockedTime>) -> Self {
-        let by_kind = |blocked: &BlockedTime| {
-            blocked.iter().filter(|(_, ns)| *ns != 0).map(|(kind, ns)| (kind.name(), ns)).collect()
-        };
-        Self { class, blocked_on: blocked.map(by_kind) }
+/// The members of a class, if it was requested.
+struct Members(Option<ClassObject>);
+
+impl Members {
+    fn put<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        let Some(ClassObject { class, blocked }) = &self.0 else { return Ok(()) };
+        object.serialize_entry("class", class)?;
+        object.serialize_entry("blocked_on", &blocked.as_ref().map(|blocked| kinds(blocked, |ns| ns != 0)))
     }
 }
 
-impl IntervalObject<'_> {
-    /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
-    /// unknown. `classes` must belong to the same interval.
-    pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
-        let Classes { interval, tree, blocked, .. } = *classes;
-        let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));
-        self.tasks.classes = interval.tasks.iter().map(of_task).collect();
-        let known = CgroupObject::known(tree).into_iter().map(|node| {
-            let time = blocked.known_of_tasks(interval, tree.tasks_below(node));
-            ClassObject::new(classes.cgroup(node), time.as_ref())
-        });
-        let unknown = tree.unknown.iter().map(|_| {
-            let time = blocked.known_of_tasks(interval, tree.tasks_unknown());
-            ClassObject::new(classes.unknown_cgroup(), time.as_ref())
-        });
-        for (object, class) in self.cgroups.iter_mut().zip(unknown.chain(known)) {
-            object.class = Some(class);
+fn kinds(blocked: &BlockedTime, which: fn(u64) -> bool) -> BTreeMap<&'static str, u64> {
+    blocked.iter().filter(|(_, ns)| which(*ns)).map(|(kind, ns)| (kind.name(), ns)).collect()
+}
+
+/// The objects of tasks. Each object is created when it is written, because all objects at once would take megabytes.
+struct TaskObjects<'a>(&'a IntervalObject<'a>);
+
+impl Serialize for TaskObjects<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let IntervalObject { interval, all, ref classes, .. } = *self.0;
+        let none = to_raw_value(&WaitObject(&Wait::default(), interval.mode)).map_err(S::Error::custom)?;
+        let mut objects = serializer.serialize_seq(None)?;
+        let mut write = |task: &TaskInterval, classes: Option<&Classes<'_>>| {
+            objects.serialize_element(&TaskObject { task, classes, interval, none: &none })
+        };
+        let mut idle = all.then(|| interval.idle_figures()).into_iter().flatten().peekable();
+        for task in interval.tasks.iter().filter(|task| all || task.did_something()) {
+            while let Some(idle) = idle.next_if(|idle| idle.reading.serial < task.reading.serial) {
+                write(&idle, None)?;
+            }
+            write(task, classes.as_ref())?;
         }
-        self.class = Some(ClassObject::new(classes.total(), blocked.known_total(interval).as_ref()));
-        self
+        idle.try_for_each(|idle| write(&idle, None))?;
+        objects.end()
+    }
+}
+
+/// T: a task.
+struct TaskObject<'a> {
+    task: &'a TaskInterval,
+    interval: &'a Interval,
+    classes: Option<&'a Classes<'a>>,
+    /// The object of no waits. Most tasks have none in an interval.
+    none: &'a RawValue,
+}
+
+impl Serialize for TaskObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (task, mode, reading) = (self.task, self.interval.mode, &self.task.reading);
+        let Totals { unstamped, unstamped_ns, .. } = *task.all_totals();
+        let (accounts, placement) = (task.all_accounts(), reading.placement.as_deref());
+        let exited_threads = accounts.map(|accounts| accounts.exited_threads);
+        let observed = Observed::task(task, mode);
+        let class = self.classes.map(|classes| ClassObject {
+            class: classes.thread(task),
+            blocked: classes.blocked.of_task(task).copied(),
+        });
+        object!(serializer, {
+            tid: reading.tid,
+            tgid: reading.tgid,
+            comm: reading.comm,
+            cgroup: self.interval.cgroup_path(reading.cgroup_id),
+            cpu: reading.cpu,
+            node: reading.node.or(self.interval.one_node),
+            state: reading.state,
+            wait: TaskWait(task.all_waits(), mode, self.none),
+            pending_ns: reading.pending_ns(),
+            ..Counters(counters::OF_TASK_TIME, &observed),
+            blocked: accounts.and_then(|accounts| accounts.blocked),
+            // Only on the main thread of a process whose threads exited; omitted elsewhere.
+            exited_threads?: exited_threads.filter(|exited| *exited != ExitedThreads::default()),
+            ..Counters(counters::OF_TASK, &observed),
+            ran_by_node: task.placement.ran_ns,
+            preferred_node: placement.and_then(|placement| placement.preferred_node),
+            // Read for few tasks; omitted elsewhere.
+            cpus_allowed?: placement.and_then(|placement| placement.cpus_allowed.as_ref()),
+            ..Counters(counters::OF_TASK_BY_KERNEL, &observed),
+            unstamped: mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
+            ..Members(class),
+        })
+    }
+}
+
+/// The waits of a task.
+struct TaskWait<'a>(&'a Wait, Mode, &'a RawValue);
+
+impl Serialize for TaskWait<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(wait, mode, none) = *self;
+        if *wait == Wait::default() {
+            none.serialize(serializer)
+        } else {
+            WaitObject(wait, mode).serialize(serializer)
+        }
+    }
+}
+
+/// Waits that the kernel does not count: tasks preempted after they had set their state to sleeping. Not in `wait`.
+#[derive(Serialize)]
+struct UnstampedObject {
+    count: u64,
+    total_ns: u64,
+}
+
+/// C: a cgroup with all cgroups below it.
+struct CgroupObject<'a> {
+    of: &'a IntervalObject<'a>,
+    tree: &'a Tree,
+    group: &'a Group,
+    /// Its node; `None`: the cgroups without a known path.
+    at: Option<usize>,
+}
+
+impl CgroupObject<'_> {
+    fn class(&self) -> Option<ClassObject> {
+        let (classes, tree) = (self.of.classes.as_ref()?, self.tree);
+        let (class, tasks) = match self.at {
+            Some(at) => (classes.cgroup(at), tree.tasks_below(at)),
+            None => (classes.unknown_cgroup(), tree.tasks_unknown()),
+        };
+        Some(ClassObject { class, blocked: classes.blocked.known_of_tasks(self.of.interval, tasks) })
+    }
+}
+
+impl Serialize for CgroupObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (interval, tree, group, mode) = (self.of.interval, self.tree, self.group, self.of.interval.mode);
+        let limits = self.at.and_then(|at| tree.limits(interval, at)).cloned().unwrap_or_default();
+        let (observed, of_limits) = (Observed::group(group, mode), Observed::limits(&limits));
+        let node = self.at.map(|at| &tree.nodes()[at]);
+        let path = node.map(|node| &*node.path);
+        let (_, named) = path.and_then(|path| interval.names.container(path)).unzip();
+        let name =
+            |one: fn(&ContainerReading) -> &Option<Arc<str>>| named.and_then(|named| one(named).as_ref());
+        let ids = path.map(CgroupName::of).unwrap_or_default();
+        let path_of = |node: usize| tree.nodes()[node].path.clone();
+        let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
+        let throttled_by = throttled_by.map(|(by, ns)| LimitObject { path: by.map(path_of), ns: *ns });
+        object!(serializer, {
+            path: path,
+            // The name that tables show; the path if it has none.
+            name: path.map(|path| interval.names.of(path)),
+            unit: ids.unit,
+            container: ids.container,
+            pod_uid: ids.pod_uid,
+            container_name: name(|named| &named.container),
+            pod: name(|named| &named.pod),
+            namespace: name(|named| &named.namespace),
+            id: node.and_then(|node| node.id),
+            wait: WaitObject(&group.wait, mode),
+            pending: mode.exact(|| PendingObject(group)),
+            usage_ns: group.totals.on_cpu_ns,
+            ..Counters(counters::OF_CPU_TIMES, &observed),
+            blocked: group.accounts.and_then(|accounts| accounts.blocked),
+            ..Counters(counters::OF_CGROUP, &observed),
+            tasks: group.processes,
+            threads: group.threads,
+            exited: mode.exact(|| group.exited),
+            quota_us: limits.quota_us,
+            period_us: limits.period_us,
+            burst_us: limits.burst_us,
+            weight: limits.weight,
+            cpus: limits.cpus,
+            cpuset: limits.cpuset,
+            mem_by_node: Some(&limits.memory_by_node).filter(|by_node| !by_node.is_empty()),
+            remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
+            effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
+            limited_by: node.and_then(|node| node.limited_by).map(path_of),
+            ..Counters(counters::OF_LIMITS, &of_limits),
+            own_contention_ns: self.at.and_then(|at| tree.own_contention_ns(interval, at)),
+            throttled_by: throttled_by.collect::<Vec<_>>(),
+            culprits: culprits(node.map_or(&[], |node| &node.culprits), mode),
+            ..Members(self.class()),
+        })
+    }
+}
+
+/// A cgroup whose quota had run out while tasks waited because of it.
+#[derive(Serialize)]
+struct LimitObject {
+    path: Option<Arc<str>>,
+    ns: u64,
+}
+
+/// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
+struct CulpritObject<'a>(&'a Culprit);
+
+impl Serialize for CulpritObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Culprit { path, kernel, task, ns, beyond_ns } = self.0;
+        object!(serializer, {
+            path: path,
+            kernel: kernel,
+            tid: task.as_ref().map(|(tid, _)| tid),
+            comm: task.as_ref().map(|(_, comm)| comm),
+            ns: ns,
+            beyond_ns: beyond_ns,
+        })
+    }
+}
+
+fn culprits(culprits: &[Culprit], mode: Mode) -> Option<Vec<CulpritObject<'_>>> {
+    mode.exact(|| culprits.iter().take(NAMED).map(CulpritObject).collect())
+}
+
+/// N: a NUMA node.
+struct NodeObject(NodeGroup, Mode);
+
+impl Serialize for NodeObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let node = &self.0;
+        object!(serializer, {
+            node: node.node,
+            cpus: node.cpus,
+            busy_ns: node.busy_ns,
+            idle_ns: node.idle_ns,
+            ran_ns: node.ran_ns,
+            wait: WaitObject(&node.wait, self.1),
+            contention_ns: node.contention_ns,
+            throttled_pressure_ns: node.throttled_pressure_ns,
+            runnable_avg: node.runnable_avg,
+            migrations_in: node.migrations_in,
+            migrations_out: node.migrations_out,
+            mem_bytes: node.used_bytes,
+            mem_total_bytes: node.memory_bytes,
+            mem_free_bytes: node.free_bytes,
+        })
+    }
+}
+
+/// A CPU. `wait` is null if waits are not counted by CPU: see `hist -C`.
+struct CpuObject<'a>(&'a CpuInterval, Mode);
+
+impl Serialize for CpuObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let cpu = self.0;
+        object!(serializer, {
+            cpu: cpu.cpu,
+            node: cpu.node,
+            busy_ns: cpu.busy_ns,
+            idle_ns: cpu.idle_ns,
+            wait: cpu.wait.as_ref().map(|wait| WaitObject(wait, self.1)),
+            contention_ns: cpu.contention_ns,
+            throttled_pressure_ns: cpu.throttled_pressure_ns,
+        })
+    }
+}
+
+/// The memory of a process by node.
+struct MemoryObject<'a>(&'a ProcessMemory, &'a Interval);
+
+impl Serialize for MemoryObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(ProcessMemory { tgid, by_node, policies }, interval) = self;
+        let ran_ns = interval.ran_by_node(|task| task.tgid == *tgid);
+        object!(serializer, {
+            tgid: tgid,
+            by_node: by_node,
+            policies: policies,
+            remote_share: remote_share(by_node, &ran_ns),
+        })
+    }
+}
+
+/// A command that was run. Times are ns.
+#[derive(Debug)]
+pub struct StatObject<'a>(&'a CommandRun);
+
+impl<'a> StatObject<'a> {
+    /// The object of a command, with the findings about it on the host where it ran.
+    pub fn new(run: &'a CommandRun) -> Self {
+        Self(run)
+    }
+}
+
+impl Serialize for StatObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (run, interval, mode) = (self.0, &self.0.interval, self.0.interval.mode);
+        let total = interval.total();
+        let (exit_code, signal, core_dumped) = match run.ending {
+            Ending::Exited(code) => (Some(code), None, false),
+            Ending::Killed { signal, dumped } => (None, Some(signal), dumped),
+        };
+        let throttled_by = interval.limits_of("/").into_iter().map(|(path, ns)| LimitObject { path, ns });
+        object!(serializer, {
+            schema: "cgscope.stat/1",
+            command: run.command,
+            start_unix_ns: interval.start_unix_ns,
+            mode: mode,
+            exit_code: exit_code,
+            signal: signal,
+            core_dumped: core_dumped,
+            wall_ns: run.wall_ns,
+            cpu: CommandCpuObject(run),
+            waited_for: run.usage,
+            own_cgroup: run.own_cgroup,
+            peak_threads: run.peak_threads,
+            peak_processes: run.peak_processes,
+            sampled_every_ns: run.every_ns,
+            threads_time: ThreadsTimeObject(WallTime::new(&total), run),
+            class: run.class,
+            wait: WaitObject(&total.wait, mode),
+            throttled_by: throttled_by.collect::<Vec<_>>(),
+            culprits: culprits(&interval.culprits(), mode),
+            quotas: run.quotas.iter().map(|held| QuotaObject(held, run)).collect::<Vec<_>>(),
+            outlived: run.outlived,
+            findings: findings(interval, &run.host),
+            remarks: run.remarks,
+            losses: losses(interval),
+            self: interval.cost,
+        })
+    }
+}
+
+/// CPU time. `of` is `own_cgroup` (all processes that the command started) or `waited_for`.
+struct CommandCpuObject<'a>(&'a CommandRun);
+
+impl Serialize for CommandCpuObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let CpuUse { usage_ns, user_ns, system_ns } = self.0.cpu_use();
+        object!(serializer, {
+            of: if self.0.cpu.is_some() { "own_cgroup" } else { "waited_for" },
+            usage_ns: usage_ns,
+            user_ns: user_ns,
+            system_ns: system_ns,
+        })
+    }
+}
+
+/// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
+struct ThreadsTimeObject<'a>(WallTime, &'a CommandRun);
+
+impl Serialize for ThreadsTimeObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(time, run) = self;
+        let by_state =
+            time.blocked.map(|blocked| blocked.iter().map(|(state, ns)| (state.name(), ns)).collect());
+        object!(serializer, {
+            total_ns: time.total_ns(),
+            on_cpu_ns: time.on_cpu_ns,
+            waited: CauseObject(time.waited, run.interval.mode),
+            own_is_the_command_alone: run.own_is_distinct,
+            blocked: by_state as Option<BTreeMap<_, _>>,
+            blocked_on: run.blocked_on.as_ref().map(|blocked| kinds(blocked, |_| true)),
+        })
+    }
+}
+
+/// A quota that applied to the command: the kernel's counters, and figures derived from them.
+struct QuotaObject<'a>(&'a HeldBy, &'a CommandRun);
+
+impl Serialize for QuotaObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(HeldBy { quota, others }, run) = self;
+        let [before, after, delta] = [&quota.before, &quota.after, &quota.delta].map(Observed::limits);
+        object!(serializer, {
+            path: quota.path,
+            quota_us: quota.delta.quota_us,
+            period_us: quota.delta.period_us,
+            burst_us: quota.delta.burst_us,
+            cores: quota.delta.quota_cores(),
+            before: Counters(counters::OF_QUOTA, &before),
+            after: Counters(counters::OF_QUOTA, &after),
+            delta: Counters(counters::OF_QUOTA, &delta),
+            throttled_percent: quota.throttled_percent(),
+            periods_ns: quota.periods_ns(),
+            times_throttled: quota.times_throttled(run.ran_under(quota)),
+            threads_held_ns: run.held_ns(quota.after.id),
+            others: others,
+        })
     }
 }
