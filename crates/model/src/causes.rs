@@ -3,7 +3,10 @@
 
 use cgscope_ledger::{CAUSES, Cause};
 
-use crate::{Mode, sum::by};
+use crate::{
+    Mode,
+    sum::{self, by},
+};
 
 /// How a cause is shown. Its name in machine-readable output is [`Cause::name`].
 #[derive(Clone, Copy, Debug)]
@@ -20,10 +23,27 @@ pub struct Shown {
     pub state: &'static str,
     /// True if the coarse mode cannot see this cause.
     pub exact_only: bool,
+    /// True if a limit kept the task off every CPU: a quota, or the runtime of real-time tasks.
+    pub is_limit: bool,
+    /// Who had the CPU; `None`: nobody, or it is unknown.
+    pub behind: Option<Behind>,
+    /// How a task waits that has waited for very long.
+    pub starved: &'static str,
     /// The colour: one of the terminal's 16, and one of xterm's 256. `None`: the colour of explanations.
     pub terminal: Option<(u8, u8)>,
     /// The colour in an HTML page, on light and on dark background.
     pub page: (&'static str, &'static str),
+}
+
+/// Who had the CPU that a task waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind {
+    /// Its name after "behind".
+    pub who: &'static str,
+    /// What helps against the wait.
+    pub helps: &'static str,
+    /// True if it is a task, not interrupts or the hypervisor.
+    pub is_task: bool,
 }
 
 /// All causes in the order of bars and legends: the cause that is easiest to fix first, the unknown cause last. The colours are
@@ -32,41 +52,72 @@ pub struct Shown {
 pub const TABLE: [Shown; CAUSES] = [
     Shown {
         cause: Cause::Throttled, letter: 'T', words: "throttled", word: "throttled", state: "throttled",
+        is_limit: true, starved: "while it was out of quota",
+        behind: None,
         exact_only: false, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
     },
     Shown {
         cause: Cause::RtThrottled, letter: 'R', words: "out of real-time runtime", word: "runtime", state: "out of real-time runtime",
+        is_limit: true, starved: "because its real-time or deadline runtime is used up",
+        behind: None,
         exact_only: true, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
     },
     Shown {
         cause: Cause::OwnCgroup, letter: 'o', words: "behind own cgroup", word: "own", state: "queued behind own cgroup",
+        is_limit: false, starved: "behind its own cgroup",
+        behind: Some(Behind { who: "its own cgroup", helps: MORE_CPUS, is_task: true }),
         exact_only: true, terminal: Some((12, 74)), page: ("#2b7bba", "#56b4e9"),
     },
     Shown {
         cause: Cause::OtherCgroup, letter: '#', words: "behind other cgroups", word: "others", state: "queued behind other cgroups",
+        is_limit: false, starved: "behind other cgroups",
+        behind: Some(Behind {
+            who: "other cgroups", is_task: true,
+            helps: "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away",
+        }),
         exact_only: true, terminal: Some((3, 178)), page: ("#dfa400", "#f0d442"),
     },
     Shown {
         cause: Cause::Kernel, letter: 'k', words: "behind the kernel", word: "kernel", state: "queued behind the kernel",
+        is_limit: false, starved: "behind kernel threads",
+        behind: Some(Behind {
+            who: "the kernel", is_task: true,
+            helps: "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy",
+        }),
         exact_only: true, terminal: Some((5, 175)), page: ("#b25597", "#d48bb8"),
     },
     Shown {
         cause: Cause::Irq, letter: 'i', words: "behind interrupts", word: "irq", state: "queued behind interrupts",
+        is_limit: false, starved: "behind interrupts",
+        behind: Some(Behind {
+            who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs",
+        }),
         exact_only: true, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
     },
     Shown {
         cause: Cause::Stolen, letter: 's', words: "behind the hypervisor", word: "stolen", state: "queued behind the hypervisor",
+        is_limit: false, starved: "for the hypervisor",
+        behind: Some(Behind {
+            who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host",
+        }),
         exact_only: true, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
     },
     Shown {
         cause: Cause::Wakeup, letter: '.', words: "wakeup", word: "wakeup", state: "wakeup",
+        is_limit: false, starved: "while its CPU ran nothing",
+        behind: None,
         exact_only: true, terminal: Some((6, 36)), page: ("#00906a", "#2bc49b"),
     },
     Shown {
         cause: Cause::Unattributed, letter: '?', words: "unattributed", word: "unknown", state: "queued, cause not known",
+        is_limit: false, starved: "for an unknown cause",
+        behind: None,
         exact_only: false, terminal: None, page: ("#8b939c", "#79828d"),
     },
 ];
+
+/// What helps if a target only lacks CPUs.
+pub(crate) const MORE_CPUS: &str = "more CPUs help";
 
 /// The causes in the order of [`TABLE`].
 pub const ORDER: [Cause; CAUSES] = {
@@ -102,9 +153,9 @@ impl ByCause {
         parts
     }
 
-    /// Time in which a limit kept the tasks off every CPU: a quota, or the runtime of real-time tasks.
+    /// Time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]).
     pub fn limited_ns(&self) -> u64 {
-        self.get(Cause::Throttled).saturating_add(self.get(Cause::RtThrottled))
+        sum::total(TABLE.iter().filter(|row| row.is_limit).map(|row| self.get(row.cause)))
     }
 
     /// Nanoseconds of one cause; `None` if `mode` cannot see the cause. The coarse mode does not see which task ran.

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::{
     BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, ExitedInterval, Interval,
     TaskInterval, Tree,
+    causes::{Behind, MORE_CPUS, Shown, TABLE},
     findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
     named::by_name,
     sum, units,
@@ -436,7 +437,6 @@ fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
 const MOST: usize = 4;
 
 pub(crate) const TOO_SHORT: &str = "too short to judge";
-const MORE_CPUS: &str = "more CPUs help";
 
 /// The classes, their figures and the advice.
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
@@ -468,8 +468,9 @@ fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<S
         Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
         Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
         Spent::new(is_waking, wakeup_ns, "waking up", ""),
-        Spent::new(None, activity.by_cause.get(Cause::RtThrottled), "out of real-time runtime", ""),
     ]);
+    let other_limits = TABLE.iter().filter(|row| row.is_limit && row.cause != Cause::Throttled);
+    parts.extend(other_limits.map(|row| Spent::new(None, activity.by_cause.get(row.cause), row.words, "")));
     let is_main = |part: &Spent| part.about.is_some_and(|class| classes.contains(&class));
     parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
     parts.retain(|part| {
@@ -544,28 +545,28 @@ fn quota_words(quota: Option<&Quota>) -> String {
     })
 }
 
-/// The groups of tasks that ran while the target was queued, for how long (ns), and what helps against each.
-fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 6] {
-    let [own_ns, others_ns, kernel_ns, irq_ns, stolen_ns] =
-        [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel, Cause::Irq, Cause::Stolen]
-            .map(|cause| activity.by_cause.get(cause));
-    let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { MORE_CPUS };
-    let against_others = if is_share(activity.realtime_ns, others_ns, REALTIME_PERCENT) {
-        "raise its priority (chrt), add CPUs, pin it to other CPUs, or move the neighbours away; cpu.weight does not apply to \
-         real-time tasks"
-    } else {
-        "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away"
-    };
-    let against_kernel =
-        "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy";
-    [
-        ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
-        ("other tasks in / or its own threads", activity.behind_root_ns, MORE_CPUS),
-        ("other cgroups", others_ns, against_others),
-        ("the kernel", kernel_ns, against_kernel),
-        ("interrupts", irq_ns, "add CPUs, or move the interrupts to other CPUs"),
-        ("the hypervisor", stolen_ns, "move the virtual machine to a less busy host"),
-    ]
+/// Who ran while the target was queued, for how long (ns), and what helps against each.
+fn behind(activity: &Activity) -> Vec<(&'static str, u64, &'static str)> {
+    let mut behind = Vec::new();
+    for Shown { cause, behind: had_cpu, .. } in &TABLE {
+        let Some(Behind { who, helps, .. }) = *had_cpu else { continue };
+        let ns = activity.by_cause.get(*cause);
+        match cause {
+            Cause::OwnCgroup => {
+                let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { helps };
+                behind.push((who, ns.saturating_sub(activity.behind_root_ns), fewer));
+                behind.push(("other tasks in / or its own threads", activity.behind_root_ns, helps));
+            }
+            Cause::OtherCgroup if is_share(activity.realtime_ns, ns, REALTIME_PERCENT) => behind.push((
+                who,
+                ns,
+                "raise its priority (chrt), add CPUs, pin it to other CPUs, or move the neighbours away; cpu.weight does not \
+                 apply to real-time tasks",
+            )),
+            _ => behind.push((who, ns, helps)),
+        }
+    }
+    behind
 }
 
 fn behind_words(activity: &Activity) -> String {

@@ -339,10 +339,10 @@ impl Figure {
 
     fn cause(cause: Cause) -> Self {
         let compared_in = match cause {
-            Cause::Throttled => ComparedIn::Any,
             // Coarse recordings count every wait that no quota explains as unattributed.
             Cause::Unattributed => ComparedIn::Alike,
-            _ => ComparedIn::Exact,
+            _ if shown(cause).exact_only => ComparedIn::Exact,
+            _ => ComparedIn::Any,
         };
         let figure = Self::new(cause.name(), shown(cause).words, FigureUnit::WallShare, of_cause(cause));
         Self { compared_in, ..figure.of_waits() }

@@ -4,6 +4,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use crate::{
     Cause, CgroupReading,
+    causes::TABLE,
     findings::{
         BusyThreads, Context, Finding, Held, MOST, Rule, Short, about, finding, is_much, is_share, micros,
         rate,
@@ -108,8 +109,8 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
     // What it did not use because others had the CPUs is no sign of bursts.
     let causes = &sums.by_cause;
-    let behind_others = [Cause::OtherCgroup, Cause::Kernel, Cause::Irq, Cause::Stolen];
-    let wanted_ns = behind_others.iter().fold(used_ns, |sum, cause| sum.saturating_add(causes.get(*cause)));
+    let behind_others = TABLE.iter().filter(|row| row.behind.is_some() && row.cause != Cause::OwnCgroup);
+    let wanted_ns = behind_others.fold(used_ns, |sum, row| sum.saturating_add(causes.get(row.cause)));
     if usable_ns == 0 || is_share(wanted_ns, usable_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }

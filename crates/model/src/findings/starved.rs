@@ -6,6 +6,7 @@ use cgscope_ledger::Cause;
 
 use crate::{
     Pending, TaskInterval,
+    causes::{Shown, shown},
     findings::{Context, Finding, MOST, Rule, Short, about, finding, quota},
     sum,
     units::{count, duration},
@@ -71,23 +72,16 @@ fn starved<'a>(context: &Context<'a>, node: usize) -> Option<Starved<'a>> {
 fn starved_finding(context: &Context, starved: &Starved) -> Finding {
     let Starved { task, pending, cause, .. } = starved;
     let (cpu, tid) = (task.reading.cpu, task.reading.tid);
-    let why = match cause {
-        Cause::Throttled => "while it was out of quota",
-        Cause::RtThrottled => "because its real-time or deadline runtime is used up",
-        Cause::OwnCgroup => "behind its own cgroup",
-        Cause::OtherCgroup => "behind other cgroups",
-        Cause::Kernel => "behind kernel threads",
-        Cause::Irq => "behind interrupts",
-        Cause::Stolen => "for the hypervisor",
-        Cause::Wakeup => "while its CPU ran nothing",
-        Cause::Unattributed => "for an unknown cause",
-    };
-    let is_behind = matches!(cause, Cause::OwnCgroup | Cause::OtherCgroup | Cause::Kernel);
-    let runs = starved.runs.filter(|_| is_behind).map_or_else(String::new, |runs| {
-        let path = context.interval.cgroup_path(runs.reading.cgroup_id);
-        let path = path.map_or_else(String::new, |path| format!(" of {}", context.interval.names.of(path)));
-        format!("; {} (thread {}){path} ran most there", runs.reading.comm, runs.reading.tid)
-    });
+    let Shown { starved: why, behind, .. } = shown(*cause);
+    let runs = starved.runs.filter(|_| behind.is_some_and(|behind| behind.is_task)).map_or_else(
+        String::new,
+        |runs| {
+            let path = context.interval.cgroup_path(runs.reading.cgroup_id);
+            let path =
+                path.map_or_else(String::new, |path| format!(" of {}", context.interval.names.of(path)));
+            format!("; {} (thread {}){path} ran most there", runs.reading.comm, runs.reading.tid)
+        },
+    );
     let more = match starved.tasks - 1 {
         0 => String::new(),
         more => format!("; {} of the cgroup also waited that long", count(more, "other thread")),
@@ -127,7 +121,7 @@ fn actions(starved: &Starved) -> (&'static str, String) {
              find out why the task runs for so long"
                 .into(),
         ),
-        (Cause::OwnCgroup | Cause::OtherCgroup | Cause::Kernel, Some((policy, by))) => (
+        (cause, Some((policy, by))) if shown(cause).behind.is_some_and(|behind| behind.is_task) => (
             "give the real-time task on its CPU an ordinary policy (chrt -o)",
             format!(
                 "the task that runs is a real-time task ({policy}): give it an ordinary policy (chrt -o -p 0 {by}), or let the \
