@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-use cgscope_model::{CgroupReading, limits::weight_of_shares};
+use cgscope_model::{CgroupReading, weight_of_shares};
 
 use crate::{
     facts::{self, cgroup_mounts, mount_v1, parse_cpu_list},

@@ -5,8 +5,6 @@
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_of_doubt;
 
 use std::{cmp::Reverse, sync::Arc};
 

@@ -6,7 +6,6 @@
 mod blocks;
 mod compare;
 pub mod json;
-mod names;
 mod resample;
 mod series;
 mod side;

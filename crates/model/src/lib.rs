@@ -4,7 +4,6 @@
 //! come from that one function. For a reader that skips Samples, [`Skipped`] holds the missing rows.
 
 pub mod accounts;
-mod averages;
 pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
@@ -31,16 +30,13 @@ pub mod sparse;
 pub mod steps;
 pub mod sum;
 pub mod table;
-pub mod task_state;
 pub mod timeline;
 pub mod tree;
 pub mod units;
-pub mod wall_time;
 mod words;
 
 pub use crate::table::tasks::Totals;
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
-pub use averages::{AVERAGED_S, Averages, PressureAverages};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
@@ -49,7 +45,7 @@ pub use command_run::CommandRun;
 pub use counters::{Counter, Observed};
 pub use findings::Finding;
 pub use hist::Hist;
-pub use interval::{Group, GroupSum, Interval, Wait};
+pub use interval::{Group, GroupSum, Interval, Wait, WallTime};
 pub use names::Names;
 pub use placement::{Cpuset, Placement};
 pub use quota_use::QuotaUse;
@@ -59,23 +55,18 @@ pub use selection::Selection;
 pub use skipped::Skipped;
 pub use steps::Steps;
 pub use table::{
-    cgroups::ContainerReading,
+    cgroups::{AVERAGED_S, Averages, CgroupReading, ContainerReading, PressureAverages, weight_of_shares},
     cpus::{CpuInterval, CpuReading, CpuWaits},
     demand,
     demand::{DemandReading, DemandSlot},
     exited::{ExitedInterval, ExitedReading},
-    limits,
-    limits::CgroupReading,
-    memory::ProcessMemory,
     nodes,
-    nodes::NodeReading,
+    nodes::{NodeReading, ProcessMemory},
     pairs,
     pairs::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
     stacks,
     stacks::StackReading,
-    tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading},
+    tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState},
 };
-pub use task_state::TaskState;
 pub use timeline::Timeline;
 pub use tree::Tree;
-pub use wall_time::WallTime;

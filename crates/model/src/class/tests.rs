@@ -1,5 +1,7 @@
 //! Tests that each rule reports at its threshold and not below it, and that the field cases are judged correctly.
 
+mod doubt;
+
 use std::sync::Arc;
 
 use cgscope_ledger::BlockedState;

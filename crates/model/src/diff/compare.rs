@@ -12,9 +12,9 @@ use crate::{
         Change, Diff, DiffSubject, ERROR, FindingChange, Length, LimitChange, Presence, Ranked, Side,
         Verdict,
         blocks::{Measure, UNKNOWN, of_cause, of_counter},
-        names,
         resample::{DEALS, RatioSeries, draws, family_wise, interval},
         series::{Comparison, FEW_EVENTS, SubjectPair, bucket_at, chosen, drawn_quantiles, scale, subjects},
+        side::align,
     },
     findings::{Finding, Host, findings},
     sum,
@@ -29,7 +29,7 @@ const TOP: usize = 10;
 /// result.
 pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let (mut before, mut after) = (before.finish(), after.finish());
-    names::align(&mut before, &mut after);
+    align(&mut before, &mut after);
     let comparison = Comparison::new(&before, &after);
     let subjects = subjects(&comparison);
     let chosen = chosen(&comparison, &subjects);

@@ -1,13 +1,12 @@
-//! Sums over groups of tasks.
+//! Sums over groups of tasks, the processes among them, and where the time of their threads went.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Interval, Wait};
 use crate::{
-    Accounts, ByCause, ExitedInterval, Figures, Pending, TaskInterval, Totals, accounts, hist::HistSum, sum,
-    tree::Tree,
+    Accounts, ByCause, ByState, Cause, ExitedInterval, Figures, Pending, TaskInterval, Totals, accounts,
+    hist::HistSum, sum, tree::Tree,
 };
-use std::sync::Arc;
 
 /// Several tasks together: a process, a cgroup, the whole host.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,4 +149,193 @@ pub(crate) fn processes(of_threads: impl Iterator<Item = u32>) -> u64 {
     processes.sort_unstable();
     processes.dedup();
     processes.len() as u64
+}
+
+/// A process, summed over its threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Process id. In appended intervals, several processes may have used it one after the other.
+    pub pid: u32,
+    /// The [place](Interval::places) of the thread that names the process: the main thread, or another thread if the main
+    /// thread has exited.
+    pub named_by: usize,
+    /// The [places](Interval::places) of the threads.
+    pub threads: Vec<usize>,
+    /// The sum over the threads.
+    pub group: Group,
+}
+
+impl Interval {
+    /// Living tasks by process, ascending by process id; of processes with the same id, the earlier one first. Exited tasks
+    /// are known only by cgroup.
+    pub fn processes(&self) -> Vec<Process> {
+        let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for place in self.places() {
+            same_id.entry(self.reading(place).tgid).or_default().push(place);
+        }
+        let mut sum = GroupSum::default();
+        let lives = same_id.into_iter().flat_map(|(pid, threads)| {
+            self.lives(pid, threads).into_values().map(move |threads| (pid, threads))
+        });
+        let process = |(pid, threads): (u32, Vec<usize>)| {
+            for place in &threads {
+                match self.tasks.get(*place) {
+                    Some(task) => sum.add_whole_task(task),
+                    None => sum.add_idle(1),
+                }
+            }
+            let main = threads.iter().find(|place| self.reading(**place).tid == pid);
+            let named_by = *main.unwrap_or(&threads[0]);
+            Process { pid, named_by, threads, group: sum.take(1) }
+        };
+        lives.map(process).collect()
+    }
+
+    /// Groups the threads with one process id by process.
+    ///
+    /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main thread
+    /// belongs to an earlier process.
+    fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
+        let reading = |place: &usize| self.reading(*place);
+        let mains = threads.iter().map(reading).filter(|task| task.tid == pid);
+        let mut begun: Vec<u64> = mains.map(|task| task.start_ns).collect();
+        begun.sort_unstable();
+        let mut lives: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for at in threads {
+            let life = begun.partition_point(|begun_ns| *begun_ns <= reading(&at).start_ns);
+            lives.entry(life).or_default().push(at);
+        }
+        lives
+    }
+
+    /// Groups by process id, in the order of [`Self::processes`].
+    pub fn by_process(&self) -> Vec<(u32, Group)> {
+        self.processes().into_iter().map(|process| (process.pid, process.group)).collect()
+    }
+}
+
+/// The elapsed time of some threads, by activity, summed over the threads. For one thread the parts sum to the elapsed time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallTime {
+    /// On a CPU, ns.
+    pub on_cpu_ns: u64,
+    /// Runnable but not running, by cause: completed waits and unfinished ones.
+    pub waited: ByCause,
+    /// Blocked, by state; `None`: unknown.
+    pub blocked: Option<ByState>,
+}
+
+impl WallTime {
+    /// Computes the parts for a group of threads over an interval.
+    pub fn new(group: &Group) -> Self {
+        let mut waited = group.wait.by_cause;
+        waited.add(&group.pending_by_cause);
+        // The kernel does not count waits of tasks that were preempted on the way to sleep. Their cause was not recorded.
+        waited.add(&ByCause::only(Cause::Unattributed, group.totals.unstamped_ns));
+        let blocked = group.accounts.and_then(|accounts| accounts.blocked);
+        Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }
+    }
+
+    /// The sum of all known parts, ns.
+    pub fn total_ns(&self) -> u64 {
+        let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
+        sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TaskInterval, TaskReading, Totals};
+
+    fn thread(tid: u32, start_ns: u64, on_cpu_ns: u64) -> TaskInterval {
+        let serial = start_ns << 8 | u64::from(tid);
+        let reading = TaskReading { serial, tid, tgid: 7, start_ns, ..TaskReading::default() };
+        TaskInterval { reading, totals: Totals { on_cpu_ns, ..Totals::default() }, ..TaskInterval::default() }
+    }
+
+    /// For each process: its naming thread, its threads, and their run time.
+    fn processes(tasks: Vec<TaskInterval>) -> Vec<(usize, Vec<usize>, u64)> {
+        let interval = Interval { tasks, ..Interval::default() };
+        let processes = interval.processes().into_iter();
+        processes
+            .map(|process| {
+                assert_eq!((process.pid, process.group.threads), (7, process.threads.len() as u64));
+                (process.named_by, process.threads, process.group.totals.on_cpu_ns)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn processes_that_used_the_same_id_are_kept_apart() {
+        let tasks =
+            vec![thread(7, 10, 1), thread(8, 10, 2), thread(9, 12, 4), thread(7, 20, 8), thread(8, 25, 16)];
+        assert_eq!(processes(tasks), [(0, vec![0, 1, 2], 7), (3, vec![3, 4], 24)]);
+    }
+
+    #[test]
+    fn threads_without_a_known_main_thread_are_one_process() {
+        assert_eq!(processes(vec![thread(8, 10, 1), thread(9, 30, 2)]), [(0, vec![0, 1], 3)]);
+        assert_eq!(processes(vec![thread(8, 10, 1), thread(7, 20, 2)]), [(0, vec![0], 1), (1, vec![1], 2)]);
+    }
+}
+
+#[cfg(test)]
+mod wall_time_tests {
+    use super::*;
+    use crate::{Accounts, BLOCKED_STATES, CAUSES, Totals, Wait};
+    use proptest::prelude::*;
+
+    fn group(
+        on_cpu_ns: u64,
+        waited: ByCause,
+        pending: ByCause,
+        unstamped_ns: u64,
+        blocked: Option<[u64; BLOCKED_STATES]>,
+    ) -> Group {
+        Group {
+            totals: Totals { on_cpu_ns, unstamped_ns, ..Totals::default() },
+            wait: Wait { by_cause: waited, ..Wait::default() },
+            pending_by_cause: pending,
+            accounts: blocked
+                .map(|states| Accounts { blocked: Some(ByState(states)), ..Accounts::default() }),
+            ..Group::default()
+        }
+    }
+
+    fn any_by_cause() -> impl Strategy<Value = ByCause> {
+        prop::collection::vec(0..1u64 << 50, CAUSES)
+            .prop_map(|parts| ByCause(parts.try_into().expect("a part to each")))
+    }
+
+    proptest! {
+        #[test]
+        fn all_time_is_counted_once(
+            ran in 0..1u64 << 50,
+            waited in any_by_cause(),
+            pending in any_by_cause(),
+            unstamped in 0..1u64 << 50,
+            blocked in prop::array::uniform5(0..1u64 << 50),
+        ) {
+            let all = ran + unstamped + waited.total() + pending.total() + blocked.iter().sum::<u64>();
+            let time = WallTime::new(&group(ran, waited, pending, unstamped, Some(blocked)));
+            prop_assert_eq!(time.total_ns(), all);
+            let states = time.blocked.unwrap();
+            let parts = time.waited.iter().map(|(_, ns)| ns).chain(states.iter().map(|(_, ns)| ns));
+            prop_assert_eq!(time.on_cpu_ns + parts.sum::<u64>(), all);
+        }
+    }
+
+    #[test]
+    fn unknown_time_is_not_a_part() {
+        let time = WallTime::new(&group(
+            5,
+            ByCause::only(Cause::Unattributed, 2),
+            ByCause::only(Cause::Throttled, 1),
+            3,
+            None,
+        ));
+        assert_eq!((time.blocked, time.total_ns()), (None, 11));
+        assert_eq!(time.waited.get(Cause::Unattributed), 5);
+    }
 }

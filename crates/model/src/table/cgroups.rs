@@ -1,9 +1,9 @@
-//! The names of the cgroups: their paths, and what container runtimes call them.
+//! The cgroups: their paths, what container runtimes call them, and their CPU limits with the effect of these.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Interval, Sample,
+    Interval, Sample, sum,
     table::{Table, later, merge},
 };
 
@@ -64,4 +64,316 @@ pub struct ContainerReading {
     pub pod: Option<Arc<str>>,
     /// The pod's namespace.
     pub namespace: Option<Arc<str>>,
+}
+
+/// The table of limits: a row for each cgroup that is named in the Sample, and for its ancestors.
+#[derive(Debug)]
+pub enum Limits {}
+
+impl Table for Limits {
+    type Row = CgroupReading;
+    type Key = u64;
+    const ORDER: &'static str = "its limits are not in the order of their cgroups";
+
+    fn key(row: &CgroupReading) -> u64 {
+        row.id
+    }
+
+    fn between(a: &Sample, b: &Sample, into: &mut Interval) {
+        into.limits = between(&a.limits, &b.limits, a.mono_ns);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.limits, &mut next.limits, |limits| limits.id, CgroupReading::append);
+    }
+}
+
+/// The CPU limits of one cgroup and their effect, from its files, at one moment. Times are cumulative.
+///
+/// `None`: could not be read; never 0 instead. The versions named are the first kernels with the file or the line. v2 reports
+/// times in microseconds: there the nanoseconds are multiples of 1000.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupReading {
+    /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
+    pub id: u64,
+    /// The cgroup was created at this moment or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: unknown.
+    pub made_after_ns: Option<u64>,
+    /// CPU time allowed per period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2).
+    ///
+    /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and an
+    /// ancestor may still have a limit.
+    pub quota_us: Option<u64>,
+    /// Length of a period, µs; set even if there is no quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
+    pub period_us: Option<u64>,
+    /// Unused CPU time that the cgroup may save and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    pub burst_us: Option<u64>,
+    /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
+    ///
+    /// 0 is a cgroup with `cpu.idle` before 6.12. [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
+    pub weight: Option<u64>,
+    /// Number of CPUs that the cgroup's tasks may run on.
+    ///
+    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor that has the file; v1
+    /// `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty
+    /// set: no task can run there.
+    pub cpus: Option<u32>,
+    /// These CPUs as a list like `0-3,8`.
+    pub cpuset: Option<Arc<str>>,
+    /// Memory charged to the cgroup and those below it, by node: `(node, bytes)`, ascending by node.
+    ///
+    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables`
+    /// and both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy,
+    /// else `total`: memory on the reclaim lists, without the kernel's own.
+    pub memory_by_node: Vec<(u32, u64)>,
+    /// CPU time used by the cgroup and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
+    pub usage_ns: Option<u64>,
+    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, the two parts need not add up
+    /// to the usage.
+    pub user_ns: Option<u64>,
+    /// Part of the usage in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
+    pub system_ns: Option<u64>,
+    /// Periods in which the cgroup had something to run: `cpu.stat`.
+    pub nr_periods: Option<u64>,
+    /// Periods in which the quota ran out: `cpu.stat`.
+    pub nr_throttled: Option<u64>,
+    /// Time that its own quota kept the cgroup from running, ns: `cpu.stat`. A sum over CPUs, so it may exceed the elapsed
+    /// time.
+    pub throttled_ns: Option<u64>,
+    /// Periods in which the cgroup used more than its quota: `cpu.stat` (5.16).
+    pub nr_bursts: Option<u64>,
+    /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
+    pub burst_ns: Option<u64>,
+    /// Time that a quota of the cgroup or of an ancestor kept tasks directly in the cgroup from running, ns, summed over CPUs:
+    /// `cpu.stat.local` (6.6).
+    pub local_throttled_ns: Option<u64>,
+    /// Time in which some task of the cgroup or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
+    pub pressure_some_ns: Option<u64>,
+    /// Time in which tasks waited and none ran, ns: v2 `cpu.pressure` (5.13).
+    pub pressure_full_ns: Option<u64>,
+    /// Time in which some followed task of the cgroup or below it waited for a CPU, ns, without time at a limit. Over several CPUs it
+    /// is a mean, as in `pressure_some_ns`: weighted by the time in which tasks ran or waited on each. `None`: coarse mode.
+    pub contention_ns: Option<u64>,
+    /// Time in which tasks were at a limit (quota or real-time runtime) and none waited for a CPU, ns. Together with `contention_ns`
+    /// it is what the kernel calls `some`.
+    pub throttled_pressure_ns: Option<u64>,
+    /// By how much the two may be off at most, ns: the order of overlapping waits was not known.
+    pub pressure_uncertain_ns: Option<u64>,
+}
+
+impl CgroupReading {
+    /// The cgroup's own quota in CPUs; `None` without one.
+    pub fn quota_cores(&self) -> Option<f64> {
+        let period = self.period_us.filter(|period| *period > 0)?;
+        Some(self.quota_us? as f64 / period as f64)
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        impl CgroupReading {
+            /// The increase since `before`: the limits as they are now, the counters as differences. A counter is `None` if
+            /// either reading is missing or it went backwards.
+            pub fn since(&self, before: Option<&Self>) -> Self {
+                let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
+                Self { $($name: since(self.$name, before.and_then(|before| before.$name)),)* ..self.clone() }
+            }
+
+            /// Adds a later interval: takes its limits, and adds its counters. A counter known in only one interval keeps
+            /// that value.
+            pub fn append(&mut self, later: Self) {
+                *self = Self { $($name: sum::known(self.$name, later.$name),)* ..later };
+            }
+        }
+    };
+}
+
+counters!(
+    usage_ns,
+    user_ns,
+    system_ns,
+    nr_periods,
+    nr_throttled,
+    throttled_ns,
+    nr_bursts,
+    burst_ns,
+    local_throttled_ns,
+    pressure_some_ns,
+    pressure_full_ns,
+    contention_ns,
+    throttled_pressure_ns,
+    pressure_uncertain_ns
+);
+
+impl Interval {
+    /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created again,
+    /// these are the limits of the later cgroup.
+    pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
+        self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
+    }
+}
+
+/// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts from 0.
+fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
+    let mut earlier = sum::earlier(a, |limits| limits.id);
+    let since = |now: &CgroupReading| match earlier(now.id) {
+        None if now.made_after_ns.is_some_and(|made_ns| made_ns >= since_ns) => now.clone(),
+        before => now.since(before),
+    };
+    b.iter().map(since).collect()
+}
+
+/// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`.
+///
+/// Converts like the kernel (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
+/// nearest, at least 1 and at most 10000.
+pub fn weight_of_shares(shares: u64) -> u64 {
+    (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)
+}
+
+/// The seconds of each average.
+pub const AVERAGED_S: [u64; 3] = [10, 60, 300];
+/// Below this share an average counts as 0.
+const LEAST: f64 = 1e-4;
+
+/// The averages of a cgroup, as shares of the time, 0 to 1, over each of [`AVERAGED_S`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Averages {
+    /// See [`CgroupReading::contention_ns`](crate::CgroupReading::contention_ns).
+    pub contention: [f64; 3],
+    /// See [`CgroupReading::throttled_pressure_ns`](crate::CgroupReading::throttled_pressure_ns).
+    pub limit: [f64; 3],
+}
+
+/// The averages of all cgroups. Older intervals count exponentially less, as in the kernel (`calc_avgs` in `kernel/sched/psi.c`). The
+/// kernel's averages start at 0; these start with the first interval, so that they are right from the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PressureAverages {
+    /// How much of each average is known, 0 to 1.
+    known: [f64; 3],
+    /// The sums of cgroups with pressure, by path.
+    sums: BTreeMap<Arc<str>, Averages>,
+}
+
+impl PressureAverages {
+    /// Adds the next interval.
+    pub fn push(&mut self, interval: &Interval) {
+        let length_ns = interval.duration_ns as f64;
+        if length_ns == 0.0 {
+            return;
+        }
+        let decay = AVERAGED_S.map(|seconds| (-length_ns / (seconds as f64 * 1e9)).exp());
+        let add = |sums: &mut [f64; 3], share: f64| {
+            sums.iter_mut().zip(decay).for_each(|(sum, decay)| *sum = *sum * decay + share * (1.0 - decay));
+        };
+        add(&mut self.known, 1.0);
+        let before = std::mem::take(&mut self.sums);
+        for limits in &interval.limits {
+            let pressure = limits.contention_ns.zip(limits.throttled_pressure_ns);
+            let (Some((contention, limit)), Some(path)) = (pressure, interval.cgroup_path(limits.id)) else {
+                continue;
+            };
+            let mut sums = before.get(path).copied().unwrap_or_default();
+            add(&mut sums.contention, contention as f64 / length_ns);
+            add(&mut sums.limit, limit as f64 / length_ns);
+            if sums.contention.iter().chain(&sums.limit).any(|sum| *sum >= LEAST) {
+                self.sums.insert(path.clone(), sums);
+            }
+        }
+    }
+
+    /// The averages of a cgroup; all 0 if it has no pressure.
+    pub fn of(&self, path: &str) -> Averages {
+        let mut averages = self.sums.get(path).copied().unwrap_or_default();
+        for shares in [&mut averages.contention, &mut averages.limit] {
+            for (share, known) in shares.iter_mut().zip(self.known) {
+                *share = if known > 0.0 { *share / known } else { 0.0 };
+            }
+        }
+        averages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_in_cpus_needs_quota_and_period() {
+        let with = |quota_us, period_us| CgroupReading { quota_us, period_us, ..Default::default() };
+        assert_eq!(with(Some(250_000), Some(100_000)).quota_cores(), Some(2.5));
+        assert_eq!(with(Some(250_000), None).quota_cores(), None);
+        assert_eq!(with(None, Some(100_000)).quota_cores(), None);
+        assert_eq!(with(Some(250_000), Some(0)).quota_cores(), None);
+    }
+
+    #[test]
+    fn the_counters_of_a_new_cgroup_count_from_0() {
+        let made =
+            |made_after_ns| CgroupReading { id: 7, made_after_ns, nr_periods: Some(5), ..Default::default() };
+        let periods = |a: &[CgroupReading], b: CgroupReading| between(a, &[b], 100)[0].nr_periods;
+        assert_eq!(periods(&[], made(Some(100))), Some(5));
+        assert_eq!(periods(&[], made(Some(99))), None, "the cgroup may be older");
+        assert_eq!(periods(&[], made(None)), None);
+        assert_eq!(periods(&[made(None)], made(Some(100))), Some(0));
+    }
+
+    #[test]
+    fn shares_become_weights_as_in_the_kernel() {
+        let weights = [0, 2, 3, 15, 16, 1024, 2048, 10_240, 262_144, u64::MAX].map(weight_of_shares);
+        assert_eq!(weights, [1, 1, 1, 1, 2, 100, 200, 1000, 10_000, 10_000]);
+    }
+}
+
+#[cfg(test)]
+mod averages_tests {
+    use super::*;
+    use crate::{CgroupReading, Sample};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// An interval of a second with this contention of a cgroup.
+    fn second(contention_ns: u64) -> Interval {
+        let at = |mono_ns: u64, ns: u64| Sample {
+            mono_ns,
+            limits: vec![CgroupReading {
+                id: 7,
+                contention_ns: Some(ns),
+                throttled_pressure_ns: Some(ns / 4),
+                ..CgroupReading::default()
+            }],
+            cgroups: vec![(7, "/a".into())],
+            ..Sample::default()
+        };
+        Interval::between(&at(SECOND, 0), &at(2 * SECOND, contention_ns))
+    }
+
+    #[test]
+    fn averages_are_right_from_the_start_and_follow_as_in_the_kernel() {
+        let mut averages = PressureAverages::default();
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        for _ in 0..5 {
+            averages.push(&second(SECOND / 2));
+            let Averages { contention, limit } = averages.of("/a");
+            assert!(contention.iter().all(|share| near(*share, 0.5)), "{contention:?}");
+            assert!(limit.iter().all(|share| near(*share, 0.125)), "{limit:?}");
+        }
+        for _ in 0..10 {
+            averages.push(&second(0));
+        }
+        // Ten seconds later the first one counts 1 / e, of what is known after 15 s.
+        let known = 1.0 - (-1.5f64).exp();
+        let expected = 0.5 * (1.0 - (-0.5f64).exp()) * (-1.0f64).exp() / known;
+        let [ten, minute, _] = averages.of("/a").contention;
+        assert!(near(ten, expected), "{ten} {expected}");
+        assert!(minute > ten);
+        assert_eq!(averages.of("/b"), Averages::default());
+    }
+
+    #[test]
+    fn a_cgroup_without_pressure_is_dropped_in_the_end() {
+        let mut averages = PressureAverages::default();
+        averages.push(&second(SECOND));
+        (0..3_600).for_each(|_| averages.push(&second(0)));
+        assert!(averages.sums.is_empty());
+    }
 }

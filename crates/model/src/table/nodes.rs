@@ -1,4 +1,4 @@
-//! NUMA nodes: the memory of each, their figures over an interval, and the distance of tasks from their memory.
+//! NUMA nodes: the memory of each, their figures over an interval, where the memory of processes lies, and the distance of tasks from it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use crate::{
     Interval, Sample, TaskInterval, TaskReading, Tree, Wait,
     placement::{ByNode, add_by_node, amount, sum_by_node, total},
     sum,
-    table::{Selected, Table, cpus::CpuInterval},
+    table::{Selected, Table, cpus::CpuInterval, merge},
 };
 
 /// The table: a row for each node that is online.
@@ -281,3 +281,37 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 
 #[cfg(test)]
 mod tests;
+
+/// The table: a row for each process for which it was requested.
+#[derive(Debug)]
+pub enum Memory {}
+
+impl Table for Memory {
+    type Row = ProcessMemory;
+    type Key = u32;
+    const ORDER: &'static str = "the memory of its processes is not in the order of their ids";
+
+    fn key(row: &ProcessMemory) -> u32 {
+        row.tgid
+    }
+
+    fn between(_: &Sample, b: &Sample, into: &mut Interval) {
+        into.memory.clone_from(&b.memory);
+    }
+
+    fn append(into: &mut Interval, next: &mut Interval) {
+        merge(&mut into.memory, &mut next.memory, |memory| memory.tgid, |old, new| *old = new);
+    }
+}
+
+/// Where the memory of a process lies, from `/proc/PID/numa_maps`. Not cumulative.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Process id.
+    pub tgid: u32,
+    /// Resident bytes by node, ascending by node. Pages shared by several processes count in each.
+    pub by_node: Vec<(u32, u64)>,
+    /// The same bytes by the memory policy of their mapping, named as in the kernel (`default`, `bind:1`, `interleave:0-1`),
+    /// the largest first.
+    pub policies: Vec<(Arc<str>, u64)>,
+}

@@ -2,15 +2,16 @@
 
 mod exited_threads;
 mod idle;
-mod joined;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Serialize, Serializer};
 
 use crate::{
-    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, TaskState, Wait,
+    Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait,
     findings::BUSY_THREAD_PERCENT,
     placement::TaskPlacement,
-    table::{Selected, Table, cpus::only_node, exited, merge},
+    table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
 
 /// The table: a row for each followed task.
@@ -395,3 +396,144 @@ macro_rules! totals {
 }
 
 cgscope_ledger::totals!(totals);
+
+impl Interval {
+    /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
+    ///
+    /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and the
+    /// last Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
+    /// `exited` are the last readings of tasks that were in a Sample in between but are not in the last one.
+    ///
+    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where it was
+    /// last.
+    pub fn with_tasks(
+        mut self,
+        since_ns: u64,
+        mut before: Vec<Arc<TaskReading>>,
+        late: Vec<Arc<TaskReading>>,
+        now: &[Arc<TaskReading>],
+        mut exited: Vec<Arc<TaskReading>>,
+    ) -> Self {
+        // A task that disappeared and returned is in `now`. If a task disappeared twice, its last reading counts.
+        exited.reverse();
+        exited.sort_by_key(|task| task.serial);
+        exited.dedup_by_key(|task| task.serial);
+        for task in exited.iter_mut().map(Arc::make_mut) {
+            (task.pending, task.on_cpu, task.state) = (None, false, None);
+        }
+        // If a task was there at the start, or appeared twice, its first reading counts.
+        before.extend(late);
+        before.sort_by_key(|task| task.serial);
+        before.dedup_by_key(|task| task.serial);
+        let mut went = exited.iter().peekable();
+        let mut later = now.iter().peekable();
+        let last = std::iter::from_fn(|| {
+            let has_exited = match (went.peek(), later.peek()) {
+                (Some(went), Some(later)) => went.serial < later.serial,
+                (went, None) => went.is_some(),
+                (None, _) => false,
+            };
+            if has_exited {
+                return went.next();
+            }
+            let now = later.next()?;
+            while went.next_if(|went| went.serial <= now.serial).is_some() {}
+            Some(now)
+        });
+        (self.tasks, self.idle) = idle::split(&before, last, since_ns, self.one_node);
+        // The later row has the figures of the earlier one, because it counts from the first reading.
+        self.join_moved(false);
+        self
+    }
+
+    /// Joins the rows of each task that moved to another cgroup. What it did before stays with the cgroup before. `adds`: the later row
+    /// does not have the figures of the earlier ones.
+    pub(super) fn join_moved(&mut self, adds: bool) {
+        let moved = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.moved_ns.is_some());
+        let idle = moved().filter_map(|task| idle::before_it_moved(&self.idle, task)).map(|idle| idle.serial);
+        let idle: BTreeSet<u64> = idle.collect();
+        if !idle.is_empty() {
+            self.idle.retain(|task| !idle.contains(&task.serial));
+        }
+        // Each move adds one to the serial, so they are neighbours.
+        let is_moved = |pair: &[TaskInterval]| idle::has_moved(&pair[0].reading, &pair[1].reading);
+        if !self.tasks.windows(2).any(is_moved) {
+            return;
+        }
+        let mut joined: Vec<TaskInterval> = Vec::with_capacity(self.tasks.len());
+        for mut task in std::mem::take(&mut self.tasks) {
+            if let Some(before) = joined.pop_if(|before| idle::has_moved(&before.reading, &task.reading)) {
+                let figures = before.figures();
+                if adds {
+                    task.add_before(before.whole.as_deref().unwrap_or(&figures));
+                }
+                add_exited(&mut self.exited, before.reading.cgroup_id, figures);
+            }
+            joined.push(task);
+        }
+        self.tasks = joined;
+    }
+}
+
+cgscope_ledger::named! {
+    /// The state of a task. The crates that read the kernel's state bits map them to these states.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum TaskState (letter, name) {
+        /// The letter in `/proc/PID/stat`, which ps and psn print.
+        letter: char,
+        /// The name in `/proc/PID/status`.
+        name: &'static str,
+    }
+
+    /// R: on a CPU, or runnable and waiting for one.
+    Running = 'R', "running";
+    /// S: sleeps until an event or a signal.
+    Sleeping = 'S', "sleeping";
+    /// D: sleeps and ignores signals, mostly for I/O or a lock. Counts towards the load average.
+    DiskSleep = 'D', "disk sleep";
+    /// I: an idle kernel thread. Sleeps as in D, but does not count towards the load average.
+    Idle = 'I', "idle";
+    /// T: stopped by a signal.
+    Stopped = 'T', "stopped";
+    /// t: stopped by its tracer.
+    Traced = 't', "tracing stop";
+    /// P: a kernel thread that must not run, for example that of an offline CPU.
+    Parked = 'P', "parked";
+    /// Z: has exited, and the parent has not waited for the exit yet.
+    Zombie = 'Z', "zombie";
+    /// X: has exited, and no process will wait for the exit.
+    Dead = 'X', "dead";
+}
+
+impl TaskState {
+    /// The state of a letter; `None` if no state has this letter.
+    pub fn from_letter(letter: char) -> Option<Self> {
+        Self::ALL.iter().copied().find(|state| state.letter() == letter)
+    }
+}
+
+/// Serialized as the letter.
+impl Serialize for TaskState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_char(self.letter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_state_has_a_letter_and_a_name_of_its_own() {
+        let letters: String = TaskState::ALL.iter().map(|state| state.letter()).collect();
+        assert_eq!(letters, "RSDITtPZX");
+        for state in TaskState::ALL.iter().copied() {
+            assert_eq!(TaskState::from_letter(state.letter()), Some(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.letter().to_string());
+        }
+        let names: BTreeSet<&str> = TaskState::ALL.iter().map(|state| state.name()).collect();
+        assert_eq!(names.len(), TaskState::ALL.len());
+        assert_eq!(TaskState::from_letter('r'), None);
+    }
+}

@@ -2,7 +2,7 @@
 
 use cgscope_ledger::BlockedState;
 
-use super::{tests::*, *};
+use super::*;
 use crate::{
     Accounts, BlockedOn, ByCause, ByState, Cause, ExitedInterval, Interval, Mode, StackReading, TaskInterval,
     Totals, Tree, Wait, json::IntervalObject,
