@@ -4,9 +4,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::Failure;
-use crate::root::AsRoot;
-use crate::{setup, steps};
+use crate::setup;
+use crate::steps::{self, AsRoot, Failure};
 
 /// The path where scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
@@ -79,16 +78,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// The path of the executable in a message of cargo.
 fn executable(message: &str) -> Option<PathBuf> {
-    let (_, rest) = message.split_once(r#""executable":""#)?;
-    let mut path = String::new();
-    let mut letters = rest.chars();
-    loop {
-        match letters.next()? {
-            '"' => return Some(PathBuf::from(path)),
-            '\\' => path.push(letters.next()?),
-            letter => path.push(letter),
-        }
-    }
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    message["executable"].as_str().map(PathBuf::from)
 }
 
 /// Copies a file and renames it into place, because the old file may be running.

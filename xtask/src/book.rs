@@ -1,10 +1,9 @@
-//! Builds the documents as a book with mdBook, and checks its links.
+//! Builds the documents as a book with mdBook, checks its links, and draws the pictures of the screen in them.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::Failure;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 /// Where mdBook writes the book: see `docs/book.toml`.
 const BOOK: &str = "target/book";
@@ -111,6 +110,30 @@ fn checked(page: &str, target: &dyn Fn(&str) -> Target) -> (String, Vec<String>)
         text.extend([LINK, link.as_str(), "\"", rest]);
     }
     (text, dead)
+}
+
+pub(crate) fn pictures(arguments: &[String]) -> Result<(), Failure> {
+    let mut command = match arguments {
+        [] => draw_pictures(),
+        [check] if check == "--check" => check_pictures(),
+        [word, ..] => {
+            return Err(Failure::Usage(format!(
+                "unknown argument `{word}` of `pictures`, which takes only `--check`"
+            )));
+        }
+    };
+    steps::succeed(&mut command, |status| format!("pictures: failed ({status}); see the messages above"))
+}
+
+/// A command that fails if the pictures are out of date, and prints what to do.
+pub(crate) fn check_pictures() -> Command {
+    let mut check = draw_pictures();
+    check.arg("--check");
+    check
+}
+
+fn draw_pictures() -> Command {
+    steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"])
 }
 
 #[cfg(test)]

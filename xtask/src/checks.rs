@@ -2,11 +2,9 @@
 use std::thread;
 use std::time::Instant;
 
-use crate::failure::Failure;
 use crate::lanes::{History, Lanes};
-use crate::root::AsRoot;
-use crate::steps::{self, Steps, cargo};
-use crate::{binary, deploy, dist, fuzz, lab, long, overhead, pictures, readers, runtimes, setup, unchanged};
+use crate::steps::{self, AsRoot, Failure, Steps, cargo};
+use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, readers, setup, unchanged};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,13 +42,13 @@ impl TestRun {
         }
         if unit && (root || long.is_some()) {
             return Err(Failure::Usage(
-                "`--unit` excludes `--root` and `--long`; give only one of the three".to_owned(),
+                "`--unit` excludes `--root` and `--long`; give only one of the three".into(),
             ));
         }
         let for_binaries: Vec<String> = words.cloned().collect();
         match &mut long {
             Some(long) => (long.again, long.filters) = (again, for_binaries.clone()),
-            None if again => return Err(Failure::Usage("`--again` needs `--long`".to_owned())),
+            None if again => return Err(Failure::Usage("`--again` needs `--long`".into())),
             None => {}
         }
         let (without_root, with_root) = (!(root || long.is_some()), !unit);
@@ -114,7 +112,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
 
     // Lint ebpf/ for this machine, not for BPF: only another compiler has a `core` for BPF, and clippy cannot read it.
     // RUSTC_BOOTSTRAP enables the unstable features that aya-ebpf needs on a stable compiler.
-    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let target = steps::target_dir();
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
@@ -129,7 +127,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
         return Ok(());
     }
     // The unit tests have already compiled the example. They also run the corpora of the fuzz targets.
-    steps.step("pictures", &mut pictures::for_checks())
+    steps.step("pictures", &mut book::check_pictures())
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {
@@ -145,7 +143,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &His
         deploy::for_checks(steps)?;
     }
     let mut variables = readers::for_tests(false);
-    variables.push(runtimes::for_tests()?);
+    variables.push(readers::runtimes_for_tests()?);
     let lanes = Lanes { binaries: lab::build(false)?, as_root, variables, history };
     if !has_all {
         eprintln!("test: tests as root");

@@ -1,8 +1,7 @@
 //! Checks the files in `deploy/` with the programs that read them.
 use std::process::Command;
 
-use crate::failure::Failure;
-use crate::steps::{Steps, workspace};
+use crate::steps::{Failure, Steps, workspace};
 
 /// Checks the plugin for kubectl, and rules and configuration with Debian's promtool. Later versions accept the same files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {

@@ -13,7 +13,10 @@ use std::{
     process::Command,
 };
 
-use crate::{binary, failure::Failure, steps};
+use crate::{
+    binary,
+    steps::{self, Failure},
+};
 
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";

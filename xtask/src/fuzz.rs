@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::dist;
-use crate::failure::Failure;
-use crate::steps::{self, Steps, cargo_path};
+use crate::steps::{self, Failure, Steps, cargo_path};
 
 /// The directory of the fuzz targets, which are a workspace of their own.
 pub(crate) fn dir() -> PathBuf {
@@ -201,7 +200,7 @@ impl<'a> FuzzRequest<'a> {
             }
             _ => {
                 return Err(Failure::Usage(
-                    "`fuzz` takes one target, one number of runs, and flags after `--`".to_owned(),
+                    "`fuzz` takes one target, one number of runs, and flags after `--`".into(),
                 ));
             }
         };
@@ -210,7 +209,7 @@ impl<'a> FuzzRequest<'a> {
 }
 
 fn target_dir() -> PathBuf {
-    steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target")).join("fuzz")
+    steps::target_dir().join("fuzz")
 }
 
 #[cfg(test)]

@@ -9,14 +9,10 @@ use std::{
 };
 
 use crate::{
-    binary, dist,
-    failure::Failure,
-    fuzz, lab,
+    binary, dist, fuzz, lab,
     lanes::{self, History, LONG, Lanes, SOAK},
-    mutants, readers,
-    root::AsRoot,
-    runtimes, setup,
-    steps::{self, Steps, cargo},
+    mutants, readers, setup,
+    steps::{self, AsRoot, Failure, Steps, cargo},
 };
 
 /// A part of these tests.
@@ -185,7 +181,7 @@ fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     // The tests expect the packages beside the binary.
     dist::make(&binary::build()?)?;
     let mut variables = readers::for_tests(part == TESTS);
-    variables.push(runtimes::for_tests()?);
+    variables.push(readers::runtimes_for_tests()?);
     let lanes = Lanes { binaries: lab::build(true)?, as_root, variables, history: run.history };
     let names = lab::names_of_tests(&lanes.binaries)?;
     let filters = &run.request.filters;

@@ -1,29 +1,25 @@
 //! Builds, tests and measures cgscope, and installs the tools for that: see `cargo xtask help`.
-use std::env;
-use std::process::ExitCode;
-
 mod binary;
 mod book;
 mod checks;
 mod deploy;
 mod dist;
-mod failure;
 mod fuzz;
 mod lab;
 mod lanes;
 mod long;
 mod mutants;
 mod overhead;
-mod pictures;
 mod readers;
-mod root;
-mod runtimes;
 mod setup;
 mod size;
 mod steps;
 mod unchanged;
 
-use failure::Failure;
+use std::env;
+use std::process::ExitCode;
+
+use steps::Failure;
 
 const HELP: &str = "\
 cargo xtask COMMAND
@@ -114,7 +110,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "fuzz" => fuzz::run(rest),
         "mutants" => mutants::run(rest),
         "book" => nothing_else(command, rest).and_then(|()| book::run()),
-        "pictures" => pictures::run(rest),
+        "pictures" => book::pictures(rest),
         "overhead" => overhead::run(rest),
         "size" => nothing_else(command, rest).and_then(|()| size::run()),
         lanes::supervise::COMMAND => lanes::supervise::run(rest),

@@ -18,10 +18,9 @@ use std::{
 };
 
 use crate::{
-    failure::Failure,
     mutants::tree::{Tree, VARIABLES},
     setup::cache,
-    steps::{self, Steps},
+    steps::{self, Failure, Steps},
 };
 
 const VERSION: &str = "27.1.0";
@@ -140,7 +139,7 @@ fn check(only: &[String], budget: Option<Duration>) -> Result<(), Failure> {
     let kept = cache("mutants", "results of mutation tests")?;
     create(&kept)?;
     let tool = tree::tool(&kept)?;
-    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let target = steps::target_dir();
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let sources = tree::sources()?;
     let tree = |at: usize| Tree::new(target.join("mutants").join(at.to_string()), &tool, &sources);

@@ -3,10 +3,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::Failure;
 use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
-use crate::root::AsRoot;
-use crate::{binary, setup, steps};
+use crate::steps::{self, AsRoot, Failure};
+use crate::{binary, setup};
 
 /// How many times as long as the yardstick the hook may take, by load.
 const LIMITS: &str = "benches/hook-cost.txt";
@@ -79,11 +78,7 @@ fn measurement(as_root: &AsRoot, arguments: &[String]) -> Command {
 }
 
 fn passed(otherwise: &str, command: &mut Command) -> Result<(), Failure> {
-    let status = steps::status(command)?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::Step(format!("overhead: {otherwise} ({status}); see the messages above")))
+    steps::succeed(command, |status| format!("overhead: {otherwise} ({status}); see the messages above"))
 }
 
 /// The commit of this checkout, and whether files differ from it.
@@ -101,7 +96,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     let Some(commit) = git(&["rev-parse", "--verify", "--quiet", &format!("{earlier}^{{commit}}")]) else {
         return Err(Failure::Usage(format!("`{earlier}` is neither a commit nor a binary")));
     };
-    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let target = steps::target_dir();
     let checkout = target.join("commits").join(&commit);
     let built = checkout.join("target/release/cgscope");
     if built.is_file() {
@@ -124,9 +119,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
 
 /// The output of git in this checkout; `None` if git fails.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").current_dir(steps::workspace()).args(arguments).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
+    Some(steps::said(arguments)?.trim().to_owned())
 }
 
 /// Compares [`LIMITS`] with all its earlier versions. Without a history there is nothing to compare.

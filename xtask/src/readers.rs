@@ -1,15 +1,11 @@
 //! Installs programs that read exports and manifests in the tests, in pinned versions, into the user's cache.
-mod kubernetes;
-
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs, io};
 
-use crate::failure::Failure;
-use crate::root::is_on_path;
+use crate::lab;
 use crate::setup::{self, cache};
-use crate::steps;
+use crate::steps::{self, Failure, is_on_path};
 
 /// The variable that passes the directory of these programs to the tests.
 const VARIABLE: &str = "CGSCOPE_READERS";
@@ -67,7 +63,7 @@ fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
-        if with_long { kubernetes::ensure_in(place) } else { Ok(()) },
+        if with_long { ensure_kubernetes(place) } else { Ok(()) },
     ];
     results.into_iter().collect()
 }
@@ -106,14 +102,10 @@ fn python(environment: &Path) -> Result<(), Failure> {
 fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
     // Run outside the workspace, so that its settings do not apply, and where no other user can leave files that Python or Maven reads.
     // Standard output is for results.
-    let status = steps::status(command.current_dir("/").stdout(Stdio::from(io::stderr())))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::Step(format!(
-        "readers: cannot install {what} ({} ended with {status}); see its messages above",
-        command.get_program().display()
-    )))
+    let program = command.get_program().display().to_string();
+    steps::succeed(command.current_dir("/").stdout(Stdio::from(io::stderr())), |status| {
+        format!("readers: cannot install {what} ({program} ended with {status}); see its messages above")
+    })
 }
 
 fn cannot_write(path: &Path, why: &io::Error) -> Failure {
@@ -121,6 +113,129 @@ fn cannot_write(path: &Path, why: &io::Error) -> Failure {
         "setup: cannot write {} ({why}), so programs for the tests cannot be installed",
         path.display()
     ))
+}
+
+const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
+/// The version of Kubernetes. Its parts have the same version, with the major version 0.
+const KUBERNETES: &str = "1.34.4";
+/// Where the API server stores objects. Debian's package is not installed, because it would start a service.
+const ETCD: &str = "etcd-server/bookworm";
+
+/// Parts of Kubernetes that are modules of their own. The main module names them by a path inside its repository, which only a
+/// module that replaces them can build.
+const KUBERNETES_PARTS: &[&str] = &[
+    "api",
+    "apiextensions-apiserver",
+    "apimachinery",
+    "apiserver",
+    "cli-runtime",
+    "client-go",
+    "cloud-provider",
+    "cluster-bootstrap",
+    "code-generator",
+    "component-base",
+    "component-helpers",
+    "controller-manager",
+    "cri-api",
+    "cri-client",
+    "csi-translation-lib",
+    "dynamic-resource-allocation",
+    "endpointslice",
+    "externaljwt",
+    "kms",
+    "kube-aggregator",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "metrics",
+    "mount-utils",
+    "pod-security-admission",
+    "sample-apiserver",
+    "sample-cli-plugin",
+    "sample-controller",
+];
+
+pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
+    installed(&place.join("helm"), HELM, || {
+        let mut go = go(place);
+        carry_out(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
+    })?;
+    installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
+    installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
+    // Go needs gigabytes for sources and objects, which nothing uses afterwards.
+    let _ = fs::remove_dir_all(place.join("go"));
+    Ok(())
+}
+
+/// Builds the API server and the kubectl of the same version.
+fn api_server(place: &Path) -> Result<(), Failure> {
+    let scratch = place.join("go/kubernetes");
+    let file = scratch.join("go.mod");
+    fs::create_dir_all(&scratch)
+        .and_then(|()| fs::write(&file, kubernetes_module()))
+        .map_err(|why| cannot_write(&file, &why))?;
+    let version = "-X k8s.io/component-base/version";
+    let flags = format!(
+        "-ldflags=-s -w {version}.gitVersion=v{KUBERNETES} {version}.gitMajor=1 {version}.gitMinor=34"
+    );
+    let mut go = go(place);
+    go.args(["build", "-C"]).arg(&scratch).args(["-mod=mod", &flags, "-o"]).arg(place);
+    carry_out(
+        go.args(["kube-apiserver", "kubectl"].map(|name| format!("k8s.io/kubernetes/cmd/{name}"))),
+        "Kubernetes",
+    )
+}
+
+/// A module that builds Kubernetes.
+fn kubernetes_module() -> String {
+    let part = |name: &&str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
+    let parts: String = KUBERNETES_PARTS.iter().map(part).collect();
+    format!("module build\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v{KUBERNETES}\n\nreplace (\n{parts})\n")
+}
+
+/// Go, with its files in a directory of ours.
+fn go(place: &Path) -> Command {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let beside =
+        PROGRAMS.iter().map(|(_, beside, _)| PathBuf::from(beside)).filter(|path| path.is_absolute());
+    let path = env::join_paths(env::split_paths(&path).chain(beside)).unwrap_or(path);
+    let mut go = Command::new("go");
+    go.env("PATH", path).env("CGO_ENABLED", "0").env("GOFLAGS", "-modcacherw");
+    go.env("GOPATH", place.join("go/path")).env("GOCACHE", place.join("go/cache"));
+    go
+}
+
+/// The variable that passes the directory of the runtimes to the tests.
+const RUNTIMES_VARIABLE: &str = "CGSCOPE_RUNTIMES";
+/// The Debian release. The tests know the options of these versions.
+const RUNTIMES_SUITE: &str = "bookworm";
+/// The runtimes and what they start, and libraries that a machine may lack.
+const RUNTIMES: [&str; 12] = [
+    "containerd",
+    "runc",
+    "docker.io",
+    "podman",
+    "conmon",
+    "catatonit",
+    "uidmap",
+    "libassuan0",
+    "libdevmapper1.02.1",
+    "libgpgme11",
+    "libseccomp2",
+    "libsubid4",
+];
+
+/// The environment variable for the tests. Downloads the runtimes if they are missing.
+pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
+    let place = setup::cache("runtimes", "container runtimes")?.join("root");
+    installed(&place, &format!("{} of {RUNTIMES_SUITE}", RUNTIMES.join(" ")), || {
+        let _ = fs::remove_dir_all(&place);
+        let apt = lab::archive()?;
+        RUNTIMES.iter().try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
+    })?;
+    Ok((RUNTIMES_VARIABLE, place))
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! Installs missing tools, and reports each installation first.
-use std::env;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, io};
 
 use bpf_build::plan::{Apt, Facts, Plan, Step, packages, plan};
 use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
-use crate::failure::Failure;
-use crate::root::{AsRoot, is_on_path};
-use crate::steps;
+use crate::steps::{self, AsRoot, Failure, is_on_path};
 
 /// Packages for tests and measurements: tools to compare with, load generators, terminals.
 pub(crate) const TEST_TOOLS: [&str; 12] = [
@@ -62,7 +59,7 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
             return Err(Failure::Host(
                 "the commands above ran, but the tools are still missing, so cgscope cannot be built; \
                  run the commands by hand and read their messages"
-                    .to_owned(),
+                    .into(),
             ));
         }
         for step in &plan.steps {

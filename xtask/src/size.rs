@@ -2,8 +2,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::failure::Failure;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let failed = |words: &str| Failure::Host(format!("size: {words}"));

@@ -1,8 +1,9 @@
-//! Runs programs one after the other, up to the first failure.
+//! Runs programs one after the other, up to the first failure: as the user or as root.
 
 use std::{
     env,
     ffi::OsString,
+    fmt, fs,
     io::{self, Read},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
@@ -10,8 +11,6 @@ use std::{
     thread,
     time::Instant,
 };
-
-use crate::{failure::Failure, steps};
 
 /// The root directory of the workspace.
 pub(crate) fn workspace() -> PathBuf {
@@ -29,6 +28,11 @@ pub(crate) fn cargo_path() -> OsString {
 pub(crate) fn users_target_dir() -> Option<PathBuf> {
     let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
     Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
+}
+
+/// The directory in which cargo builds.
+pub(crate) fn target_dir() -> PathBuf {
+    users_target_dir().unwrap_or_else(|| workspace().join("target"))
 }
 
 /// A cargo command in the root directory of the workspace.
@@ -50,6 +54,15 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Runs a command and waits for its end.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|why| did_not_start(command, &why))
+}
+
+/// Runs a command that must succeed. `failed`: what a failure means, given the status.
+pub(crate) fn succeed(
+    command: &mut Command,
+    failed: impl FnOnce(ExitStatus) -> String,
+) -> Result<(), Failure> {
+    let status = status(command)?;
+    if status.success() { Ok(()) } else { Err(Failure::Step(failed(status))) }
 }
 
 /// The standard output of a child, piece by piece. A thread reads it, so that the receiver can wait with a timeout.
@@ -123,7 +136,7 @@ impl Steps {
 
 /// The output of a git command. `None` without git, or if the command fails.
 pub(crate) fn said(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").current_dir(steps::workspace()).args(arguments).output().ok()?;
+    let output = Command::new("git").current_dir(workspace()).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -131,6 +144,91 @@ pub(crate) fn said(arguments: &[&str]) -> Option<String> {
 pub(crate) fn clean_commit() -> Option<String> {
     let commit = said(&["rev-parse", "--short=8", "HEAD"])?;
     said(&["status", "--porcelain"])?.is_empty().then(|| commit.trim().to_owned())
+}
+
+/// An error. Its message says what is missing or failed, what that prevents, and what to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line is invalid.
+    Usage(String),
+    /// This machine lacks something.
+    Host(String),
+    /// A step ran and failed.
+    Step(String),
+    /// Tests failed, but something disturbed them, and the machine did not become quiet for a second try.
+    Undecided(String),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Step(_) => 1,
+            Self::Usage(_) | Self::Host(_) => 2,
+            Self::Undecided(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(words) | Self::Host(words) | Self::Step(words) | Self::Undecided(words)) = self;
+        f.write_str(words)
+    }
+}
+
+/// The prefix that runs a command as root: `sudo`, or empty if we are root.
+pub(crate) struct AsRoot(&'static [&'static str]);
+
+impl AsRoot {
+    /// Checks that commands can run as root. sudo prompts for a password here, not in the middle of the work.
+    ///
+    /// Both arguments are parts of the error message: `what` needs root, and `otherwise` is the alternative.
+    pub(crate) fn become_root(what: &str, otherwise: &str) -> Result<Self, Failure> {
+        if is_root() {
+            return Ok(Self(&[]));
+        }
+        if !is_on_path("sudo") {
+            return Err(Failure::Host(format!(
+                "{what} needs root, but this process is not root and sudo is not installed; {otherwise}"
+            )));
+        }
+        match Command::new("sudo").arg("-v").status() {
+            Ok(status) if status.success() => Ok(Self(&["sudo"])),
+            _ => Err(Failure::Host(format!("{what} needs root, but sudo refused; {otherwise}"))),
+        }
+    }
+
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut words = self.0.iter().copied().chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words);
+        command
+    }
+
+    /// The option that makes cargo compile as the user and run the result as root. So root owns no file under `target/`.
+    /// sudo keeps the environment, because cargo passes paths to the tests in it.
+    pub(crate) fn for_cargo(&self) -> Vec<String> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let words: Vec<_> = self.0.iter().chain(&["-E"]).map(|word| format!("{word:?}")).collect();
+        vec!["--config".to_owned(), format!("target.\"cfg(unix)\".runner=[{}]", words.join(","))]
+    }
+}
+
+fn is_root() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| effective_user(&status) == Some(0))
+}
+
+/// The second number of `Uid:` in `/proc/PID/status`.
+fn effective_user(status: &str) -> Option<u32> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().nth(1)?.parse().ok()
+}
+
+pub(crate) fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 #[cfg(test)]
@@ -151,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_undecided_step_stays_undecided() {
-        let undecided = Err(Failure::Undecided("a::b".to_owned()));
+        let undecided = Err(Failure::Undecided("a::b".into()));
         let failure = Steps::new("test").done("lanes", undecided).expect_err("the step is undecided");
         assert_eq!(failure.exit_code(), 3);
         assert!(failure.to_string().contains("step `lanes` failed (a::b)"), "{failure}");
@@ -162,5 +260,23 @@ mod tests {
         let mut steps = Steps::new("test");
         let failure = steps.step("first", &mut Command::new("no-such-program")).expect_err("no such program");
         assert!(failure.to_string().contains("no-such-program did not start"), "{failure}");
+    }
+}
+
+#[cfg(test)]
+mod root_tests {
+    use super::{AsRoot, effective_user};
+
+    #[test]
+    fn the_effective_user_is_the_second_id() {
+        assert_eq!(effective_user("Name:\txtask\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(0));
+        assert_eq!(effective_user("Name:\txtask\n"), None);
+    }
+
+    #[test]
+    fn cargo_compiles_as_the_user_and_runs_as_root() {
+        assert!(AsRoot(&[]).for_cargo().is_empty());
+        let option = AsRoot(&["sudo"]).for_cargo();
+        assert_eq!(option, ["--config", r#"target."cfg(unix)".runner=["sudo","-E"]"#]);
     }
 }

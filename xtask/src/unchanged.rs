@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::failure::Failure;
-use crate::{setup, steps};
+use crate::setup;
+use crate::steps::{self, Failure};
 
 /// A part of the tests.
 pub(crate) struct Part {

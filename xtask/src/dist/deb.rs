@@ -5,9 +5,7 @@ use std::process::Command;
 
 use super::{ARCH, Contents, read, said};
 use crate::dist::Tree;
-use crate::failure::Failure;
-use crate::root::is_on_path;
-use crate::steps;
+use crate::steps::{self, Failure, is_on_path};
 
 /// Maintainer scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -18,7 +16,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     if !is_on_path("dpkg-deb") {
         return Err(Failure::Host(
             "dist: cannot find dpkg-deb, so only the tarball was made; for the Debian package, install dpkg"
-                .to_owned(),
+                .into(),
         ));
     }
     let debian = steps::workspace().join("deploy/debian");

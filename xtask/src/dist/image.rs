@@ -6,8 +6,7 @@ use std::process::Command;
 
 use super::{ARCH, Contents, cannot_read, cannot_write, said};
 use crate::dist::Tree;
-use crate::failure::Failure;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 /// User 0, because a container's capabilities apply only to user 0. The image has no list of users, so give a number.
 const CONFIG: &str = r#"{

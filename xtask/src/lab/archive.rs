@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::Failure;
 use crate::lab::output;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 /// The Debian releases that have our kernels. A mirror may lack some of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];

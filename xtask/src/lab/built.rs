@@ -1,15 +1,14 @@
 //! Builds the kernel `scx` and BPF schedulers for it, from Debian's source of Linux.
 //!
 //! No Debian kernel has both sched_ext and the accounting of interrupt time.
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::{fs, thread};
 
-use crate::failure::Failure;
 use crate::lab::archive::Apt;
 use crate::lab::kernels;
-use crate::{setup, steps};
+use crate::setup;
+use crate::steps::{self, Failure};
 
 /// The source package, which is in the backports of Debian 12 and in Debian 13.
 const SOURCE: &str = "linux-source-6.12";
@@ -81,17 +80,15 @@ fn make_in(dir: &Path) -> Command {
 }
 
 fn run(command: &mut Command) -> Result<(), Failure> {
-    let status = steps::status(command)?;
-    if status.success() {
-        return Ok(());
-    }
     let program = command.get_program().display().to_string();
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-    Err(Failure::Step(format!(
-        "lab: `{program} {}` failed ({status}), so the kernel {} could not be built; see its messages above",
-        words.join(" "),
-        kernels::BUILT
-    )))
+    let words = words.join(" ");
+    steps::succeed(command, |status| {
+        format!(
+            "lab: `{program} {words}` failed ({status}), so the kernel {} could not be built; see its messages above",
+            kernels::BUILT
+        )
+    })
 }
 
 fn cannot_write(place: &Path, why: &std::io::Error) -> Failure {

@@ -1,13 +1,16 @@
 //! Builds the root file system of a virtual machine: the binary, its tests, programs with their libraries, and an init script.
 use std::collections::BTreeSet;
-use std::env;
-use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
-use crate::failure::Failure;
-use crate::lab::kernels::Kernel;
+use crate::lab::archive::Apt;
+use crate::lab::kernels::{self, Kernel};
 use crate::lab::{built, output};
+use crate::readers::installed;
+use crate::setup;
+use crate::steps::{self, Failure};
 
 /// Programs from the host that the tests call. Others come from busybox; it lacks these, or its versions differ too much.
 const PROGRAMS: &str = "bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
@@ -232,6 +235,55 @@ impl Archive {
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
+}
+
+/// systemd with user sessions, container runtimes, and the programs that tests call.
+const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,uidmap,containerd,runc,crun,podman,catatonit,\
+                        docker.io,iptables,adduser,busybox-static,curl,procps,sudo,tmux";
+/// Left out: they are half of the root, and the machine holds the root in memory.
+const ROOT_EXCLUDED: [&str; 4] =
+    ["/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/lib/*/gconv/*"];
+/// Runs in the new root.
+const ROOT_SETTINGS: &str = include_str!("systemd/settings.sh");
+/// cpio keeps owners and hard links. Packages and lists of apt stay out.
+const ROOT_PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.deb" ! -path "./var/lib/apt/lists/*" \
+    ! -name root.cpio | cpio --quiet -o -H newc > root.cpio"#;
+
+/// The archive of the root. Creates it if it is missing.
+pub(super) fn systemd_root() -> Result<PathBuf, Failure> {
+    let archive = kernels::cache()?.join("systemd/root.cpio");
+    let mut version = DefaultHasher::new();
+    (ROOT_PACKAGES, ROOT_EXCLUDED, ROOT_SETTINGS, ROOT_PACK).hash(&mut version);
+    installed(&archive, &format!("a Debian root with systemd ({:x})", version.finish()), || {
+        make_root(&archive)
+    })?;
+    Ok(archive)
+}
+
+fn make_root(archive: &Path) -> Result<(), Failure> {
+    setup::ensure(&["mmdebstrap", "cpio"])?;
+    let _ = archive.parent().map(fs::create_dir_all);
+    let mut made = Command::new("mmdebstrap");
+    made.stdout(Stdio::null())
+        .args(["--quiet", "--variant=minbase"])
+        .arg(format!("--include={ROOT_PACKAGES}"));
+    made.args(ROOT_EXCLUDED.map(|path| format!("--dpkgopt=path-exclude={path}")));
+    let settings = format!("chroot \"$1\" sh -c '{ROOT_SETTINGS}'");
+    let taken = format!("download /root.cpio '{}'", archive.display());
+    made.args([settings.as_str(), ROOT_PACK, &taken].map(|hook| format!("--customize-hook={hook}")));
+    // The tests are linked with this machine's libc, so the root must have the same release.
+    steps::succeed(made.args([&release()?, "/dev/null", &Apt::mirror()?]), |status| {
+        format!("lab: mmdebstrap cannot make a Debian root ({status}); see its messages above")
+    })
+}
+
+/// The code name of this machine's release, such as `bookworm`.
+fn release() -> Result<String, Failure> {
+    let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    name.map(str::to_owned).ok_or_else(|| {
+        Failure::Host("lab: /etc/os-release has no code name, so no Debian root can be made".to_owned())
+    })
 }
 
 #[cfg(test)]

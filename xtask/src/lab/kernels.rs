@@ -1,15 +1,12 @@
 //! Selects kernels, and extracts them from Debian's packages.
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use crate::failure::Failure;
 use crate::lab::archive::Apt;
-use crate::lab::built;
-use crate::lab::plan;
 use crate::lab::request::Request;
-use crate::lab::systemd;
+use crate::lab::{built, image, plan};
 use crate::setup;
+use crate::steps::Failure;
 
 /// A kernel series, such as `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +107,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
             _ => download(apt, series, &image)?,
         }
     }
-    let root = (series == SYSTEMD).then(systemd::root).transpose()?;
+    let root = (series == SYSTEMD).then(image::systemd_root).transpose()?;
     Ok(Kernel { series, image, root })
 }
 

@@ -1,4 +1,15 @@
 //! Runs the tests that need root on other kernels, each in a virtual machine.
+mod archive;
+mod built;
+mod image;
+mod kernels;
+mod plan;
+mod request;
+mod results;
+mod vm;
+pub(crate) use image::Binaries;
+pub(crate) use request::Request;
+
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::process::Command;
@@ -7,26 +18,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
-use crate::lanes::Disturbance;
-use crate::{binary, dist, setup, steps};
-
-mod archive;
-mod built;
-mod image;
-mod kernels;
-mod plan;
-mod request;
-mod results;
-mod systemd;
-mod vm;
-
 use archive::Apt;
-pub(crate) use image::Binaries;
 use kernels::{Kernel, Series};
-pub(crate) use request::Request;
 use results::{KernelReport, Outcome};
 use vm::Qemu;
+
+use crate::lanes::Disturbance;
+use crate::steps::{self, Failure};
+use crate::{binary, dist, setup};
 
 /// Number of machines that run at once. Each has four CPUs, and its tests wait more than they compute.
 const MACHINES: usize = 2;

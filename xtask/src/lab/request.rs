@@ -1,8 +1,8 @@
 //! The arguments of `cargo xtask lab`.
-use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 use crate::lab::vm::Cpus;
 use crate::lanes::{BUILT_KERNEL, SYSTEMD_HOST};
+use crate::steps::Failure;
 
 /// A short selection: tests of sums, migrations, every cause, and readings that several viewers share.
 const PART: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_causes", "shared::"];
@@ -59,7 +59,7 @@ impl Request {
             request.kernels = kernels::DEFAULT.to_vec();
             if request.shell {
                 return Err(Failure::Usage(
-                    "`lab --shell` needs a kernel: `cargo xtask lab --shell 6.12`".to_owned(),
+                    "`lab --shell` needs a kernel: `cargo xtask lab --shell 6.12`".into(),
                 ));
             }
         }

@@ -5,10 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
 use crate::lab::archive::Apt;
 use crate::lab::kernels::{self, Kernel};
-use crate::steps;
+use crate::steps::{self, Failure};
 
 /// Maximum time without output.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -22,7 +21,7 @@ const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off no
 
 /// The directory of a run, which contains `initrd` and `console.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
-    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let target = steps::target_dir();
     target.join("lab").join(kernel.series.to_string())
 }
 

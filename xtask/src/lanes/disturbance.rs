@@ -1,7 +1,6 @@
 //! Measures how much others use the machine during a test, and decides whether the machine may be blamed for a failure.
-use std::fs;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Others disturb a test if they use more than this many CPUs and more than this percentage of its CPUs. The services of an idle
 /// machine use less; a compiler or a load uses at least one CPU.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::disturbance::Disturbance;
-use crate::failure::Failure;
-use crate::{setup, steps};
+use crate::setup;
+use crate::steps::{self, Failure};
 
 /// The columns of the file, separated by tabs.
 const COLUMNS: &str =

@@ -1,26 +1,24 @@
 //! Runs the tests that need root, each in a process of its own, and decides whether their results are those of the product.
+mod disturbance;
+mod history;
+mod schedule;
+pub(crate) mod supervise;
+mod verdict;
+pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
+pub(crate) use history::History;
+pub(crate) use verdict::FOR_ONE;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::lab::Binaries;
-use crate::root::AsRoot;
-use crate::steps;
-
-mod disturbance;
-mod history;
-mod schedule;
-pub(crate) mod supervise;
-mod verdict;
-
-pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
-pub(crate) use history::History;
 use schedule::{Lease, Test};
-pub(crate) use verdict::FOR_ONE;
 use verdict::{Machine, Try};
+
+use crate::lab::Binaries;
+use crate::steps::{self, AsRoot, Failure};
 
 /// Tests in modules with this name take minutes, so they run only if they are named.
 pub(crate) const LONG: &str = "long::";
@@ -189,7 +187,7 @@ impl Machine for Runner<'_> {
 
 /// The file for the output of a test.
 fn log(test: &str) -> Result<PathBuf, Failure> {
-    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let target = steps::target_dir();
     let place = target.join("root-tests");
     fs::create_dir_all(&place)
         .map_err(|why| Failure::Host(format!("cannot create {} ({why})", place.display())))?;

@@ -1,11 +1,10 @@
 //! Decides which tests run side by side, and on which CPUs.
-use std::fs;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{fs, thread};
 
-use crate::failure::Failure;
+use crate::steps::Failure;
 
 /// Most tests wait most of the time, so four of them can share all CPUs.
 const SHARED: usize = 4;

@@ -1,13 +1,10 @@
 //! Runs one test as the parent of all processes that it leaves, so that their CPU time counts and they end with it.
-use std::fs;
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
-use crate::failure::Failure;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 /// The command of xtask that runs [`run`]. It is not for users.
 pub(crate) const COMMAND: &str = "supervise";

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::disturbance::Disturbance;
 use super::schedule::Test;
-use crate::failure::Failure;
+use crate::steps::Failure;
 
 /// Maximum time to wait for a quiet machine before one second try, and before all of them.
 pub(crate) const FOR_ONE: Duration = Duration::from_secs(300);

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use bpf_build::without_cargo;
 
 use super::{Name, OUTCOMES, Part, VERSION, cannot_write, create, git};
-use crate::failure::Failure;
 use crate::readers::installed;
-use crate::steps;
+use crate::steps::{self, Failure};
 
 const TOOL: &str = "cargo-mutants";
 
@@ -183,11 +182,7 @@ fn same_toolchain(command: &mut Command) {
 }
 
 fn succeeded(command: &mut Command, otherwise: &str) -> Result<(), Failure> {
-    let status = steps::status(command)?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Failure::Step(format!("mutants: {otherwise} ({status}); see the messages above")))
+    steps::succeed(command, |status| format!("mutants: {otherwise} ({status}); see the messages above"))
 }
 
 /// The files of the workspace, without the corpora of the fuzz targets.
