@@ -7,9 +7,9 @@ mod alone;
 
 use crate::{
     Limit, Loop, Setting,
-    demand::{ClosedStep, OpenStep},
     pool::{NONE_NS, Pool, cpus_of},
     replay::Replay,
+    replay::{ClosedStep, OpenStep},
 };
 
 /// Late work raises the demand from this amount on, ns of CPU time, and at the start of each slot. Without it, a demand that is only

@@ -21,9 +21,7 @@
 
 pub mod answer;
 mod arrivals;
-mod bounds;
 pub mod brief;
-mod demand;
 mod engine;
 pub mod history;
 pub mod json;
@@ -31,12 +29,7 @@ mod outcome;
 pub mod parallel;
 mod part;
 mod pool;
-mod queued;
-mod refine;
 mod replay;
-#[cfg(test)]
-mod served;
-mod setting;
 mod simulator;
 #[cfg(test)]
 mod tests;
@@ -44,8 +37,6 @@ mod tree;
 pub mod watch;
 pub mod words;
 
-pub use bounds::{Bounds, Cells, Check, Figures};
-pub use outcome::{Outcome, Stalls};
-pub use replay::Replay;
-pub use setting::{Loop, Setting};
+pub use outcome::{Bounds, Cells, Check, Figures, Outcome, Stalls};
+pub use replay::{Loop, Replay, Setting};
 pub use tree::{Error, Limit, Node, Profile, Slot, Tree};

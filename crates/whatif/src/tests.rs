@@ -1,5 +1,7 @@
 //! Tests of the whole output, with made-up samples.
 
+pub(crate) mod served;
+
 use cgscope_made_up::loads::{
     BURSTS, LOOP, Load, MS, NONE, PATHS, S, SECONDS, SHIFT, SMALL, TWO_LOOPS, samples,
 };

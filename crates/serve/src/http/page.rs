@@ -1,152 +1,296 @@
-//! The pages that clients request, their compression, and a count of the bytes that are held.
+//! Makes one page at a time, and shares it with all clients that request it before it is made: more clients must not cost more
+//! pages.
 
 use std::{
-    borrow::Cow,
-    io::{self, Write},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
-use hyper::header::{ACCEPT_ENCODING, HeaderMap};
+use tokio::{
+    sync::{Semaphore, watch},
+    task,
+    time::{sleep, timeout},
+};
 
-/// Makes pages.
-pub trait Pages: Send + Sync + 'static {
-    /// Identifies a page: all requests of a kind get the same page. There are only a few kinds, whatever clients request.
-    type Kind: Clone + PartialEq + Send + Sync + 'static;
+use super::{
+    HttpLimits, Page, Pages, beside,
+    page::{HeldBytes, gzip},
+    watch::Seats,
+};
+use crate::lock;
 
-    /// Returns the kind of page for an `Accept` header. Several headers are joined with commas; `None` means absent or not ASCII.
-    fn kind(&self, accept: Option<&str>) -> Self::Kind;
+/// Minimum size of a page to be compressed, bytes.
+const GZIP_LEAST_BYTES: usize = 1024;
 
-    /// Makes a page.
-    fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
+/// How long a page waits for memory. It must be longer than [`HttpLimits::write_grace`], after which slow readers lose their
+/// pages, and shorter than a scrape's timeout.
+const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
-    /// For health probes. The error says in a sentence what hangs. Must not wait, and must not reveal anything about the host.
-    fn health(&self) -> Result<(), String> {
-        Ok(())
-    }
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
+
+/// A finished page, for any number of clients.
+#[derive(Clone)]
+pub(super) struct Made {
+    /// The page, with its body as it is sent.
+    pub(super) page: Page,
+    pub(super) is_compressed: bool,
 }
 
-/// A page as the answer to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// The HTTP status, from 200 to 599.
-    pub status: u16,
-    /// The content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
-    pub content_type: Cow<'static, str>,
-    /// The uncompressed body.
-    pub body: Bytes,
-}
+/// Receives a page when it is finished.
+type Making = watch::Receiver<Option<Made>>;
 
-impl Page {
-    /// Creates a page with status 200.
-    pub fn ok(content_type: impl Into<Cow<'static, str>>, body: impl Into<Bytes>) -> Self {
-        Self { status: 200, content_type: content_type.into(), body: body.into() }
-    }
-
-    pub(super) fn text(status: u16, body: impl Into<Bytes>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8".into(), body: body.into() }
-    }
-}
-
-/// Bytes of pages in memory: held by the code that made them, or by clients that have not read all of theirs.
-#[derive(Clone, Default)]
-pub(super) struct HeldBytes(Arc<AtomicUsize>);
-
-/// A body that is counted until its last slice is dropped.
-struct Body {
-    bytes: Bytes,
+/// Makes pages, and shares those in progress.
+pub(super) struct SharedPages<P: Pages> {
+    pub(super) source: P,
+    limits: HttpLimits,
+    seats: Arc<Seats>,
     held: HeldBytes,
+    turn: Semaphore,
+    awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
 }
 
-impl HeldBytes {
-    pub(super) fn bytes(&self) -> usize {
-        self.0.load(Relaxed)
-    }
-
-    /// Returns the same body, counted until it is dropped.
-    pub(super) fn count(&self, bytes: Bytes) -> Bytes {
-        self.0.fetch_add(bytes.len(), Relaxed);
-        Bytes::from_owner(Body { bytes, held: self.clone() })
-    }
+/// The properties that distinguish one body from another.
+#[derive(Clone, PartialEq)]
+pub(super) struct Wanted<K> {
+    pub(super) kind: K,
+    pub(super) gzip: bool,
 }
 
-impl AsRef<[u8]> for Body {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+impl Made {
+    fn plain(page: Page) -> Self {
+        Self { page, is_compressed: false }
     }
-}
 
-impl Drop for Body {
-    fn drop(&mut self) {
-        self.held.0.fetch_sub(self.bytes.len(), Relaxed);
-    }
-}
-
-/// Whether the client accepts gzip (RFC 9110, 12.5.3): the header names gzip or `*` with a weight other than 0.
-pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    let mut any = false;
-    for coding in values.flat_map(|value| value.split(',')) {
-        let mut parts = coding.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let refused = parts.any(|part| {
-            let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
-            weight.is_some_and(|weight| weight.trim().parse::<f32>().is_ok_and(|weight| weight <= 0.0))
-        });
-        if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
-            return !refused;
+    /// Compresses the body, unless it is too small.
+    async fn compressed(self) -> Self {
+        let body = self.page.body.clone();
+        if body.len() < GZIP_LEAST_BYTES {
+            return self;
         }
-        any |= name == "*" && !refused;
+        match beside(move || gzip(&body).ok()).await.flatten() {
+            Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
+            None => self,
+        }
     }
-    any
 }
 
-/// Compresses at the fastest level: metrics are so repetitive that even this level shrinks them to a tenth.
-pub(super) fn gzip(body: &[u8]) -> io::Result<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
-    encoder.write_all(body)?;
-    encoder.finish().map(Bytes::from)
+impl<P: Pages> SharedPages<P> {
+    pub(super) fn new(source: P, limits: HttpLimits, seats: Arc<Seats>) -> Arc<Self> {
+        let (held, turn, awaited) = (HeldBytes::default(), Semaphore::new(1), Mutex::default());
+        Arc::new(Self { source, limits, seats, held, turn, awaited })
+    }
+
+    /// Returns the page, shared with other clients that want the same one. Returns `None` if too many pages are in progress, or
+    /// making it failed.
+    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Made> {
+        let mut made = self.join(wanted)?;
+        made.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
+        let mut awaited = lock(&self.awaited);
+        if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
+            return Some(same.1.clone());
+        }
+        // Pages whose clients have disconnected are still made, so they count.
+        if awaited.len() >= self.limits.connections {
+            return None;
+        }
+        let (sender, made) = watch::channel(None);
+        awaited.push((wanted.clone(), made.clone()));
+        task::spawn(Arc::clone(self).make(wanted, sender));
+        Some(made)
+    }
+
+    /// Makes a page in a separate task, so that other clients get it even if one disconnects.
+    async fn make(self: Arc<Self>, wanted: Wanted<P::Kind>, sender: watch::Sender<Option<Made>>) {
+        // Its drop also runs if the caller's code panics; otherwise all later requests would wait for this page.
+        let over = Over { pages: &self, wanted: &wanted };
+        let Ok(_turn) = self.turn.acquire().await else { return };
+        if timeout(PATIENCE_FOR_ROOM, self.room()).await.is_err() {
+            drop(over);
+            let full = "Too many clients read their pages slowly; try again later.\n";
+            sender.send_replace(Some(Made::plain(Page::text(503, full))));
+            return;
+        }
+        let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
+        // Clients that request the page from now on get a new one.
+        drop(over);
+        let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
+        let mut made = Made::plain(page.unwrap_or_else(late));
+        if wanted.gzip {
+            // Compress while holding the turn, so that all compression takes at most one CPU.
+            made = made.compressed().await;
+        }
+        made.page.body = self.held.count(made.page.body);
+        sender.send_replace(Some(made));
+    }
+
+    /// Waits until memory for another page is available, and displaces slow readers to free it.
+    async fn room(&self) {
+        while self.held.bytes() >= self.limits.pages {
+            self.seats.relieve();
+            sleep(LOOK_FOR_ROOM).await;
+        }
+    }
+}
+
+struct Over<'a, P: Pages> {
+    pages: &'a SharedPages<P>,
+    wanted: &'a Wanted<P::Kind>,
+}
+
+impl<P: Pages> Drop for Over<'_, P> {
+    fn drop(&mut self) {
+        lock(&self.pages.awaited).retain(|(wanted, _)| wanted != self.wanted);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use tokio::time::sleep;
+
     use super::*;
 
-    #[test]
-    fn a_body_is_counted_until_its_last_slice_is_dropped() {
-        let held = HeldBytes::default();
-        let mut body = held.count(Bytes::from(vec![7; 100]));
-        let other = held.count(Bytes::from_static(b"abc"));
-        let (piece, copy) = (body.split_to(1), body.clone());
-        assert_eq!((held.bytes(), &*piece, &*other), (103, &[7][..], &b"abc"[..]));
-        drop((body, copy));
-        assert_eq!(held.bytes(), 103);
-        drop(piece);
-        assert_eq!(held.bytes(), 3);
+    /// Makes a separate page for each first word of `Accept`.
+    struct ByWord<M>(M);
+
+    impl<M, F> Pages for ByWord<M>
+    where
+        M: Fn(String) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send,
+    {
+        type Kind = String;
+
+        fn kind(&self, accept: Option<&str>) -> String {
+            accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
+        }
+
+        fn make(&self, kind: String) -> impl Future<Output = Page> + Send {
+            (self.0)(kind)
+        }
     }
-}
 
-#[cfg(test)]
-mod tests_of_gzip {
-    use super::*;
+    fn shared<M, F>(limits: HttpLimits, make: M) -> Arc<SharedPages<ByWord<M>>>
+    where
+        M: Fn(String) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send,
+    {
+        SharedPages::new(ByWord(make), limits, Seats::new(limits))
+    }
 
-    #[test]
-    fn gzip_is_used_only_if_the_client_accepts_it() {
-        let taken =
-            |value: &str| takes_gzip(&HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]));
-        for value in
-            ["gzip", "deflate, gzip;q=1.0, *;q=0.5", "GZIP", "x-gzip", "br;q=1, *", "gzip;q=0.1", "gzip;q=x"]
-        {
-            assert!(taken(value), "{value}");
+    fn limits() -> HttpLimits {
+        HttpLimits { page: Duration::from_secs(1), connections: 8, ..HttpLimits::default() }
+    }
+
+    fn wanted(kind: &str) -> Wanted<String> {
+        Wanted { kind: kind.into(), gzip: false }
+    }
+
+    #[derive(Default)]
+    struct Seen {
+        made: AtomicUsize,
+        at_once: AtomicUsize,
+        most_at_once: AtomicUsize,
+    }
+
+    async fn slow_page(seen: Arc<Seen>, kind: String) -> Page {
+        let at_once = seen.at_once.fetch_add(1, SeqCst) + 1;
+        seen.most_at_once.fetch_max(at_once, SeqCst);
+        sleep(Duration::from_millis(50)).await;
+        seen.at_once.fetch_sub(1, SeqCst);
+        let number = seen.made.fetch_add(1, SeqCst);
+        Page::ok("text/plain", format!("{number} {kind}"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_page_is_made_at_a_time_and_shared_by_all_waiting_clients() {
+        let seen = Arc::new(Seen::default());
+        let make = {
+            let seen = seen.clone();
+            move |kind| slow_page(seen.clone(), kind)
+        };
+        let pages = shared(limits(), make);
+        let ask = |kind: &'static str| {
+            let pages = pages.clone();
+            task::spawn(async move { pages.get(wanted(kind)).await.map(|made| made.page.body.clone()) })
+        };
+        let asked: Vec<_> = ["a", "b"].into_iter().cycle().take(40).map(ask).collect();
+        for (at, answer) in asked.into_iter().enumerate() {
+            let expected = if at % 2 == 0 { "0 a" } else { "1 b" };
+            assert_eq!(answer.await.unwrap().unwrap(), expected);
         }
-        for value in ["", "identity", "gzip;q=0", "gzip; q=0.000", "*;q=0", "*, gzip;Q=0", "gzipped", ",;=,"]
-        {
-            assert!(!taken(value), "{value}");
+        assert_eq!(seen.most_at_once.load(SeqCst), 1);
+        assert_eq!(ask("a").await.unwrap().unwrap(), "2 a", "a page is not kept for later requests");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_in_progress_for_disconnected_clients_are_limited() {
+        let make = |_: String| async {
+            sleep(Duration::from_millis(50)).await;
+            Page::ok("text/plain", "x")
+        };
+        let pages = shared(limits(), make);
+        for n in 0..8 {
+            assert!(timeout(Duration::ZERO, pages.get(wanted(&n.to_string()))).await.is_err());
         }
-        assert!(!takes_gzip(&HeaderMap::new()));
+        assert!(pages.get(wanted("8")).await.is_none());
+        assert!(pages.get(wanted("0")).await.is_some(), "a page in progress can be shared");
+        sleep(Duration::from_secs(1)).await;
+        assert!(pages.get(wanted("8")).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_hangs_or_panics_is_an_error_and_does_not_block_others() {
+        let make = |kind: String| async move {
+            match &*kind {
+                "hangs" => std::future::pending().await,
+                "panics" => panic!("as a caller's fault might"),
+                _ => Page::ok("text/plain", "x"),
+            }
+        };
+        let pages = shared(limits(), make);
+        for _ in 0..3 {
+            assert_eq!(pages.get(wanted("hangs")).await.unwrap().page.status, 503);
+            assert!(pages.get(wanted("panics")).await.is_none());
+            assert_eq!(pages.get(wanted("fine")).await.unwrap().page.status, 200);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_memory_of_held_pages_is_limited() {
+        let pages = shared(HttpLimits { pages: 250, ..limits() }, |_| async {
+            Page::ok("text/plain", vec![b'x'; 100])
+        });
+        let mut held = Vec::new();
+        for n in 0..3 {
+            let made = pages.get(wanted(&n.to_string())).await.unwrap();
+            assert_eq!((made.page.status, made.page.body.len()), (200, 100));
+            held.push(made);
+        }
+        let refused = pages.get(wanted("3")).await.unwrap();
+        assert_eq!(refused.page.status, 503);
+        assert!(refused.page.body.starts_with(b"Too many clients read their pages slowly"));
+        let asked = task::spawn({
+            let pages = pages.clone();
+            async move { pages.get(wanted("3")).await.unwrap().page.status }
+        });
+        sleep(PATIENCE_FOR_ROOM / 2).await;
+        held.pop();
+        assert_eq!(asked.await.unwrap(), 200, "memory that is freed in time is used for the page");
+    }
+
+    #[tokio::test]
+    async fn a_compressed_page_holds_no_uncompressed_copy() {
+        let pages = shared(limits(), |_| async { Page::ok("text/plain", vec![b'x'; 100_000]) });
+        let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
+        assert!(packed.is_compressed && packed.page.body.len() < 1_000);
+        assert_eq!(pages.held.bytes(), packed.page.body.len());
+        let plain = pages.get(wanted("a")).await.unwrap();
+        assert!(!plain.is_compressed && plain.page.body.len() == 100_000);
+        drop((packed, plain));
+        assert_eq!(pages.held.bytes(), 0);
     }
 }
