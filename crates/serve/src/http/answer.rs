@@ -26,8 +26,7 @@ use tokio_rustls::rustls::{
 use crate::http::{
     Http, HttpRefusal, Page, Pages,
     login::Login,
-    page::takes_gzip,
-    shared::{SharedPages, Wanted},
+    page::{SharedPages, Wanted, takes_gzip},
     watch::Watch,
 };
 

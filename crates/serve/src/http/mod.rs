@@ -6,15 +6,13 @@
 //! | `serve.rs` | accepts connections, and closes them |
 //! | `watch.rs` | limits the number of connections, and the time that each may take in each phase |
 //! | `answer.rs` | answers a request |
-//! | `login.rs`, `users.rs` | check who may read |
-//! | `shared.rs`, `page.rs` | make a page once for all who request it at the same time; count the bytes held |
+//! | `login.rs` | checks who may read |
+//! | `page.rs` | makes a page once for all who request it at the same time; counts the bytes held |
 
 mod answer;
 mod login;
 mod page;
 mod serve;
-mod shared;
-mod users;
 mod watch;
 
 use std::{
@@ -36,7 +34,7 @@ pub use crate::http::answer::Error;
 pub use page::{Page, Pages};
 
 use crate::lock;
-use users::PasswordFile;
+use login::PasswordFile;
 
 /// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
 async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> Option<R> {
@@ -240,34 +238,30 @@ fn read_users(
 
 cgscope_ledger::named! {
     /// Why a client did not get what it requested.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum HttpRefusal (name,) {
-        /// Its name in answers and metrics.
-        name: &'static str,
+    HttpRefusal {
+        /// All places, or all that one client may have, are taken by clients that are being answered.
+        Full = "full",
+        /// A newer client took the place of a client that made the server wait.
+        Displaced = "displaced",
+        /// The client took longer than [`HttpLimits`] allow.
+        Slow = "slow",
+        /// The TLS handshake failed.
+        Tls = "tls",
+        /// The request was not valid HTTP.
+        Malformed = "malformed",
+        /// The request was too long.
+        Oversized = "oversized",
+        /// The method was neither GET nor HEAD.
+        Method = "method",
+        /// The path is unknown.
+        Path = "path",
+        /// The password was missing or wrong.
+        Unauthorized = "unauthorized",
+        /// Too many wrong passwords came before this request.
+        Guessing = "guessing",
+        /// The page could not be made, or not in time.
+        Unavailable = "unavailable",
     }
-
-    /// All places, or all that one client may have, are taken by clients that are being answered.
-    Full = "full";
-    /// A newer client took the place of a client that made the server wait.
-    Displaced = "displaced";
-    /// The client took longer than [`HttpLimits`] allow.
-    Slow = "slow";
-    /// The TLS handshake failed.
-    Tls = "tls";
-    /// The request was not valid HTTP.
-    Malformed = "malformed";
-    /// The request was too long.
-    Oversized = "oversized";
-    /// The method was neither GET nor HEAD.
-    Method = "method";
-    /// The path is unknown.
-    Path = "path";
-    /// The password was missing or wrong.
-    Unauthorized = "unauthorized";
-    /// Too many wrong passwords came before this request.
-    Guessing = "guessing";
-    /// The page could not be made, or not in time.
-    Unavailable = "unavailable";
 }
 
 #[derive(Default)]

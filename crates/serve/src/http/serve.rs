@@ -21,7 +21,7 @@ use super::{
     answer::Answers,
     login::Login,
     not_listening,
-    shared::SharedPages,
+    page::SharedPages,
     watch::{Phase, Seat, Seats, Watch, Watched},
 };
 

@@ -198,8 +198,8 @@ pub(super) struct Seats {
 /// Places beyond the limit, for health probes.
 const SPARE: usize = 4;
 
-/// Returns the address for which a client's connections count: in IPv6 the network, because a client has all addresses in it.
-fn network(address: IpAddr) -> IpAddr {
+/// Returns the address for which a client counts: in IPv6 the network (/64), because one owner usually has all addresses in it.
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
