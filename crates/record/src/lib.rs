@@ -12,7 +12,6 @@ mod header;
 mod place;
 mod read;
 mod rows;
-mod search;
 mod table;
 mod write;
 
@@ -21,6 +20,5 @@ pub use error::{Damage, Ending, FileError, Gap, ReadError, WriteError};
 pub use frame::{MAGIC, OLDEST_VERSION, VERSION};
 pub use header::{Cpu, End, Header, Reason};
 pub use place::{Beside, Place, create_here};
-pub use read::{FileReader, Reader, open};
-pub use search::{Index, IndexEntry};
+pub use read::{FileReader, Index, IndexEntry, Reader, open};
 pub use write::{FileWriter, Writer};
