@@ -8,7 +8,6 @@ mod docker;
 mod lookup;
 mod messages;
 mod names;
-mod storage;
 
 use std::{
     collections::HashSet,
@@ -182,7 +181,7 @@ impl Runtime {
         let asked = async {
             match name {
                 "docker.sock" | "podman.sock" => docker::list(&self.place).await,
-                _ if name.ends_with(".json") => storage::list(&self.place),
+                _ if name.ends_with(".json") => names::list_stored(&self.place),
                 _ => {
                     call::list_containers(&self.place, limit).await.and_then(|reply| messages::names(&reply))
                 }
