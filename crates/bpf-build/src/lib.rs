@@ -11,7 +11,6 @@ pub mod build_script;
 pub mod compiler;
 pub mod linker;
 pub mod plan;
-mod strip;
 pub mod toolchain;
 
 use std::{io, path::PathBuf};
