@@ -1,8 +1,8 @@
-//! Measures the collector: idle threads beside other tools, changed tasks, cgroups, and what follows for a large host.
+//! Measures the collector: 5,000 sleeping threads, idle threads beside other tools, changed tasks, cgroups, and what follows for a large host.
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{BufRead, BufReader, ErrorKind},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -14,7 +14,7 @@ use cgscope_collect::facts::CgroupMounts;
 use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
 use serde_json::Value;
 
-use crate::{sleepers::Load, subject::cgscope};
+use crate::{subject::cgscope, table::Bounds};
 
 const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
@@ -221,5 +221,68 @@ impl Drop for Spread {
             }
         }
         let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+const SLEEPERS: u32 = 5_000;
+const SLEEPERS_SECONDS: u32 = 10;
+
+pub fn measure_sleepers(bounds: &mut Bounds) -> Result<()> {
+    let _load = Load::start(&["sleep", &SLEEPERS.to_string(), "300"])?;
+    println!("\n{SLEEPERS} sleeping threads, `cgscope hist --json 1` for {SLEEPERS_SECONDS} s");
+    let mut child = Command::new(cgscope()?)
+        .args(["hist", "--verbose", "--json", "1", &SLEEPERS_SECONDS.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let started = Instant::now();
+    let mut said = BufReader::new(child.stderr.take().context("standard error")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    let attached_ms = started.elapsed().as_secs_f64() * 1e3;
+    bounds.at_most(&format!("start to attached: {attached_ms:.0} ms"), attached_ms, 180.0);
+
+    let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
+    for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {
+        let interval: Value = serde_json::from_str(&line?)?;
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        cpu_ns += number(&interval["self"]["cpu_ns"]);
+        wall_ns += number(&interval["duration_ns"]);
+        rss = number(&interval["self"]["rss_bytes"]).max(rss);
+        let active = interval["tasks"].as_array().map_or(0, Vec::len) as u64;
+        tasks = active + number(&interval["idle_tasks"]);
+    }
+    child.wait()?;
+    println!("tasks read: {tasks}");
+    let cpu = 100.0 * cpu_ns as f64 / wall_ns as f64;
+    bounds.at_most(&format!("CPU: {cpu:.2} % of one core, JSON included"), cpu, 2.0);
+    let resident = rss as f64 / 1048576.0;
+    bounds.at_most(&format!("resident: {resident:.1} MiB"), resident, 30.0);
+    Ok(())
+}
+
+/// A load of the lab, killed on drop.
+pub struct Load(Child);
+
+impl Load {
+    /// Starts `workload ARGS` and waits until it is ready.
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let path = std::env::current_exe()?.with_file_name("workload");
+        let mut child = Command::new(&path).args(args).stdout(Stdio::piped()).spawn().with_context(|| {
+            format!("cannot start {}: run `cargo xtask overhead`, which builds it", path.display())
+        })?;
+        let output = child.stdout.take().context("its output")?;
+        let load = Self(child);
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "the load {args:?} did not start");
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -5,11 +5,7 @@
 //! of the load. Then shorter runs follow, in which the kernel counts the time of BPF programs (as with `kernel.bpf_stats_enabled`), for
 //! the cost of a switch and of a wakeup.
 
-mod bounds;
-mod check;
 mod collector;
-mod counting;
-mod sleepers;
 mod subject;
 mod table;
 mod together;
@@ -20,10 +16,8 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
-    bounds::Bounds,
-    counting::Counted,
-    subject::Subject,
-    table::{SubjectResults, print},
+    subject::{Counted, Subject, count, read_counts},
+    table::{Bounds, SubjectResults, print},
 };
 
 /// Compares the cost of cgscope with that of an empty hook and of runqlat.
@@ -45,20 +39,16 @@ struct Options {
     #[arg(long, value_name = "BINARY")]
     before: Option<PathBuf>,
 
-    /// Leave out other tools, `cgscope stat` and the part with 5,000 sleeping threads
-    #[arg(long)]
-    hist_only: bool,
-
     /// Leave out the part with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
 
     /// Compare only the hook with a yardstick, on the pipe; fail if it is dearer than the ratio in this file allows
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hist_only", "hook_only", "full"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["messaging", "before", "hook_only", "full"])]
     check: Option<PathBuf>,
 
     /// All figures of docs/cost.md: three loads, idle threads beside other tools, and what a reading costs
-    #[arg(long, conflicts_with_all = ["messaging", "hist_only", "hook_only"])]
+    #[arg(long, conflicts_with_all = ["messaging", "hook_only"])]
     full: bool,
 }
 
@@ -95,18 +85,18 @@ fn main() -> Result<()> {
         println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
     if let Some(file) = &options.check {
-        return check::run(file, options.rounds, options.loops);
+        return together::check(file, options.rounds, options.loops);
     }
     let first = if options.messaging { Switching::Messaging } else { Switching::Pipe };
     let mut bounds = Bounds::default();
-    let net_ns = compare(first, options.hist_only, &options, &mut bounds)?;
+    let net_ns = compare(first, false, &options, &mut bounds)?;
     if options.full {
         compare(Switching::Pipes, true, &options, &mut bounds)?;
         compare(Switching::Messaging, true, &options, &mut bounds)?;
         collector::measure(net_ns)?;
     }
-    if !options.hook_only && !options.hist_only {
-        sleepers::measure(&mut bounds)?;
+    if !options.hook_only {
+        collector::measure_sleepers(&mut bounds)?;
     }
     bounds.check()
 }
@@ -143,12 +133,12 @@ fn compare(load: Switching, hist_only: bool, options: &Options, bounds: &mut Bou
 /// Runs a part of the load several times. Returns the counts of the run with the median cost: with messaging, tasks switch twice as often in
 /// one run as in another, and the fewer switches, the less of what the hook needs is still in the cache.
 fn counted(programs: &[u32], load: Switching, loops: u64) -> Result<Counted> {
-    let _counts = counting::start()?;
+    let _counts = count()?;
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        let before = counting::read(programs)?;
+        let before = read_counts(programs)?;
         load.run(loops / RUNS)?;
-        runs.push(Counted::between(&before, &counting::read(programs)?));
+        runs.push(Counted::between(&before, &read_counts(programs)?));
     }
     runs.sort_by(|a, b| a.switch_ns.total_cmp(&b.switch_ns));
     Ok(runs.swap_remove(runs.len() / 2))

@@ -1,10 +1,10 @@
-//! Prints the table of results and its ratios.
+//! Prints the table of results and its ratios, and bounds beside figures, which decide about the exit code.
 
 use std::fmt;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::{bounds::Bounds, counting::Counted, subject::Subject};
+use crate::subject::{Counted, Subject};
 
 /// The results of a subject, one per round.
 pub struct SubjectResults {
@@ -158,6 +158,28 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+/// The bounds that were missed so far.
+#[derive(Default)]
+pub struct Bounds(Vec<String>);
+
+impl Bounds {
+    /// Prints a figure, which is `value`, with its bound.
+    pub fn at_most(&mut self, figure: &str, value: f64, most: f64) {
+        println!("{figure} (at most {most})");
+        if value.is_nan() || value > most {
+            self.0.push(format!("{figure} (at most {most})"));
+        }
+    }
+
+    /// Fails if one was missed.
+    pub fn check(self) -> Result<()> {
+        if !self.0.is_empty() {
+            bail!("missed: {}", self.0.join("; "));
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,5 +208,21 @@ mod tests {
             bounds.check().is_err()
         };
         assert_eq!((missed(1_000, true), missed(1_001, true), missed(1_001, false)), (false, true, false));
+    }
+}
+
+#[cfg(test)]
+mod bounds_tests {
+    use super::Bounds;
+
+    #[test]
+    fn a_missed_bound_is_an_error_that_names_it() {
+        let mut bounds = Bounds::default();
+        bounds.at_most("speed: 2", 2.0, 2.0);
+        bounds.at_most("memory: 3", 3.0, 2.5);
+        bounds.at_most("nothing: NaN", f64::NAN, 2.0);
+        let missed = bounds.check().expect_err("two bounds are missed").to_string();
+        assert_eq!(missed, "missed: memory: 3 (at most 2.5); nothing: NaN (at most 2)");
+        assert!(Bounds::default().check().is_ok());
     }
 }
