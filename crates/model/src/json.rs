@@ -22,27 +22,47 @@ use crate::{
     pairs::{Culprit, NAMED},
 };
 
-/// Writes an object. A member is a name with its value; `?` leaves it out if it is `None`. `..` adds the members of another value.
+/// Declares an object: what it is made of, and its members. A member is a name with its value; `?` leaves it out if it is `None`. `..` adds
+/// the members of another value. Statements before `=>` prepare the values.
 macro_rules! object {
+    (
+        $(#[$about:meta])*
+        $type:ident $(<$life:lifetime>)? ($($part:ident: $of:ty),*) $({ $($prepare:tt)* })? => { $($members:tt)* }
+    ) => {
+        $(#[$about])*
+        struct $type $(<$life>)? ($($of),*);
+
+        impl $(<$life>)? Serialize for $type $(<$life>)? {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let Self($($part),*) = self;
+                $($($prepare)*)?
+                members!(serializer, { $($members)* })
+            }
+        }
+    };
+}
+
+/// Writes the members of an object, as [`object`] declares them.
+macro_rules! members {
     ($serializer:ident, { $($members:tt)* }) => {{
         let mut object = $serializer.serialize_map(None)?;
-        object!(@ object $($members)*);
+        members!(@ object $($members)*);
         object.end()
     }};
     (@ $object:ident) => {};
     (@ $object:ident ..$more:expr, $($rest:tt)*) => {
         $more.put(&mut $object)?;
-        object!(@ $object $($rest)*);
+        members!(@ $object $($rest)*);
     };
     (@ $object:ident $name:ident?: $value:expr, $($rest:tt)*) => {
         if let Some(value) = &$value {
             $object.serialize_entry(stringify!($name), value)?;
         }
-        object!(@ $object $($rest)*);
+        members!(@ $object $($rest)*);
     };
     (@ $object:ident $name:ident: $value:expr, $($rest:tt)*) => {
         $object.serialize_entry(stringify!($name), &$value)?;
-        object!(@ $object $($rest)*);
+        members!(@ $object $($rest)*);
     };
 }
 
@@ -96,7 +116,7 @@ impl Serialize for IntervalObject<'_> {
             class: classes.total(),
             blocked: classes.blocked.known_total(interval),
         });
-        object!(serializer, {
+        members!(serializer, {
             schema: "cgscope.interval/1",
             start_unix_ns: interval.start_unix_ns,
             duration_ns: interval.duration_ns,
@@ -132,27 +152,23 @@ fn losses(interval: &Interval) -> BTreeMap<&'static str, u64> {
     interval.losses.shown().map(|(loss, count)| (loss.name(), count)).collect()
 }
 
-/// W: completed waits.
-struct WaitObject<'a>(&'a Wait, Mode);
-
-impl Serialize for WaitObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(wait, mode) = *self;
+object! {
+    /// W: completed waits.
+    WaitObject<'a>(wait: &'a Wait, mode: Mode) {
         let octaves = wait.hist.octaves();
         let octaves =
             octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
-        object!(serializer, {
-            count: wait.count,
-            total_ns: wait.total_ns,
-            max_ns: mode.exact(|| wait.max_ns),
-            p50_ns: wait.quantile_ns(0.5),
-            p90_ns: wait.quantile_ns(0.9),
-            p99_ns: wait.quantile_ns(0.99),
-            p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject(wait.by_cause, mode),
-            hist: mode.exact(|| wait.hist.buckets().collect::<Vec<_>>()),
-            hist_by_cause: mode.exact(|| octaves.collect::<Vec<_>>()),
-        })
+    } => {
+        count: wait.count,
+        total_ns: wait.total_ns,
+        max_ns: mode.exact(|| wait.max_ns),
+        p50_ns: wait.quantile_ns(0.5),
+        p90_ns: wait.quantile_ns(0.9),
+        p99_ns: wait.quantile_ns(0.99),
+        p999_ns: wait.quantile_ns(0.999),
+        by_cause: CauseObject(wait.by_cause, *mode),
+        hist: mode.exact(|| wait.hist.buckets().collect::<Vec<_>>()),
+        hist_by_cause: mode.exact(|| octaves.collect::<Vec<_>>()),
     }
 }
 
@@ -175,16 +191,12 @@ impl Serialize for CauseCounts {
     }
 }
 
-/// Waits that are not over. Only the exact mode has them.
-struct PendingObject<'a>(&'a Group);
-
-impl Serialize for PendingObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, {
-            count: self.0.pending,
-            max_ns: self.0.pending_max_ns,
-            by_cause: CauseObject(self.0.pending_by_cause, Mode::Bpf),
-        })
+object! {
+    /// Waits that are not over. Only the exact mode has them.
+    PendingObject<'a>(group: &'a Group) => {
+        count: group.pending,
+        max_ns: group.pending_max_ns,
+        by_cause: CauseObject(group.pending_by_cause, Mode::Bpf),
     }
 }
 
@@ -199,7 +211,7 @@ impl Counters<'_> {
 
 impl Serialize for Counters<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, { ..self, })
+        members!(serializer, { ..self, })
     }
 }
 
@@ -270,7 +282,7 @@ impl Serialize for TaskObject<'_> {
             class: classes.thread(task),
             blocked: classes.blocked.of_task(task).copied(),
         });
-        object!(serializer, {
+        members!(serializer, {
             tid: reading.tid,
             tgid: reading.tgid,
             comm: reading.comm,
@@ -351,7 +363,7 @@ impl Serialize for CgroupObject<'_> {
         let path_of = |node: usize| tree.nodes()[node].path.clone();
         let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
         let throttled_by = throttled_by.map(|(by, ns)| LimitObject { path: by.map(path_of), ns: *ns });
-        object!(serializer, {
+        members!(serializer, {
             path: path,
             // The name that tables show; the path if it has none.
             name: path.map(|path| interval.names.of(path)),
@@ -397,20 +409,17 @@ struct LimitObject {
     ns: u64,
 }
 
-/// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
-struct CulpritObject<'a>(&'a Culprit);
-
-impl Serialize for CulpritObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Culprit { path, kernel, task, ns, beyond_ns } = self.0;
-        object!(serializer, {
-            path: path,
-            kernel: kernel,
-            tid: task.as_ref().map(|(tid, _)| tid),
-            comm: task.as_ref().map(|(_, comm)| comm),
-            ns: ns,
-            beyond_ns: beyond_ns,
-        })
+object! {
+    /// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
+    CulpritObject<'a>(culprit: &'a Culprit) {
+        let Culprit { path, kernel, task, ns, beyond_ns } = culprit;
+    } => {
+        path: path,
+        kernel: kernel,
+        tid: task.as_ref().map(|(tid, _)| tid),
+        comm: task.as_ref().map(|(_, comm)| comm),
+        ns: ns,
+        beyond_ns: beyond_ns,
     }
 }
 
@@ -418,62 +427,49 @@ fn culprits(culprits: &[Culprit], mode: Mode) -> Option<Vec<CulpritObject<'_>>> 
     mode.exact(|| culprits.iter().take(NAMED).map(CulpritObject).collect())
 }
 
-/// N: a NUMA node.
-struct NodeObject(NodeGroup, Mode);
-
-impl Serialize for NodeObject {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let node = &self.0;
-        object!(serializer, {
-            node: node.node,
-            cpus: node.cpus,
-            busy_ns: node.busy_ns,
-            idle_ns: node.idle_ns,
-            ran_ns: node.ran_ns,
-            wait: WaitObject(&node.wait, self.1),
-            contention_ns: node.contention_ns,
-            throttled_pressure_ns: node.throttled_pressure_ns,
-            runnable_avg: node.runnable_avg,
-            migrations_in: node.migrations_in,
-            migrations_out: node.migrations_out,
-            mem_bytes: node.used_bytes,
-            mem_total_bytes: node.memory_bytes,
-            mem_free_bytes: node.free_bytes,
-        })
+object! {
+    /// N: a NUMA node.
+    NodeObject(node: NodeGroup, mode: Mode) => {
+        node: node.node,
+        cpus: node.cpus,
+        busy_ns: node.busy_ns,
+        idle_ns: node.idle_ns,
+        ran_ns: node.ran_ns,
+        wait: WaitObject(&node.wait, *mode),
+        contention_ns: node.contention_ns,
+        throttled_pressure_ns: node.throttled_pressure_ns,
+        runnable_avg: node.runnable_avg,
+        migrations_in: node.migrations_in,
+        migrations_out: node.migrations_out,
+        mem_bytes: node.used_bytes,
+        mem_total_bytes: node.memory_bytes,
+        mem_free_bytes: node.free_bytes,
     }
 }
 
-/// A CPU. `wait` is null if waits are not counted by CPU: see `hist -C`.
-struct CpuObject<'a>(&'a CpuInterval, Mode);
-
-impl Serialize for CpuObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let cpu = self.0;
-        object!(serializer, {
-            cpu: cpu.cpu,
-            node: cpu.node,
-            busy_ns: cpu.busy_ns,
-            idle_ns: cpu.idle_ns,
-            wait: cpu.wait.as_ref().map(|wait| WaitObject(wait, self.1)),
-            contention_ns: cpu.contention_ns,
-            throttled_pressure_ns: cpu.throttled_pressure_ns,
-        })
+object! {
+    /// A CPU. `wait` is null if waits are not counted by CPU: see `hist -C`.
+    CpuObject<'a>(cpu: &'a CpuInterval, mode: Mode) => {
+        cpu: cpu.cpu,
+        node: cpu.node,
+        busy_ns: cpu.busy_ns,
+        idle_ns: cpu.idle_ns,
+        wait: cpu.wait.as_ref().map(|wait| WaitObject(wait, *mode)),
+        contention_ns: cpu.contention_ns,
+        throttled_pressure_ns: cpu.throttled_pressure_ns,
     }
 }
 
-/// The memory of a process by node.
-struct MemoryObject<'a>(&'a ProcessMemory, &'a Interval);
-
-impl Serialize for MemoryObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(ProcessMemory { tgid, by_node, policies }, interval) = self;
+object! {
+    /// The memory of a process by node.
+    MemoryObject<'a>(memory: &'a ProcessMemory, interval: &'a Interval) {
+        let ProcessMemory { tgid, by_node, policies } = memory;
         let ran_ns = interval.ran_by_node(|task| task.tgid == *tgid);
-        object!(serializer, {
-            tgid: tgid,
-            by_node: by_node,
-            policies: policies,
-            remote_share: remote_share(by_node, &ran_ns),
-        })
+    } => {
+        tgid: tgid,
+        by_node: by_node,
+        policies: policies,
+        remote_share: remote_share(by_node, &ran_ns),
     }
 }
 
@@ -497,7 +493,7 @@ impl Serialize for StatObject<'_> {
             Ending::Killed { signal, dumped } => (None, Some(signal), dumped),
         };
         let throttled_by = interval.limits_of("/").into_iter().map(|(path, ns)| LimitObject { path, ns });
-        object!(serializer, {
+        members!(serializer, {
             schema: "cgscope.stat/1",
             command: run.command,
             start_unix_ns: interval.start_unix_ns,
@@ -527,61 +523,51 @@ impl Serialize for StatObject<'_> {
     }
 }
 
-/// CPU time. `of` is `own_cgroup` (all processes that the command started) or `waited_for`.
-struct CommandCpuObject<'a>(&'a CommandRun);
-
-impl Serialize for CommandCpuObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let CpuUse { usage_ns, user_ns, system_ns } = self.0.cpu_use();
-        object!(serializer, {
-            of: if self.0.cpu.is_some() { "own_cgroup" } else { "waited_for" },
-            usage_ns: usage_ns,
-            user_ns: user_ns,
-            system_ns: system_ns,
-        })
+object! {
+    /// CPU time. `of` is `own_cgroup` (all processes that the command started) or `waited_for`.
+    CommandCpuObject<'a>(run: &'a CommandRun) {
+        let CpuUse { usage_ns, user_ns, system_ns } = run.cpu_use();
+    } => {
+        of: if run.cpu.is_some() { "own_cgroup" } else { "waited_for" },
+        usage_ns: usage_ns,
+        user_ns: user_ns,
+        system_ns: system_ns,
     }
 }
 
-/// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
-struct ThreadsTimeObject<'a>(WallTime, &'a CommandRun);
-
-impl Serialize for ThreadsTimeObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(time, run) = self;
+object! {
+    /// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
+    ThreadsTimeObject<'a>(time: WallTime, run: &'a CommandRun) {
         let by_state =
             time.blocked.map(|blocked| blocked.iter().map(|(state, ns)| (state.name(), ns)).collect());
-        object!(serializer, {
-            total_ns: time.total_ns(),
-            on_cpu_ns: time.on_cpu_ns,
-            waited: CauseObject(time.waited, run.interval.mode),
-            own_is_the_command_alone: run.own_is_distinct,
-            blocked: by_state as Option<BTreeMap<_, _>>,
-            blocked_on: run.blocked_on.as_ref().map(|blocked| kinds(blocked, |_| true)),
-        })
+    } => {
+        total_ns: time.total_ns(),
+        on_cpu_ns: time.on_cpu_ns,
+        waited: CauseObject(time.waited, run.interval.mode),
+        own_is_the_command_alone: run.own_is_distinct,
+        blocked: by_state as Option<BTreeMap<_, _>>,
+        blocked_on: run.blocked_on.as_ref().map(|blocked| kinds(blocked, |_| true)),
     }
 }
 
-/// A quota that applied to the command: the kernel's counters, and figures derived from them.
-struct QuotaObject<'a>(&'a HeldBy, &'a CommandRun);
-
-impl Serialize for QuotaObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(HeldBy { quota, others }, run) = self;
+object! {
+    /// A quota that applied to the command: the kernel's counters, and figures derived from them.
+    QuotaObject<'a>(held: &'a HeldBy, run: &'a CommandRun) {
+        let HeldBy { quota, others } = held;
         let [before, after, delta] = [&quota.before, &quota.after, &quota.delta].map(Observed::limits);
-        object!(serializer, {
-            path: quota.path,
-            quota_us: quota.delta.quota_us,
-            period_us: quota.delta.period_us,
-            burst_us: quota.delta.burst_us,
-            cores: quota.delta.quota_cores(),
-            before: Counters(counters::OF_QUOTA, &before),
-            after: Counters(counters::OF_QUOTA, &after),
-            delta: Counters(counters::OF_QUOTA, &delta),
-            throttled_percent: quota.throttled_percent(),
-            periods_ns: quota.periods_ns(),
-            times_throttled: quota.times_throttled(run.ran_under(quota)),
-            threads_held_ns: run.held_ns(quota.after.id),
-            others: others,
-        })
+    } => {
+        path: quota.path,
+        quota_us: quota.delta.quota_us,
+        period_us: quota.delta.period_us,
+        burst_us: quota.delta.burst_us,
+        cores: quota.delta.quota_cores(),
+        before: Counters(counters::OF_QUOTA, &before),
+        after: Counters(counters::OF_QUOTA, &after),
+        delta: Counters(counters::OF_QUOTA, &delta),
+        throttled_percent: quota.throttled_percent(),
+        periods_ns: quota.periods_ns(),
+        times_throttled: quota.times_throttled(run.ran_under(quota)),
+        threads_held_ns: run.held_ns(quota.after.id),
+        others: others,
     }
 }
