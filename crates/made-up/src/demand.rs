@@ -22,9 +22,10 @@ const FIRST_ID: u64 = 1_000;
 const IN_PODS: u64 = 5;
 
 /// When the next piece of work begins.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Next {
     /// At once: a busy loop.
+    #[default]
     AtOnce,
     /// A clock decides.
     Clock,
@@ -35,7 +36,7 @@ enum Next {
 }
 
 /// A load. Its tasks do the same at the same time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Load {
     next: Next,
     tasks: u64,
@@ -70,6 +71,7 @@ const LOADS: [Load; 12] = [
 ];
 
 /// A cgroup with a quota and tasks.
+#[derive(Default)]
 struct Service {
     id: u64,
     load: Load,
@@ -104,18 +106,9 @@ impl Service {
             chance: Chance::of(number),
             now_ns: BOOTED_NS,
             due_ns: BOOTED_NS + number * 1_234_567 % 100_000_000,
-            left_ns: 0,
             position_ns: BOOTED_NS,
-            period: 0,
-            used_ns: 0,
-            is_throttled: false,
-            ran_ns: 0,
-            throttled_ns: 0,
-            periods: 0,
-            throttled_periods: 0,
             first: (BOOTED_NS >> SHIFT) - KEPT,
-            slots: VecDeque::new(),
-            rest_ns: [0; AMOUNTS],
+            ..Self::default()
         }
     }
 

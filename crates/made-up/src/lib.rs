@@ -114,7 +114,7 @@ fn blocked(ns: u64) -> ByState {
 }
 
 /// Pseudo-random numbers (splitmix64). Equal seeds give equal numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Chance(u64);
 
 impl Chance {

@@ -75,7 +75,7 @@ pub(crate) struct Counters {
 }
 
 /// A pool of quota: `struct cfs_bandwidth`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     quota_ns: f64,
     most_ns: f64,
@@ -114,15 +114,9 @@ impl Pool {
             slice_ns: setting.slice_ns.max(1) as f64,
             tick_ns: setting.tick_ns as f64,
             left_ns: (limit.quota_ns + limit.burst_ns) as f64,
-            is_active: false,
-            is_idle: false,
             refill_ns: f64::INFINITY,
             slack_ns: f64::INFINITY,
-            cpus: Vec::new(),
-            used: 0,
-            is_plenty: false,
-            queue: Vec::new(),
-            counters: Counters::default(),
+            ..Self::default()
         }
     }
 
