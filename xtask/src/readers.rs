@@ -123,39 +123,11 @@ const ETCD: &str = "etcd-server/bookworm";
 
 /// Parts of Kubernetes that are modules of their own. The main module names them by a path inside its repository, which only a
 /// module that replaces them can build.
-const KUBERNETES_PARTS: &[&str] = &[
-    "api",
-    "apiextensions-apiserver",
-    "apimachinery",
-    "apiserver",
-    "cli-runtime",
-    "client-go",
-    "cloud-provider",
-    "cluster-bootstrap",
-    "code-generator",
-    "component-base",
-    "component-helpers",
-    "controller-manager",
-    "cri-api",
-    "cri-client",
-    "csi-translation-lib",
-    "dynamic-resource-allocation",
-    "endpointslice",
-    "externaljwt",
-    "kms",
-    "kube-aggregator",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-    "kubelet",
-    "metrics",
-    "mount-utils",
-    "pod-security-admission",
-    "sample-apiserver",
-    "sample-cli-plugin",
-    "sample-controller",
-];
+const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go \
+    cloud-provider cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api \
+    cri-client csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kms kube-aggregator \
+    kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils pod-security-admission \
+    sample-apiserver sample-cli-plugin sample-controller";
 
 pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     installed(&place.join("helm"), HELM, || {
@@ -190,8 +162,8 @@ fn api_server(place: &Path) -> Result<(), Failure> {
 
 /// A module that builds Kubernetes.
 fn kubernetes_module() -> String {
-    let part = |name: &&str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
-    let parts: String = KUBERNETES_PARTS.iter().map(part).collect();
+    let part = |name: &str| format!("\tk8s.io/{name} => k8s.io/{name} v0{}\n", &KUBERNETES[1..]);
+    let parts: String = KUBERNETES_PARTS.split(' ').map(part).collect();
     format!("module build\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v{KUBERNETES}\n\nreplace (\n{parts})\n")
 }
 
@@ -212,28 +184,16 @@ const RUNTIMES_VARIABLE: &str = "CGSCOPE_RUNTIMES";
 /// The Debian release. The tests know the options of these versions.
 const RUNTIMES_SUITE: &str = "bookworm";
 /// The runtimes and what they start, and libraries that a machine may lack.
-const RUNTIMES: [&str; 12] = [
-    "containerd",
-    "runc",
-    "docker.io",
-    "podman",
-    "conmon",
-    "catatonit",
-    "uidmap",
-    "libassuan0",
-    "libdevmapper1.02.1",
-    "libgpgme11",
-    "libseccomp2",
-    "libsubid4",
-];
+const RUNTIMES: &str = "containerd runc docker.io podman conmon catatonit uidmap libassuan0 libdevmapper1.02.1 \
+    libgpgme11 libseccomp2 libsubid4";
 
 /// The environment variable for the tests. Downloads the runtimes if they are missing.
 pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
     let place = setup::cache("runtimes", "container runtimes")?.join("root");
-    installed(&place, &format!("{} of {RUNTIMES_SUITE}", RUNTIMES.join(" ")), || {
+    installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {
         let _ = fs::remove_dir_all(&place);
         let apt = lab::archive()?;
-        RUNTIMES.iter().try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
+        RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
     Ok((RUNTIMES_VARIABLE, place))
 }
