@@ -63,7 +63,7 @@ fn report(samples: &[Sample], intervals: &[Interval], host: Host) {
         ending: word(),
         host,
     };
-    report::words::report(&about, &whole);
+    report::report(&about, &whole);
     report::html::page(&about, &whole);
     let all = SelectionFilter::new(&Selection::default()).expect("a valid selection");
     let Ok((targets, left)) = targets(&whole.interval, &all) else { return };

@@ -8,7 +8,7 @@ use std::{
 use cgscope_model::{Interval, Timeline, interval::Appended, json::IntervalObject, units};
 use cgscope_record::Place;
 use cgscope_view::{
-    report::{About, Whole, html, words},
+    report::{About, Whole, html, report as report_text},
     text,
 };
 use cgscope_whatif::{brief, history::History};
@@ -32,7 +32,7 @@ pub fn run(options: &Report) -> Result {
         None if options.json => objects(&mut recording, options.all)?,
         None => {
             let whole = read(&mut recording)?;
-            print(&words::report(&about(&recording, &whole.interval), &whole))?;
+            print(&report_text(&about(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())

@@ -8,7 +8,7 @@ mod screen;
 
 use std::error::Error;
 
-use cgscope_view::{draw::written, theme::Colours};
+use cgscope_view::{snapshot, theme::Colours};
 use screen::{Recorded, screen};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_colour = rest.get(1).is_some_and(|word| word == "colour");
     let colours = if is_colour { Colours::Many } else { Colours::None };
     let buffer = screen(recorded, (width.parse()?, height.parse()?), keys, colours)?;
-    print!("{}", if is_colour { written::ansi(&buffer) } else { written::plain(&buffer) });
+    print!("{}", if is_colour { snapshot::ansi(&buffer) } else { snapshot::plain(&buffer) });
     Ok(())
 }
 

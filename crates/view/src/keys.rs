@@ -223,9 +223,8 @@ mod tests {
             let key: KeyPress = column.key().to_string().parse().unwrap();
             let taken = Keymap::default().command(key);
             assert!(taken.is_none(), "{}: {taken:?}", column.key());
-            let replay = crate::replay::state::KEYS
-                .iter()
-                .any(|(keys, _)| keys.contains(column.key()) && keys.len() <= 3);
+            let replay =
+                crate::replay::KEYS.iter().any(|(keys, _)| keys.contains(column.key()) && keys.len() <= 3);
             assert!(!replay, "{} is a key of replays", column.key());
         }
     }

@@ -1,10 +1,18 @@
-//! The screen dump: the screen and all figures as text, for example for a ticket.
+//! A screen as text, for pictures and for tests; and the screen dump: the screen and all figures as text, for example for a ticket.
+
+use crossterm::style::ContentStyle;
+use ratatui::{
+    Terminal,
+    backend::{IntoCrossterm, TestBackend},
+    buffer::{Buffer, Cell},
+};
 
 use crate::{
     app::{App, list::ListKind},
     batch::{self, Asked},
-    draw::written,
+    draw::draw,
     text::capital,
+    width::width,
 };
 
 /// The dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the interval, ns
@@ -12,7 +20,7 @@ use crate::{
 pub fn text(app: &App) -> Option<(String, u64)> {
     let data = app.data.as_ref()?;
     let interval = &data.interval;
-    let mut out = written::plain(&written::buffer(app));
+    let mut out = plain(&buffer(app));
     out += &format!("\n{}", batch::banner(&app.about, data));
     out += &format!("\n{}", batch::summary(data));
     for finding in &data.findings {
@@ -26,4 +34,47 @@ pub fn text(app: &App) -> Option<(String, u64)> {
         out += &format!("\n{}", batch::table(data, &asked, &time));
     }
     Some((out, end_unix_ns))
+}
+
+/// Draws the screen of [`App::area`] into memory.
+pub fn buffer(app: &App) -> Buffer {
+    let area = app.area;
+    let mut terminal = Terminal::new(TestBackend::new(area.width.max(1), area.height.max(1)))
+        .unwrap_or_else(|never| match never {});
+    let drawn = terminal.draw(|frame| draw(frame, app)).unwrap_or_else(|never| match never {});
+    drawn.buffer.clone()
+}
+
+/// The rows of a screen, cell by cell. The second cell of a wide character is skipped.
+fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
+    buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(|row| {
+        let mut cells = Vec::with_capacity(row.len());
+        let mut at = 0;
+        while let Some(cell) = row.get(at) {
+            at += width(cell.symbol()).max(1);
+            cells.push(cell);
+        }
+        cells
+    })
+}
+
+fn letters(cells: &[&Cell]) -> String {
+    cells.iter().map(|cell| cell.symbol()).collect()
+}
+
+/// The plain text, one line per row, without trailing blanks.
+pub fn plain(buffer: &Buffer) -> String {
+    rows(buffer).map(|row| letters(&row).trim_end().to_owned() + "\n").collect()
+}
+
+/// The text with escape sequences for colours and styles.
+pub fn ansi(buffer: &Buffer) -> String {
+    let line = |row: Vec<&Cell>| {
+        let runs = row.chunk_by(|a, b| a.style() == b.style()).map(|run| {
+            let style: ContentStyle = run[0].style().into_crossterm();
+            style.apply(letters(run)).to_string()
+        });
+        runs.collect::<String>() + "\n"
+    };
+    rows(buffer).map(line).collect()
 }

@@ -8,8 +8,8 @@ use cgscope_model::{
 };
 use cgscope_view::{
     app::{About, App},
-    draw::written,
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 
@@ -30,7 +30,7 @@ fn press(app: &mut App, key: char) {
 }
 
 fn screen(app: &App) -> String {
-    written::plain(&written::buffer(app))
+    snapshot::plain(&snapshot::buffer(app))
 }
 
 /// A cgroup that its parent's quota throttles, and that waits behind a neighbour and the kernel.

@@ -3,7 +3,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-use cgscope_view::stat::columns::Column;
+use cgscope_view::stat::Column;
 
 const BEGIN: &str = "<!-- table: columns -->\n";
 const END: &str = "<!-- end -->";

@@ -10,7 +10,10 @@ use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, Effect, view::View},
     keys::KeyPress,
-    replay::{player::Player, state::Replay, time::Moment},
+    replay::{
+        Replay,
+        player::{Moment, Player},
+    },
     settings::Settings,
     theme::Theme,
 };

@@ -5,9 +5,9 @@ use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 use cgscope_model::{Interval, SchedExt, findings::Host};
 use cgscope_view::{
     app::{About, App, view::View},
-    draw::written,
     keys::KeyPress,
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 use ratatui::{
@@ -52,7 +52,7 @@ fn press(app: &mut App, key: &str) {
 
 /// The text, and below it the styles of each line: `line: from-to style`.
 fn written(buffer: &Buffer) -> String {
-    let mut out = written::plain(buffer);
+    let mut out = snapshot::plain(buffer);
     out.push('\n');
     let width = usize::from(buffer.area.width);
     for (y, row) in buffer.content.chunks(width).enumerate() {
@@ -112,8 +112,8 @@ fn snapshots(file: &str, view: View, keys: &[&str]) {
         }
         for (width, height) in SIZES {
             app.on_resize(width, height);
-            let buffer = written::buffer(&app);
-            let text = if colours == Colours::None { written::plain(&buffer) } else { written(&buffer) };
+            let buffer = snapshot::buffer(&app);
+            let text = if colours == Colours::None { snapshot::plain(&buffer) } else { written(&buffer) };
             insta::assert_snapshot!(format!("{file}_{}_{width}x{height}_{mode}", view.name()), text);
         }
     }
@@ -154,7 +154,7 @@ views! {
 /// Checks that the smallest common screen shows what an on-call engineer looks for: the finding, the bar and the culprit.
 #[test]
 fn the_overview_shows_the_cause_of_each_field_case() {
-    let screen = |file| written::plain(&written::buffer(&app(file, Colours::None)));
+    let screen = |file| snapshot::plain(&snapshot::buffer(&app(file, Colours::None)));
     let has = |screen: &str, words: &[&str]| {
         for word in words {
             assert!(screen.contains(word), "{word:?} is not on\n{screen}");
@@ -185,14 +185,14 @@ fn the_overview_shows_the_cause_of_each_field_case() {
     let mut neighbour = app("neighbour.rec", Colours::None);
     neighbour.on_resize(120, 40);
     has(
-        &written::plain(&written::buffer(&neighbour)),
+        &snapshot::plain(&snapshot::buffer(&neighbour)),
         &["web.service waits behind backup.service", "########"],
     );
 }
 
 #[test]
 fn three_findings_and_six_rows_fit_the_smallest_usual_screen() {
-    let screen = written::plain(&written::buffer(&app("neighbour.rec", Colours::None)));
+    let screen = snapshot::plain(&snapshot::buffer(&app("neighbour.rec", Colours::None)));
     let lines: Vec<&str> = screen.lines().collect();
     assert!(lines.len() <= 24, "{screen}");
     for mark in ["! ", "  → "] {
@@ -208,7 +208,7 @@ fn no_escape_sequence_of_a_name_reaches_the_terminal() {
         let mut app = app("neighbour.rec", Colours::None);
         press(&mut app, view.command().default_keys()[0]);
         app.on_resize(200, 60);
-        let buffer = written::buffer(&app);
+        let buffer = snapshot::buffer(&app);
         assert!(
             buffer.content.iter().all(|cell| !cell.symbol().contains(char::is_control)),
             "{}",
@@ -221,7 +221,7 @@ fn no_escape_sequence_of_a_name_reaches_the_terminal() {
 fn the_first_line_names_the_bpf_scheduler_and_no_quota_is_blamed() {
     let screen = |scheduler: Option<&str>| {
         let reading = SchedExt { scheduler: scheduler.map(Into::into), takes_all: scheduler.is_some() };
-        written::plain(&written::buffer(&app_under(Some(&reading), "quota.rec", Colours::None)))
+        snapshot::plain(&snapshot::buffer(&app_under(Some(&reading), "quota.rec", Colours::None)))
     };
     let (with, without) = (screen(Some("simple")), screen(None));
     let first = with.lines().next().expect("a line");

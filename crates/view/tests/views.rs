@@ -6,9 +6,9 @@ use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App},
-    draw::written,
     keys::KeyPress,
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 use crossterm::event::{Event, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
@@ -41,7 +41,7 @@ impl Shown {
     }
 
     fn screen(&self) -> String {
-        written::plain(&written::buffer(&self.app))
+        snapshot::plain(&snapshot::buffer(&self.app))
     }
 
     fn press(&mut self, key: &str) -> String {

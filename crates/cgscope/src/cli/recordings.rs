@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use cgscope_export::Format;
-use cgscope_view::replay::time::{When, speed};
+use cgscope_view::replay::player::{When, speed};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::{Measure, Select, Selectors, interval, long_time, short_time};

@@ -12,9 +12,8 @@ use cgscope_model::units;
 use cgscope_view::{
     app::{About, App},
     replay::{
-        player::Player,
-        state::{News, Replay},
-        time::Moment,
+        News, Replay,
+        player::{Moment, Player},
     },
     settings::Settings,
 };

@@ -12,10 +12,7 @@ use cgscope_model::{
 };
 use tokio::sync::mpsc;
 
-use cgscope_view::replay::{
-    player::Mark,
-    state::{EndSummary, News},
-};
+use cgscope_view::replay::{EndSummary, News, player::Mark};
 
 use crate::{
     exit::{Result, spawn},

@@ -10,7 +10,7 @@ use std::{
 
 use cgscope_model::{Interval, Sample, Steps, printable};
 use cgscope_record::{FileReader, Index, open};
-use cgscope_view::{history::Frame, replay::time::Moment};
+use cgscope_view::{history::Frame, replay::player::Moment};
 use tokio::sync::mpsc as channel;
 
 use crate::{

@@ -11,7 +11,7 @@ use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, view::View},
-    draw::written,
+    snapshot,
     keys::KeyPress,
     settings::Settings,
     theme::{Colours, Theme},
@@ -117,7 +117,7 @@ mod long {
                     let key = app.settings.keymap.first(view.command()).expect("each view has a key");
                     press(&mut app, &key);
                     let frame =
-                        median((0..21).map(|_| cpu_time_of(|| drop(black_box(written::buffer(&app))))));
+                        median((0..21).map(|_| cpu_time_of(|| drop(black_box(snapshot::buffer(&app))))));
                     println!("{width}x{height} {list:7} {:10} {frame:.2?}", view.name());
                     if frame >= FRAME {
                         slow.push(format!("{width}x{height} {list} {}: {frame:.2?}", view.name()));

@@ -5,9 +5,9 @@ use std::{error::Error, path::Path, sync::Arc, time::Duration};
 use cgscope_model::{Interval, Mode, Sample, findings::Host};
 use cgscope_view::{
     app::{About, App},
-    draw::written,
     keys::KeyPress,
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 use ratatui::buffer::Buffer;
@@ -51,5 +51,5 @@ pub fn screen(
     for key in keys.split(',').filter(|key| !key.is_empty()) {
         app.on_key(key.parse::<KeyPress>()?.into());
     }
-    Ok(written::buffer(&app))
+    Ok(snapshot::buffer(&app))
 }

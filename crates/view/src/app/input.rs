@@ -1,12 +1,14 @@
-//! How keys and the mouse change the state of the screen.
+//! How keys and the mouse change the state of the screen: commands, prompts, and the question which quota would have been enough,
+//! which the main loop answers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use cgscope_model::selection::path_and_ancestors;
 use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Prompt, Visited, list::Fold, view::View};
+use super::{App, Visited, list::Fold, view::View};
 use crate::{
     columns::Column,
     draw::layout::{self, Target},
@@ -352,5 +354,300 @@ impl App {
             },
             _ => Effect::None,
         }
+    }
+}
+
+/// Maximum bytes of the text; useful paths are shorter.
+const LONGEST: usize = 128;
+
+/// An open prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text of the filter is being typed. The string is the previous filter, which Esc restores.
+    Filter(String),
+    /// A sort column is being chosen: the columns, and the index of the marked one.
+    Sort(&'static [Column], usize),
+}
+
+/// Applies an editing key to a line. Returns false if the key does not edit.
+fn edit(line: &mut String, key: KeyEvent) -> bool {
+    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
+        (KeyCode::Char('u'), true) => line.clear(),
+        (KeyCode::Char('w'), true) => {
+            let words = line.trim_end();
+            line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
+        }
+        // Some terminals send Ctrl-H for backspace.
+        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
+            line.pop();
+        }
+        (KeyCode::Char(letter), false) if !letter.is_control() && line.len() < LONGEST => line.push(letter),
+        _ => return false,
+    }
+    true
+}
+
+impl App {
+    /// Adds pasted text to the filter that is being typed.
+    fn on_paste(&mut self, text: &str) -> Effect {
+        if !matches!(self.prompt, Some(Prompt::Filter(_))) {
+            return Effect::None;
+        }
+        for letter in text.chars().take(LONGEST) {
+            edit(&mut self.filter, KeyCode::Char(letter).into());
+        }
+        self.refreshed()
+    }
+
+    fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
+        match prompt {
+            Prompt::Filter(_) if key.code == KeyCode::Enter => {}
+            Prompt::Filter(before) if key.code == KeyCode::Esc => self.filter = before,
+            Prompt::Filter(before) => {
+                self.prompt = Some(Prompt::Filter(before));
+                match key.code {
+                    KeyCode::Up => return self.move_by(-1),
+                    KeyCode::Down => return self.move_by(1),
+                    _ => edit(&mut self.filter, key),
+                };
+            }
+            Prompt::Sort(columns, at) => return self.on_key_of_sort(columns, at, key),
+        }
+        self.refreshed()
+    }
+
+    fn on_key_of_sort(&mut self, columns: &'static [Column], at: usize, key: KeyEvent) -> Effect {
+        let last = columns.len() - 1;
+        let at = match key.code {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            KeyCode::Enter => {
+                self.set_sort(self.kind(), columns[at], false);
+                return self.refreshed();
+            }
+            KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
+            KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
+            _ => at,
+        };
+        self.prompt = Some(Prompt::Sort(columns, at));
+        Effect::Draw
+    }
+}
+
+/// The cgroup in question, and the answer so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Enough {
+    path: Arc<str>,
+    pub(crate) title: String,
+    /// Lines of text; empty before the first answer.
+    pub(crate) lines: Vec<String>,
+}
+
+impl App {
+    /// Opens the view for the selected cgroup, or the cgroup of the selected task. If that has no quota, for the nearest one above it
+    /// that has one.
+    fn ask_enough(&mut self) -> Effect {
+        let Err(why) = self.question().map(|enough| self.enough = Some(enough)) else {
+            return self.go(View::WhatIf);
+        };
+        self.notice = Some(why);
+        Effect::Draw
+    }
+
+    /// The question about the selection, or a sentence that says why there is none.
+    fn question(&self) -> Result<Enough, String> {
+        if self.replay.is_some() {
+            return Err("a replay does not answer this: use `cgscope whatif FILE`".into());
+        }
+        if self.about.coarse.is_some() {
+            return Err(
+                "the coarse mode does not answer this: make an exact recording for `cgscope whatif FILE`"
+                    .into(),
+            );
+        }
+        let data = self.data.as_ref().ok_or("nothing has been measured yet")?;
+        let interval = &data.interval;
+        let cgroup = self.subject().and_then(|subject| subject.cgroup(interval).cloned());
+        let own = cgroup.ok_or("select a cgroup with a quota, or a task in one")?;
+        let has_quota = |path: &str| interval.limits_at(path).is_some_and(|limits| limits.quota_us.is_some());
+        let limited = path_and_ancestors(&own).find(|path| has_quota(path));
+        let name = |path: &str| interval.names.of(path).to_string();
+        let path =
+            limited.ok_or_else(|| format!("{} has no quota, and no cgroup above it has one", name(&own)))?;
+        Ok(Enough { path: path.into(), title: name(path), lines: Vec::new() })
+    }
+
+    /// The path of the cgroup whose demand the screen wants collected; `None` if no answer is on the screen.
+    pub fn wanted_enough(&self) -> Option<&Arc<str>> {
+        let enough = self.enough.as_ref().filter(|_| self.view == View::WhatIf)?;
+        Some(&enough.path)
+    }
+
+    /// Shows the answer for a cgroup, unless the screen is paused or no longer wants it.
+    pub fn on_enough(&mut self, path: &str, lines: Vec<String>) {
+        if let Some(enough) = self.enough.as_mut().filter(|enough| !self.paused && &*enough.path == path) {
+            enough.lines = lines;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use cgscope_made_up::small::{interval, task};
+    use cgscope_model::{CgroupReading, Interval};
+    use crossterm::event::KeyCode;
+
+    use super::*;
+    use crate::{
+        app::About,
+        keys::KeyPress,
+        replay::{Replay, player::Player},
+        settings::Settings,
+        theme::{Colours, Theme},
+    };
+
+    #[test]
+    fn a_line_is_edited_as_in_a_shell() {
+        let ctrl = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
+        let after = |line: &str, key: KeyEvent| {
+            let mut line = line.to_owned();
+            edit(&mut line, key).then_some(line)
+        };
+        assert_eq!(after("web", KeyCode::Char('é').into()).as_deref(), Some("webé"));
+        assert_eq!(after("webé", KeyCode::Backspace.into()).as_deref(), Some("web"));
+        assert_eq!(after("webé", ctrl('h')).as_deref(), Some("web"));
+        assert_eq!(after("java -jar web.jar ", ctrl('w')).as_deref(), Some("java -jar "));
+        assert_eq!(after("web", ctrl('w')).as_deref(), Some(""));
+        assert_eq!(after("java -jar", ctrl('u')).as_deref(), Some(""));
+        assert_eq!(after("web", ctrl('b')), None);
+        assert_eq!(after(&"w".repeat(LONGEST), KeyCode::Char('w').into()), None);
+    }
+
+    const WEB: &str = "/system.slice/web.service";
+    const POD: &str = "/kubepods/burstable/pod7f/main";
+
+    /// A tree of cgroups. The cgroups with these paths have a quota.
+    fn app(limited: &[&str]) -> App {
+        let mut app = App::new(
+            About::default(),
+            Settings::default(),
+            Theme::new(Colours::None),
+            Duration::from_secs(1),
+        );
+        app.on_resize(80, 24);
+        app.on_interval(with_quotas(limited));
+        app
+    }
+
+    fn with_quotas(limited: &[&str]) -> Arc<Interval> {
+        let tasks = [1, 2, 4].map(|tid| task(tid, &[2_000_000])).to_vec();
+        let mut interval = (*interval(tasks)).clone();
+        for (id, path) in (100..).zip(limited) {
+            let id = interval.cgroups.iter().find(|(_, other)| &**other == *path).map_or(id, |(id, _)| *id);
+            if interval.cgroup_path(id).is_none() {
+                interval.cgroups.push((id, (*path).into()));
+            }
+            let quota = CgroupReading {
+                id,
+                quota_us: Some(50_000),
+                period_us: Some(100_000),
+                ..CgroupReading::default()
+            };
+            interval.limits.push(quota);
+        }
+        Arc::new(interval)
+    }
+
+    fn press(app: &mut App, key: &str) -> Effect {
+        app.on_key(key.parse::<KeyPress>().expect("a key").into())
+    }
+
+    /// Selects the first row whose path ends with this, and asks. Returns the path of the cgroup in question, or the notice.
+    fn asked(app: &mut App, end: &str) -> Result<String, String> {
+        let is_it = |key: &crate::subject::Key| match key {
+            crate::subject::Key::Cgroup(path) => path.ends_with(end),
+            key => format!("{key:?}").ends_with(end),
+        };
+        let row = app.rows.iter().position(|row| is_it(&row.key)).expect("a row");
+        press(app, "home");
+        (0..row).for_each(|_| {
+            press(app, "down");
+        });
+        press(app, "e");
+        app.wanted_enough().map(ToString::to_string).ok_or_else(|| app.notice.clone().unwrap_or_default())
+    }
+
+    #[test]
+    fn the_question_is_about_the_selected_cgroup() {
+        assert_eq!(asked(&mut app(&[WEB, POD]), "web.service").as_deref(), Ok(WEB));
+        assert_eq!(asked(&mut app(&[WEB, POD]), "main").as_deref(), Ok(POD));
+    }
+
+    #[test]
+    fn a_cgroup_without_a_quota_asks_about_the_one_above_it() {
+        let above = asked(&mut app(&["/system.slice"]), "web.service");
+        assert_eq!(above.as_deref(), Ok("/system.slice"));
+        let none = asked(&mut app(&[WEB]), "main");
+        assert_eq!(none, Err(format!("{POD} has no quota, and no cgroup above it has one")));
+    }
+
+    #[test]
+    fn the_question_about_a_task_is_about_its_cgroup() {
+        let mut app = app(&[WEB]);
+        press(&mut app, "t");
+        press(&mut app, "p");
+        // Task 4 is in the cgroup of the service, and task 2 in the pod.
+        assert_eq!(asked(&mut app, &format!("Task({})", 4u64 << 42)).as_deref(), Ok(WEB));
+        press(&mut app, "esc");
+        assert!(asked(&mut app, &format!("Task({})", 2u64 << 42)).is_err());
+    }
+
+    #[test]
+    fn closing_the_view_ends_the_question() {
+        for key in ["e", "esc", "?", "4"] {
+            let mut app = app(&[WEB]);
+            assert!(asked(&mut app, "web.service").is_ok());
+            press(&mut app, key);
+            assert_eq!(app.wanted_enough(), None, "{key}");
+        }
+        let mut app = app(&[WEB]);
+        press(&mut app, "4");
+        assert!(asked(&mut app, "web.service").is_ok());
+        press(&mut app, "esc");
+        assert_eq!(app.view, View::Cgroups, "the view below returns");
+        assert_eq!(app.settings.view, View::Cgroups, "the question is not saved");
+    }
+
+    #[test]
+    fn an_answer_is_shown_if_it_is_still_wanted_and_the_screen_is_not_paused() {
+        let mut app = app(&[WEB, POD]);
+        let shown = |app: &App| app.enough.as_ref().expect("a question").lines.clone();
+        assert!(asked(&mut app, "web.service").is_ok());
+        app.on_enough(POD, vec!["another".into()]);
+        assert!(shown(&app).is_empty());
+        app.on_enough(WEB, vec!["1 CPU".into()]);
+        assert_eq!(shown(&app), ["1 CPU"]);
+        app.on_key(KeyCode::Char(' ').into());
+        app.on_enough(WEB, vec!["2 CPUs".into()]);
+        assert_eq!(shown(&app), ["1 CPU"]);
+    }
+
+    #[test]
+    fn where_there_is_no_demand_a_sentence_names_the_command() {
+        let mut coarse = app(&[WEB]);
+        coarse.about.coarse = Some("BPF is off".into());
+        let said = asked(&mut coarse, "web.service").expect_err("no question");
+        assert!(said.contains("coarse") && said.contains("`cgscope whatif FILE`"), "{said}");
+        let mut replay = app(&[WEB]);
+        let now = std::time::Instant::now();
+        replay.replay = Some(Replay::new(Player::new(Vec::new(), now), now));
+        press(&mut replay, "e");
+        let said = replay.notice.clone().unwrap_or_default();
+        assert!(said.contains("replay") && said.contains("`cgscope whatif FILE`"), "{said}");
+        assert!(replay.view != View::WhatIf && said.chars().count() < 80);
     }
 }

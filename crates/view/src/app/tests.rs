@@ -405,7 +405,7 @@ fn a_view_of_one_subject_stays_with_it_and_reports_its_exit() {
     assert_eq!(selected_tid(&app), 2, "although another row is now first");
     again(&mut app, &[(1, 50)]);
     assert_eq!(app.exited_title(), Some("task-2 [thread 2]"));
-    let screen = crate::draw::written::plain(&crate::draw::written::buffer(&app));
+    let screen = crate::snapshot::plain(&crate::snapshot::buffer(&app));
     assert!(screen.contains("task-2 [thread 2] has ended"), "{screen}");
     press(&mut app, KeyCode::Esc);
     assert_eq!((app.exited_title(), selected_tid(&app)), (None, 1));

@@ -15,17 +15,13 @@ mod states;
 pub mod svg;
 mod table;
 mod task;
-#[cfg(test)]
-mod tests;
-mod whatif;
-pub mod written;
 
 use ratatui::{
     Frame,
     widgets::{Paragraph, Wrap},
 };
 
-use crate::{app::view::View, replay};
+use crate::{app::view::View, keys::Command, replay};
 
 use prelude::*;
 
@@ -102,10 +98,9 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
         View::Histogram => vec![(body, histogram::lines(app, body))],
         View::Heatmap => vec![(body, heatmap::lines(app, body))],
         View::Cgroups => with_list(vec![(pane, cgroups::lines(app, pane))]),
-        View::Culprits => with_list(vec![
-            (beside, culprits::matrix::lines(app, beside)),
-            (pane, culprits::lines(app, regions)),
-        ]),
+        View::Culprits => {
+            with_list(vec![(beside, culprits::matrix(app, beside)), (pane, culprits::lines(app, regions))])
+        }
         View::Numa => with_list(vec![(above, numa::lines(app, body))]),
         View::States => with_list(vec![(above, states::sums(app, above))]),
         View::Task | View::WhatIf | View::Findings | View::Help => {
@@ -120,7 +115,7 @@ fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
 fn text(app: &App, body: Rect) -> Lines {
     match app.view {
         View::Task => task::lines(app, body),
-        View::WhatIf => whatif::lines(app, body),
+        View::WhatIf => what_if(app, body),
         View::Findings => findings::all(app, body),
         View::Help => footer::lines(app),
         _ => Vec::new(),
@@ -136,3 +131,38 @@ fn too_small(frame: &mut Frame<'_>, app: &App) {
     );
     frame.render_widget(Paragraph::new(sentence).wrap(Wrap { trim: true }), area);
 }
+
+/// Cells by which the rest of a long line is indented.
+const INDENT: usize = 4;
+
+/// Which quota would have been enough for a cgroup; the simulator writes the text. Each line is at most as wide as the area.
+fn what_if(app: &App, area: Rect) -> Lines {
+    let (theme, cells) = (app.theme, usize::from(area.width));
+    let Some(enough) = &app.enough else {
+        let key = app.settings.keymap.first(Command::WhatIf).unwrap_or_default();
+        let words = format!("select a cgroup with a quota in another view, then press {key}");
+        return vec![Line::styled(cut_end(&words, cells), theme.quiet())];
+    };
+    let title = format!("What would have been enough for {}", enough.title);
+    let mut lines = vec![Line::styled(cut_end(&title, cells), theme.heading())];
+    if enough.lines.is_empty() {
+        lines.push(Line::styled("collecting what it needs ...", theme.quiet()));
+    }
+    lines.extend(enough.lines.iter().flat_map(|text| fitted(text, cells)));
+    lines
+}
+
+/// A line of text, wrapped if it is too long.
+fn fitted(text: &str, cells: usize) -> Lines {
+    if width(text) <= cells {
+        return vec![Line::raw(text.to_owned())];
+    }
+    let words = text.trim_start();
+    let first = text.len() - words.len();
+    let indents = std::iter::once(first).chain(std::iter::repeat(INDENT));
+    let wrapped = wrapped(words, cells.saturating_sub(INDENT.max(first)));
+    indents.zip(wrapped).map(|(indent, words)| Line::raw(" ".repeat(indent) + &words)).collect()
+}
+
+#[cfg(test)]
+mod tests;

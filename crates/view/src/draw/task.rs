@@ -1,13 +1,16 @@
 //! Details of one subject: a thread, a process, a cgroup, or all tasks.
 
-mod figures;
-mod limits;
-mod spent;
-mod who;
+use std::{cmp::Reverse, sync::Arc};
 
-use cgscope_model::{TaskInterval, TaskReading};
+use cgscope_model::{
+    Blame, ByCause, CgroupReading, PairReading, Placement, TaskInterval, TaskReading, nodes,
+};
 
 use super::{histogram, prelude::*};
+use crate::{
+    columns::{node_shares, rate},
+    text::{self, micros, wait_line},
+};
 
 /// Minimum width for two columns.
 const WIDE: usize = 120;
@@ -149,6 +152,451 @@ impl<'a> TaskView<'a> {
         let times = [self.app.settings.span];
         [vec![heading], histogram::tables(self.app, &times, self.cells, HISTOGRAM, true)].concat()
     }
+}
+
+/// Widths of the name, the share and the time of a cause, in cells.
+const CAUSE: usize = 21;
+const SHARE: usize = 7;
+const TIME: usize = 8;
+/// Maximum number of tasks named.
+const WORST: usize = 5;
+/// Widths of a figure and of the bar by cause, in cells.
+const FIGURE: usize = 8;
+const BAR: usize = 10;
+/// Minimum width of the column of names for its long heading, in cells.
+const ROOMY: usize = 28;
+
+impl TaskView<'_> {
+    /// Number, sum and quantiles of the waits in the interval, and a line for each cause.
+    fn waits(&self) -> Lines {
+        let wait = self.subject.wait();
+        let mut lines = self.fact("waits", &wait_line(wait, self.interval.mode));
+        let total = wait.by_cause.total();
+        let mut parts: Vec<_> = wait.by_cause.iter().filter(|(_, ns)| *ns != 0).collect();
+        parts.sort_by_key(|(_, ns)| Reverse(*ns));
+        let room = self.cells.saturating_sub(LABEL + CAUSE + SHARE + TIME + 1);
+        for (cause, ns) in parts {
+            let cause_words = left(causes::words(cause), CAUSE);
+            let share = right(&format!("{:.1}%", percent(ns, total).unwrap_or(0.0)), SHARE);
+            let time = right(&duration(ns), TIME);
+            let theme = self.app.theme;
+            let bar = bars::repeated(theme.sign(cause), bar_length(ns, total, room), theme.cause(cause));
+            lines.push(Line::from(vec![Span::raw(format!("{:LABEL$}{cause_words}{share}{time} ", "")), bar]));
+        }
+        lines
+    }
+
+    /// The kernel's own figure, and what the kernel does not count.
+    fn kernel(&self, members: &[&TaskInterval]) -> Lines {
+        // Coarse mode reads the kernel's figure, so there is nothing to compare.
+        if !self.app.is_exact() {
+            return Vec::new();
+        }
+        let totals = self.subject.totals();
+        let booked =
+            members.iter().filter_map(|task| task.reading.pending.as_ref()).map(|pending| pending.booked_ns);
+        let booked_ns = booked.fold(0u64, u64::saturating_add);
+        let mut lines = self.fact("kernel", &kernel(totals.wait_ns, totals.run_delay_ns, booked_ns));
+        if totals.unstamped != 0 {
+            let (count, ns) = (units::count(totals.unstamped, "wait"), duration(totals.unstamped_ns));
+            let words = format!(
+                "the sum leaves out {count} ({ns}) that began when a task was preempted on its way to sleep"
+            );
+            lines.extend(self.fact("", &words));
+        }
+        lines
+    }
+
+    fn switches(&self) -> Lines {
+        let totals = self.subject.totals();
+        let a_second = |count| per_second(count, self.interval.duration_ns).map_or("-".into(), rate);
+        let (voluntary, involuntary) = (a_second(totals.voluntary), a_second(totals.involuntary));
+        let mut words = format!("{voluntary} a second voluntary, {involuntary} involuntary");
+        if self.app.is_exact() {
+            words += &format!(", {} moves between CPUs", a_second(totals.migrations));
+        }
+        if let Subject::Task(task) = self.subject
+            && let Some(moves) = task.placement.node_migrations
+        {
+            words += &format!(", {} between nodes", a_second(moves));
+        }
+        self.fact("switches", &words)
+    }
+
+    fn worst(&self) -> Lines {
+        let worst = worst(self.members());
+        if worst.is_empty() || matches!(self.subject, Subject::Task(_)) {
+            return Vec::new();
+        }
+        let name = self.cells.saturating_sub(4 * FIGURE + 1 + BAR);
+        let head = if name >= ROOMY { "its threads that waited most" } else { "waited most" };
+        let titles = ["waited", "p99", "longest", "now"].map(|title| right(title, FIGURE)).concat();
+        let title = format!("{}{titles} why", left(head, name));
+        let mut lines = vec![Line::styled(title, self.app.theme.quiet())];
+        lines.extend(worst.into_iter().map(|task| self.member(task, name)));
+        lines
+    }
+
+    fn member(&self, task: &TaskInterval, name: usize) -> Line<'static> {
+        let (reading, wait) = (&task.reading, task.all_waits());
+        let figures = [
+            Some(wait.total_ns),
+            wait.quantile_ns(0.99),
+            (self.app.is_exact() && wait.count != 0).then_some(wait.max_ns),
+            reading.pending_ns(),
+        ]
+        .map(|ns| right(&or_dash(ns), FIGURE));
+        let name = left(&format!("{} [{}]", reading.comm, reading.tid), name);
+        let mut spans = vec![Span::raw(format!("{name}{} ", figures.concat()))];
+        let mut by_cause = wait.by_cause;
+        reading.pending.iter().for_each(|pending| by_cause.add(&pending.by_cause));
+        spans.extend(bars::stacked(&causes::parts(&by_cause), BAR, self.app.theme));
+        Line::from(spans)
+    }
+}
+
+/// Compares the kernel's sum of the same waits with ours, and explains a difference.
+fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
+    let said = format!("its own sum (run_delay) is {}", duration(kernel_ns));
+    let differ = duration(kernel_ns.abs_diff(ours_ns));
+    match kernel_ns.checked_sub(ours_ns) {
+        Some(0) => format!("{said}: the same"),
+        Some(more_ns) if more_ns <= booked_ns => {
+            format!(
+                "{said}, {differ} more: the part of unfinished waits before a migration is counted already"
+            )
+        }
+        Some(_) => format!("{said}, {differ} more: waits that were not seen, or have not ended"),
+        None => {
+            format!("{said}, {differ} less: the rest was counted before this interval")
+        }
+    }
+}
+
+/// The tasks that waited most, including waits that have not ended. Tasks that did not wait are omitted.
+fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
+    let waited = |task: &&TaskInterval| {
+        task.all_waits().total_ns.saturating_add(task.reading.pending_ns().unwrap_or(0))
+    };
+    let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
+    // For equal times, the older task comes first.
+    worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));
+    worst.truncate(WORST);
+    worst
+}
+
+/// Maximum number of culprits or quotas named.
+const NAMED: usize = 4;
+/// Width of the time and of the share of a culprit or quota, in cells.
+const RANKED: usize = 6;
+
+impl<'a> TaskView<'a> {
+    /// The quotas of the subject's cgroup and its ancestors.
+    fn quotas(&self) -> Lines {
+        let Some((at, node)) = self.node() else { return Vec::new() };
+        let tree = &self.data.tree;
+        let chain = || std::iter::once(at).chain(tree.ancestors(at));
+        let mut lines = Vec::new();
+        for at in chain() {
+            let Some(limits) = tree.limits(self.interval, at) else { continue };
+            let above = &tree.nodes()[at];
+            let used_ns = self.data.used_ns(&Subject::Cgroup(above));
+            let Some(words) = pane::quota_words(limits, used_ns, self.interval.duration_ns) else { continue };
+            let throttled = limits.throttled_ns.filter(|ns| *ns != 0);
+            let throttled = throttled.map_or(String::new(), |ns| format!(", throttled {}", duration(ns)));
+            lines.extend(
+                self.fact("quota", &format!("{}: {words}{throttled}", self.interval.names.of(&above.path))),
+            );
+        }
+        // A limit that was not read may still exist, so "none" is shown only if all of them were read.
+        let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
+        if lines.is_empty() && all_read && at != 0 {
+            lines.extend(self.fact("quota", "none for its cgroup and ancestors"));
+        }
+        lines.extend(self.ranked("throttled", "by the quota of", &self.throttled_by(node)));
+        lines
+    }
+
+    /// Names with their times and shares, one per line, worst first.
+    fn ranked(&self, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
+        let total = all.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let mut lines = Vec::new();
+        if self.own_cgroup().is_some() && !all.is_empty() {
+            // The culprits of a thread or process are known only for its whole cgroup.
+            lines.push(format!("all tasks of its cgroup, {words}"));
+        }
+        lines.extend(all.iter().take(NAMED).map(|(name, ns)| {
+            let share = format!("({:.0}%)", percent(*ns, total).unwrap_or(0.0));
+            let room = self.cells.saturating_sub(LABEL + 2 * RANKED + 2);
+            format!("{} {} {}", right(&duration(*ns), RANKED), right(&share, RANKED), cut_start(name, room))
+        }));
+        if all.len() > NAMED {
+            lines.push(format!("{} more", all.len() - NAMED));
+        }
+        pane::hanging(self.label(label), lines, Style::new())
+    }
+
+    /// The quotas that ran out, worst first, and the waiting time that each caused, ns.
+    fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
+        let names = &self.interval.names;
+        let named = |path: Option<&Arc<str>>, ns| {
+            (path.map_or_else(|| UNNAMED.to_owned(), |path| names.of(path).into()), ns)
+        };
+        if let Some(id) = self.own_cgroup() {
+            let pairs = self.pairs(id, Blame::Limited).into_iter();
+            return pairs.map(|pair| named(self.interval.cgroup_path(pair.culprit), pair.ns)).collect();
+        }
+        let nodes = self.data.tree.nodes();
+        node.throttled_by.iter().map(|(by, ns)| named(by.map(|by| &nodes[by].path), *ns)).collect()
+    }
+
+    fn behind(&self) -> Lines {
+        let culprits = match self.own_cgroup() {
+            Some(id) => {
+                self.pairs(id, Blame::Ran).into_iter().map(|pair| self.interval.culprit(pair)).collect()
+            }
+            None => self.subject.culprits(self.data),
+        };
+        let named: Vec<_> =
+            culprits.iter().map(|culprit| (culprit.words(&self.interval.names), culprit.ns)).collect();
+        self.ranked("behind", "behind", &named)
+    }
+
+    fn own_cgroup(&self) -> Option<u64> {
+        self.subject.task().map(|task| task.reading.cgroup_id)
+    }
+
+    /// The culprits of the tasks directly in a cgroup, worst first.
+    fn pairs(&self, victim: u64, blame: Blame) -> Vec<&'a PairReading> {
+        let pairs = self.interval.pairs.iter();
+        let mut pairs: Vec<_> = pairs.filter(|pair| pair.victim == victim && pair.blame == blame).collect();
+        pairs.sort_by_key(|pair| Reverse(pair.ns));
+        pairs
+    }
+
+    /// Weight, CPUs, pressure, burst and memory of a cgroup.
+    fn own_limits(&self) -> Lines {
+        let Some(limits) = self.subject.limits(self.interval) else { return Vec::new() };
+        let facts = [
+            ("weight", limits.weight.map(|weight| format!("{weight} among its siblings, by default 100"))),
+            ("cpuset", limits.cpuset.as_ref().map(|cpus| format!("CPUs {cpus}"))),
+            ("contention", self.contention(limits)),
+            ("pressure", self.pressure(limits)),
+            ("burst", limits.burst_us.filter(|us| *us != 0).map(|us| burst(limits, us))),
+            ("memory", Some(on_nodes(&limits.memory_by_node)).filter(|words| !words.is_empty())),
+        ];
+        facts.into_iter().flat_map(|(label, words)| self.known(label, words)).collect()
+    }
+
+    fn contention(&self, limits: &CgroupReading) -> Option<String> {
+        text::contention(limits.contention_ns, limits.throttled_pressure_ns, self.interval.duration_ns)
+    }
+
+    fn pressure(&self, limits: &CgroupReading) -> Option<String> {
+        let share = |ns| percent(ns, self.interval.duration_ns);
+        let some = share(limits.pressure_some_ns?)?;
+        let full = limits.pressure_full_ns.and_then(share);
+        let full = full.map_or(String::new(), |full| format!("; in {full:.1}% some waited and none ran"));
+        Some(format!("in {some:.1}% of the interval some task waited for a CPU{full} (cpu.pressure)"))
+    }
+}
+
+fn burst(limits: &CgroupReading, burst_us: u64) -> String {
+    let may = format!("may save {} of unused quota", micros(burst_us));
+    let used = limits.nr_bursts.zip(limits.burst_ns).map(|(count, ns)| {
+        format!(", used {} above the quota in {}", duration(ns), units::count(count, "period"))
+    });
+    may + &used.unwrap_or_default()
+}
+
+/// Number of parts: on CPU, each cause in order, and blocked.
+const PARTS: usize = CAUSES + 2;
+
+/// The time of threads, split into parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Time of each part, ns. Together they are the length of the interval times the number of threads.
+    parts: [u64; PARTS],
+    /// Whether waits were cut to the interval because they began before it.
+    is_cut: bool,
+}
+
+impl Spent {
+    /// The time of threads in an interval. A wait that has not ended counts with the part that lies in the interval.
+    pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
+        let mut sum = Self::default();
+        for task in tasks {
+            let on_cpu_ns = task.all_totals().on_cpu_ns.min(duration_ns);
+            let room = duration_ns - on_cpu_ns;
+            let mut waited = task.all_waits().by_cause;
+            // Waits without a stamp have no recorded cause.
+            waited.add(&ByCause::only(Cause::Unattributed, task.all_totals().unstamped_ns));
+            if let Some(pending) = &task.reading.pending {
+                waited.add(&pending.by_cause.at_most(duration_ns));
+            }
+            sum.is_cut |= waited.total() > room;
+            let waited = waited.at_most(room);
+            let waited_ns = causes::ORDER.map(|cause| waited.get(cause));
+            let blocked_ns = room.saturating_sub(waited.total());
+            let parts = std::iter::once(on_cpu_ns).chain(waited_ns).chain([blocked_ns]);
+            sum.parts.iter_mut().zip(parts).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
+        }
+        sum
+    }
+
+    /// Parts of `whole`, proportional to the time. They sum to `whole`, unless there is no time at all.
+    pub fn parts_of(&self, whole: usize) -> [usize; PARTS] {
+        causes::proportional(self.parts.map(|ns| ns as f64), whole)
+    }
+}
+
+/// The sign, style and name of a part.
+fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
+    match at.checked_sub(1) {
+        None => (if theme.has_colour() { '▒' } else { '=' }, theme.busy(), "on CPU"),
+        Some(CAUSES) => ('-', theme.quiet(), "blocked"),
+        Some(at) => {
+            let cause = causes::ORDER[at.min(CAUSES - 1)];
+            (theme.sign(cause), theme.cause(cause), causes::words(cause))
+        }
+    }
+}
+
+impl TaskView<'_> {
+    /// A bar of the interval, and an explanation of its parts.
+    fn spent(&self, members: &[&TaskInterval]) -> Lines {
+        let length_ns = self.interval.duration_ns;
+        let spent = Spent::of(members.iter().copied(), length_ns);
+        if spent.parts.iter().all(|ns| *ns == 0) {
+            return Vec::new();
+        }
+        let theme = self.app.theme;
+        let mut bar = vec![self.label("time")];
+        let cells = spent.parts_of(self.cells.saturating_sub(LABEL));
+        bar.extend(cells.into_iter().enumerate().map(|(at, cells)| {
+            let (sign, style, _) = part(at, theme);
+            bars::repeated(sign, cells, style)
+        }));
+        let is_one = matches!(self.subject, Subject::Task(_));
+        // Each part is in tenths of a percent.
+        let shares = spent.parts_of(1_000).into_iter().enumerate().filter(|(at, _)| spent.parts[*at] != 0);
+        let shares = shares.map(|(at, tenths)| {
+            let (sign, style, name) = part(at, theme);
+            let threads = spent.parts[at] as f64 / length_ns.max(1) as f64;
+            let average = match at {
+                _ if is_one => String::new(),
+                0 => format!(" ({threads:.2} threads on average)"),
+                _ => format!(" ({threads:.2})"),
+            };
+            let words = format!(" {name} {}.{}%{average}  ", tenths / 10, tenths % 10);
+            [Span::styled(sign.to_string(), style), Span::raw(words)]
+        });
+        let mut lines = vec![Line::from(bar)];
+        lines.extend(bars::flow(shares, LABEL, self.cells));
+        if spent.is_cut {
+            lines.extend(self.fact("", "waits that began earlier count only from the start of the interval"));
+        }
+        lines
+    }
+}
+
+impl TaskView<'_> {
+    fn who(&self) -> Lines {
+        let theme = self.app.theme;
+        let title =
+            Span::styled(cut_start(&self.subject.title(&self.interval.names), self.cells), theme.heading());
+        let fits = |kin: &String| title.width() + 2 + width(kin) <= self.cells;
+        let (beside, below) = match self.kin() {
+            Some(kin) if fits(&kin) => (Some(Span::styled(format!("  {kin}"), theme.quiet())), None),
+            kin => (None, kin),
+        };
+        let mut lines = vec![Line::from_iter(std::iter::once(title).chain(beside))];
+        lines.extend(self.known("", below));
+        let command = self.subject.task().and_then(|task| self.app.command_line(task.reading.tgid));
+        lines.extend(self.known("command", command.map(|command| command.to_string())));
+        if let Some(path) = self.subject.cgroup(self.interval) {
+            let is_title = matches!(self.subject, Subject::Cgroup(_));
+            let name = self.interval.names.of(path);
+            let said = if name == **path || is_title { path.to_string() } else { format!("{name}, {path}") };
+            lines.extend(self.known("cgroup", Some(said)));
+        }
+        lines
+    }
+
+    /// The process of a thread, or the threads and processes of a group.
+    fn kin(&self) -> Option<String> {
+        let threads = |threads: u64| units::count(threads, "thread");
+        Some(match self.subject {
+            Subject::Task(task) => {
+                let pid = task.reading.tgid;
+                let process = self.data.process(pid)?;
+                let name = &self.interval.reading(process.named_by).comm;
+                let age = self.age(task.reading.start_ns).map_or(String::new(), |age| format!(", {age} old"));
+                format!("of process {pid} {name}, {}{age}", threads(process.group.threads))
+            }
+            Subject::Process(process, _) => threads(process.group.threads),
+            _ => {
+                let group = self.subject.group()?;
+                let processes = units::count(group.processes, "process");
+                let ended = match group.exited {
+                    0 => String::new(),
+                    exited => format!(", {exited} exited in the interval"),
+                };
+                format!("{} of {processes}{ended}", threads(group.threads))
+            }
+        })
+    }
+
+    /// Age of a task at the end of the interval. Known only in a replay, where the end is a Sample of the recording.
+    fn age(&self, start_ns: u64) -> Option<String> {
+        let replay = self.app.replay.as_ref()?;
+        let end = replay.player.samples().get(replay.shown? + 1)?;
+        Some(duration(end.mono_ns.checked_sub(start_ns)?))
+    }
+
+    /// Where the subject runs, where it may run, and where its memory is.
+    fn places(&self) -> Lines {
+        let mut lines = Vec::new();
+        if let Subject::Task(task) = self.subject {
+            let reading = &task.reading;
+            let node = reading.node.map_or(String::new(), |node| format!(", on node {node}"));
+            lines.extend(self.fact("CPU", &format!("{}{node}", reading.cpu)));
+            let ran = task.ran_by_node();
+            if ran.len() > 1 {
+                lines.extend(self.fact("ran on", &node_shares(&ran)));
+            }
+            let placement = reading.placement.as_deref().map(may_run_on).filter(|words| !words.is_empty());
+            lines.extend(self.known("may run", placement));
+        }
+        if let Some(task) = self.subject.task() {
+            let pid = task.reading.tgid;
+            let memory = self.interval.memory.iter().find(|memory| memory.tgid == pid);
+            let words = memory.map(|memory| {
+                let ran = self.interval.ran_by_node(|task| task.tgid == pid);
+                let remote = nodes::remote_share(&memory.by_node, &ran);
+                let remote =
+                    remote.map(|share| format!("; {:.1}% on another node than its threads", share * 100.0));
+                on_nodes(&memory.by_node) + &remote.unwrap_or_default()
+            });
+            lines.extend(self.known("memory", words));
+        }
+        lines
+    }
+}
+
+/// Memory by node: `1.0MiB on node 0, 9.0MiB on node 8`.
+fn on_nodes(memory: &[(u32, u64)]) -> String {
+    let said = memory.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there)));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+fn may_run_on(placement: &Placement) -> String {
+    let words = [
+        placement.cpus_allowed.as_ref().map(|cpus| format!("on CPUs {cpus}")),
+        placement.cpuset.as_ref().map(|set| format!("its cpuset {} allows {}", set.path, set.cpus)),
+        placement.preferred_node.map(|node| format!("the kernel prefers node {node}")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use cgscope_model::units::{self, duration, time_of_day};
 use ratatui::text::{Line, Span};
 
 use crate::{
-    replay::state::{EndSummary, KEYS, Replay},
+    replay::{EndSummary, KEYS, Replay},
     theme::Theme,
 };
 

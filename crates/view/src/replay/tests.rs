@@ -11,13 +11,12 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
     app::{About, App, Effect, view::View},
-    draw::written,
     replay::{
-        player::{Mark, Player},
-        state::{EndSummary, News, Replay},
-        time::Moment,
+        EndSummary, News, Replay,
+        player::{Mark, Moment, Player},
     },
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 
@@ -74,7 +73,7 @@ fn found(app: &mut App) {
 
 fn screen(app: &mut App, width: u16, height: u16) -> String {
     app.on_resize(width, height);
-    written::plain(&written::buffer(app))
+    snapshot::plain(&snapshot::buffer(app))
 }
 
 fn position(app: &mut App) -> usize {

@@ -2,16 +2,24 @@
 
 pub mod html;
 mod tables;
-#[cfg(test)]
-mod tests;
-pub mod words;
 
+use std::fmt::{Result, Write as _};
+
+use cgscope_ledger::Loss;
 use cgscope_model::{
-    Finding, Interval, Losses, Timeline,
+    Cause, Finding, Group, Interval, Losses, Mode, Timeline,
     findings::{Host, findings},
+    sum,
+    timeline::Slice,
+    units::{self, count, duration, percent, time_of_day},
 };
 
-use crate::report::tables::{Pair, Row};
+use crate::{
+    causes::{self, UNNAMED},
+    nodes,
+    report::tables::{Pair, Row},
+    text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
+};
 
 /// Facts about the recording itself, in words.
 pub struct About {
@@ -61,3 +69,264 @@ impl Whole {
         }
     }
 }
+
+const WIDTH: usize = 100;
+
+/// The sentence for a recording without an interval.
+pub const NOTHING: &str = "The recording has fewer than two samples, so there is nothing to report.";
+
+/// The report of a whole recording.
+pub fn report(about: &About, whole: &Whole) -> String {
+    let title = title(about, &whole.interval);
+    match whole.interval.duration_ns {
+        0 => format!("{title}\n{NOTHING}\n"),
+        _ => title + &body_of(whole, about),
+    }
+}
+
+/// Everything below the title. Writing to a String cannot fail.
+pub fn body_of(whole: &Whole, about: &About) -> String {
+    let mut out = String::new();
+    let _ = body(&mut out, whole, about);
+    out
+}
+
+/// Writes first the findings, then the sums and the timeline, then the tables. Cost and losses come last.
+fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
+    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs, enough } = whole;
+    let mode = interval.mode;
+    writeln!(out, "\n{}", text::findings_heading(findings))?;
+    out.push_str(&text::findings(findings, WIDTH));
+    let total = interval.total();
+    writeln!(out)?;
+    for sentence in sentences(whole, &total) {
+        writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
+    }
+    sparklines(out, timeline, interval, about.host.cpus)?;
+    tables::quotas(out, interval, cgroups)?;
+    quotas_enough(out, enough, &about.file)?;
+    tables::table(out, "Cgroups, each with its descendants", "cgroup", mode, cgroups)?;
+    tables::table(out, "Processes", "process, cgroup", mode, processes)?;
+    tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
+    tables::culprits(out, pairs)?;
+    if mode == Mode::Coarse {
+        writeln!(out, "\n{}", wrapped(&capital(NO_HISTOGRAM), WIDTH, ""))?;
+    } else if total.wait.count != 0 {
+        write!(out, "\nHow long waits were, and why:\n{}", text::histogram(&total.wait, Unit::Micro))?;
+    }
+    nodes::table(out, interval)?;
+    nodes::memory_lines(out, interval)?;
+    writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
+    writeln!(out, "{}", text::loss_line(&interval.losses))
+}
+
+/// The heading of the quotas that would have been enough.
+pub const ENOUGH: &str = "What would have been enough";
+
+/// What is enough, and which command shows more.
+pub fn enough_hint(file: &str) -> String {
+    format!("at most 1% of the periods are throttled; `cgscope whatif {file}` shows other quotas")
+}
+
+fn quotas_enough(out: &mut String, enough: &[String], file: &str) -> Result {
+    if enough.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{ENOUGH} ({}):", enough_hint(file))?;
+    // Not wrapped, because users copy the settings.
+    enough.iter().try_for_each(|line| writeln!(out, "  {line}"))
+}
+
+/// What is missing, a sentence each.
+pub fn incomplete(whole: &Interval) -> impl Iterator<Item = String> {
+    let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
+    let lost =
+        lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))));
+    let cut = whole.tasks.iter().filter(|task| task.lacks_former_cgroup()).count() as u64;
+    let cut = (cut != 0).then(|| {
+        format!(
+            "An older version of cgscope made this recording. The rows of {} that moved to another cgroup have only what followed \
+             the latest move; sums by cgroup have all.",
+            units::count(cut, "task")
+        )
+    });
+    lost.into_iter().chain(cut)
+}
+
+fn title(about: &About, whole: &Interval) -> String {
+    let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
+    // Not wrapped, because users search for these lines.
+    out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
+    for sentence in incomplete(whole) {
+        out += &wrapped(&sentence, WIDTH, "");
+        out.push('\n');
+    }
+    out
+}
+
+/// The waits compared with run time, their causes, the culprits and the worst moment, then details.
+pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
+    let interval = &whole.interval;
+    let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
+    let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
+        Some(share) => format!(
+            "Its tasks were runnable for {}: they ran for {} and waited for {} ({share:.1}% of that time).",
+            duration(waited.saturating_add(ran)),
+            duration(ran),
+            duration(waited)
+        ),
+        None => "Nothing ran and nothing waited.".into(),
+    }];
+    said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
+    if total.wait.by_cause.get(Cause::OtherCgroup) != 0 {
+        let behind = causes::culprits_line(&interval.names, &interval.culprits());
+        said.extend(behind.map(|behind| format!("Who ran during these waits: {behind}.")));
+    }
+    said.extend(contention(interval));
+    said.extend(worst(&whole.timeline, interval));
+    said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
+    let Group { totals, .. } = total;
+    let switches = format!("{} voluntary and {} involuntary switches", totals.voluntary, totals.involuntary);
+    if interval.mode == Mode::Coarse {
+        said.push(format!("{switches}."));
+        return said;
+    }
+    said.push(agreement(waited, total));
+    said.extend(unstamped(total));
+    said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
+    said.push(format!(
+        "{switches}, {} between CPUs; {} ended.",
+        units::count(totals.migrations, "move"),
+        units::count(total.exited, "task")
+    ));
+    said
+}
+
+/// Whether the host, or the selection, has too few CPUs or too small limits.
+fn contention(interval: &Interval) -> Option<String> {
+    let limits = interval.limits_at("/")?;
+    let words = text::contention(limits.contention_ns, limits.throttled_pressure_ns, interval.duration_ns)?;
+    Some(format!("Contention: {words}."))
+}
+
+/// Compares our sum of waits with the kernel's.
+fn agreement(waited: u64, total: &Group) -> String {
+    let kernel = total.totals.run_delay_ns;
+    let same = if kernel == waited {
+        ", equal to the nanosecond".into()
+    } else {
+        format!(
+            "; the difference of {} is from waits that had not ended at the first or the last sample",
+            duration(kernel.abs_diff(waited))
+        )
+    };
+    format!("The kernel's own sum of these waits is {}{same}.", duration(kernel))
+}
+
+fn unstamped(total: &Group) -> Option<String> {
+    (total.totals.unstamped != 0).then(|| {
+        format!(
+            "Both sums leave out {} that began when a task was preempted on its way to sleep, {} in total.",
+            units::count(total.totals.unstamped, "wait"),
+            duration(total.totals.unstamped_ns)
+        )
+    })
+}
+
+/// The width of a sparkline. With its name and its maximum, a line fits in 80 columns.
+const COLUMNS: usize = 40;
+const NAME: usize = 16;
+/// Bars from just above 0 to the maximum; 0 is blank.
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Prints sparklines and marks the worst moment. Prints nothing for a single slice, because the totals show it.
+pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
+    let slices = timeline.slices();
+    let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
+    let columns: Vec<&[Slice]> = slices.chunks(slices.len().div_ceil(COLUMNS)).collect();
+    let length = columns.first().map_or(0, |column| length_ns(column));
+    writeln!(
+        out,
+        "\nOver time: {} of {} each from {}, average number of tasks:",
+        count(columns.len() as u64, "column"),
+        duration(length),
+        time_of_day(first.start_unix_ns)
+    )?;
+    let waiting = averages(&columns, |slice| slice.all.waited_ns());
+    let top = highest(&waiting);
+    line(out, "waiting", &waiting, top, "")?;
+    for cause in [Cause::Throttled, Cause::OtherCgroup] {
+        if causes::shown(cause).exact_only && whole.mode == Mode::Coarse {
+            continue;
+        }
+        let waiting = averages(&columns, |slice| slice.all.by_cause.get(cause));
+        let name = causes::words(cause).trim_start_matches("behind ");
+        line(out, &format!("  {name}"), &waiting, top, "")?;
+    }
+    let running = averages(&columns, |slice| slice.all.on_cpu_ns);
+    let of = cpus.map_or(String::new(), |cpus| format!(" of {cpus} CPUs"));
+    line(out, "running", &running, cpus.map_or(highest(&running), f64::from), &of)?;
+    let Some(worst) = timeline.worst() else { return Ok(()) };
+    let column = worst / slices.len().div_ceil(COLUMNS);
+    writeln!(out, "{:>1$} the worst moment", '^', NAME + column + 3)
+}
+
+fn length_ns(column: &[Slice]) -> u64 {
+    sum::total(column.iter().map(|slice| slice.duration_ns))
+}
+
+fn averages(columns: &[&[Slice]], ns: impl Fn(&Slice) -> u64) -> Vec<f64> {
+    let total = |column: &&[Slice]| sum::total(column.iter().map(&ns));
+    columns.iter().map(|column| total(column) as f64 / length_ns(column).max(1) as f64).collect()
+}
+
+fn highest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
+    let bars: String = values.iter().map(|value| level(*value, top)).collect();
+    let most = highest(values);
+    let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
+    writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
+}
+
+/// The bar of a value. A value above 0 is never blank.
+fn level(value: f64, top: f64) -> char {
+    if value <= 0.0 || top <= 0.0 {
+        return ' ';
+    }
+    let level = (value / top * LEVELS.len() as f64).ceil() as usize;
+    LEVELS[level.clamp(1, LEVELS.len()) - 1]
+}
+
+/// When, where and why tasks waited most; `None` without waits, or with a single slice.
+pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
+    let slices = timeline.slices();
+    let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;
+    let waited_ns = slice.all.waited_ns();
+    let mut said = format!(
+        "The worst moment was at {}, {} after the start. For {}, {:.2} tasks waited on average",
+        time_of_day(slice.start_unix_ns),
+        duration(slice.start_unix_ns.saturating_sub(whole.start_unix_ns)),
+        duration(slice.duration_ns),
+        slice.average(waited_ns),
+    );
+    if let Some((id, part)) = slice.worst_cgroup() {
+        let path = whole.cgroup_path(id).map_or(UNNAMED.into(), |path| whole.names.of(path));
+        let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
+        let _ = write!(said, ". {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
+        if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
+            let _ = write!(
+                said,
+                "; {:.0}% of the waiting there was {}",
+                share(ns, part.waited_ns()),
+                causes::words(cause)
+            );
+        }
+    }
+    Some(said + ".")
+}
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ pub(super) fn about() -> About {
 
 #[test]
 fn the_report_goes_from_what_is_wrong_to_who_and_when() {
-    insta::assert_snapshot!(words::body_of(&whole(), &about()));
+    insta::assert_snapshot!(body_of(&whole(), &about()));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_report_says_what_rows_of_moved_tasks_lack_in_an_older_recording() {
         let mut whole = whole();
         whole.interval.tasks[0].reading.moved_ns = Some(5);
         whole.interval.tasks[0].reading.before_move = before_move;
-        words::report(&about(), &whole)
+        report(&about(), &whole)
     };
     let sentence = "The rows of 1 task that moved to another cgroup have only what followed";
     let is_said = |text: String| text.replace('\n', " ").contains(sentence);
@@ -81,9 +81,9 @@ fn a_report_says_what_rows_of_moved_tasks_lack_in_an_older_recording() {
 fn quotas_that_would_have_been_enough_are_below_those_in_force() {
     let section = "\nWhat would have been enough (at most 1% of the periods are throttled; `cgscope whatif /tmp/<b>.rec` shows other \
                    quotas):\n  web has 0.5 CPUs; 1 CPU would have been enough: ...\n";
-    assert!(!words::body_of(&whole(), &about()).contains("What would have been enough"));
+    assert!(!body_of(&whole(), &about()).contains("What would have been enough"));
     let line = "web has 0.5 CPUs; 1 CPU would have been enough: ...".to_owned();
-    let text = words::body_of(&Whole { enough: vec![line], ..whole() }, &about());
+    let text = body_of(&Whole { enough: vec![line], ..whole() }, &about());
     let (before, after) = text.split_once(section).expect("the section");
     assert!(before.contains("\nQuota of ") && after.contains("\nCgroups, each"), "{text}");
 }
@@ -93,7 +93,7 @@ fn sparklines_of_any_recording_fit_eighty_columns() {
     for seconds in [2, 39, 40, 41, 599, 1_300] {
         let whole = of((0..seconds).map(second));
         let mut text = String::new();
-        words::sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+        sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
         assert!(text.lines().count() > 4, "{text}");
         for line in text.lines().filter(|line| !line.starts_with("Over time")) {
             assert!(line.chars().count() <= 80, "{line}");
@@ -105,14 +105,14 @@ fn sparklines_of_any_recording_fit_eighty_columns() {
 fn a_single_interval_has_no_timeline() {
     let whole = of([second(3)].into_iter());
     let mut text = String::new();
-    words::sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
-    assert_eq!((text.as_str(), words::worst(&whole.timeline, &whole.interval)), ("", None));
+    sparklines(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+    assert_eq!((text.as_str(), worst(&whole.timeline, &whole.interval)), ("", None));
 }
 
 #[test]
 fn the_worst_moment_is_reported_with_its_cgroup_and_cause() {
     let whole = whole();
-    let said = words::worst(&whole.timeline, &whole.interval);
+    let said = worst(&whole.timeline, &whole.interval);
     assert_eq!(
         said.as_deref(),
         Some(

@@ -1,20 +1,22 @@
-//! The user's choices on the screen, saved from one run to the next.
-
-mod file;
-#[cfg(test)]
-mod tests;
+//! The user's choices on the screen, saved from one run to the next in a file in TOML. Saving keeps comments, order and unknown
+//! keys.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use cgscope_model::units::seconds;
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error},
+};
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Key as TomlKey, Table, TableLike, Value, value};
 
 use crate::{
     app::{list::ListKind, view::View},
     columns::Column,
-    keys::Keymap,
+    keys::{Command, KeyPress, Keymap},
     text::Unit,
     theme::Colours,
+    width::cut_end,
 };
 
 /// The shortest interval. Reading 5,000 tasks takes about 10 ms.
@@ -144,3 +146,269 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         )
     })
 }
+
+/// The first line of a new file.
+const HEADING: &str =
+    "# Settings that `cgscope top` and `cgscope replay` save. Comments and other lines are kept.\n";
+/// Maximum width of a warning about a wrong value, in cells.
+const SENTENCE: usize = 220;
+/// The key that quits if the file leaves none. Users must always be able to quit.
+const ALWAYS_QUITS: &str = "ctrl-c";
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+/// Byte offset of an entry of a table.
+fn place(table: &Table, name: &str) -> usize {
+    table.key(name).and_then(TomlKey::span).map_or(0, |span| span.start)
+}
+
+impl Settings {
+    /// Parses the settings file. Returns a warning with the line for each wrong entry. Wrong entries keep their defaults.
+    ///
+    /// # Errors
+    /// The text is not TOML: the reason, with the line.
+    pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
+        let document = Document::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            format!("line {line} is not TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "))
+        })?;
+        let mut reader = Reader { text, warnings: Vec::new() };
+        let mut root = document.as_table().clone();
+        let sort = reader.take_table(&mut root, "sort");
+        let keys = reader.take_table(&mut root, "keys");
+        let mut settings: Self = reader.read("", root);
+        settings.sort = reader.sort(sort);
+        settings.keymap = reader.keymap(keys);
+        Ok((settings, reader.warnings))
+    }
+
+    /// The text of the file with the changes from `begun` to `now`. Values from the command line are not saved. Changes that
+    /// another screen has saved are kept.
+    ///
+    /// # Errors
+    /// The text is not TOML: the reason, with the line.
+    pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
+        let (read, _) = Self::parse(before)?;
+        let mut document: DocumentMut =
+            before.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
+        let had_lines = !document.is_empty();
+        if !had_lines {
+            // Comments in a file without keys belong to no key, so new lines go below them.
+            document = DocumentMut::new();
+        }
+        change(document.as_table_mut(), [&read, begun, now].map(Self::remembered).each_ref());
+        if had_lines || document.is_empty() {
+            return Ok(if had_lines { document.to_string() } else { before.to_owned() });
+        }
+        let above = if before.trim().is_empty() { HEADING } else { before };
+        let newline = if above.ends_with('\n') { "" } else { "\n" };
+        Ok(format!("{above}{newline}{document}"))
+    }
+
+    /// Whether saving both would give the same result.
+    pub fn remembers_the_same(&self, other: &Self) -> bool {
+        self.remembered().to_string() == other.remembered().to_string()
+    }
+
+    /// The settings that are saved when the user changes them.
+    fn remembered(&self) -> Table {
+        let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
+        let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
+        table.insert("sort", Item::Table(sort.collect()));
+        table
+    }
+}
+
+/// Sets entries that differ between `begun` and `now`, unless the file (`read`) already has the new value.
+fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
+    for (name, item) in now {
+        if [read, begun].iter().any(|other| other[name].to_string() == item.to_string()) {
+            continue;
+        }
+        match [&read[name], &begun[name], item] {
+            [Item::Table(read), Item::Table(begun), Item::Table(now)] => {
+                let inner = table.entry(name).or_insert_with(toml_edit::table).as_table_like_mut();
+                if let Some(inner) = inner {
+                    change(inner, [read, begun, now]);
+                }
+            }
+            [.., Item::Value(value)] => set(table, name, value.clone()),
+            _ => {}
+        }
+    }
+}
+
+/// Sets a value in its place and keeps the comment beside it, or appends a new entry.
+fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
+    match table.get_mut(name) {
+        Some(Item::Value(old)) => {
+            *to.decor_mut() = old.decor().clone();
+            *old = to;
+        }
+        // The table has the form `[sort.threads]`.
+        Some(Item::Table(old)) => match to {
+            Value::InlineTable(to) => to.into_iter().for_each(|(name, value)| set(old, &name, value)),
+            column => {
+                set(old, "column", column);
+                set(old, "reversed", false.into());
+            }
+        },
+        _ => drop(table.insert(name, value(to))),
+    }
+}
+
+/// The sort column as `"p99"`, or as `{ column = "p99", reversed = true }` if reversed.
+fn sort_value(kind: ListKind, (column, reversed): (Column, bool)) -> Value {
+    let has_columns = !kind.columns().is_empty();
+    if has_columns && !reversed {
+        return column.title().into();
+    }
+    let title = has_columns.then(|| ("column", Value::from(column.title())));
+    title.into_iter().chain([("reversed", reversed.into())]).collect::<InlineTable>().into()
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "must be a heading like \"p99\", or { column = \"p99\", reversed = true }")]
+enum SortBy {
+    Title(String),
+    Table(SortTable),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SortTable {
+    column: Option<String>,
+    reversed: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "keys must be a list like [\"q\", \"ctrl-c\"]")]
+enum Keys {
+    One(String),
+    List(Vec<String>),
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn warn(&mut self, at: usize, sentence: &str) {
+        let line = line_of(self.text, at);
+        self.warnings.push(format!("line {line}: {}", cut_end(sentence, SENTENCE)));
+    }
+
+    fn take_table(&mut self, root: &mut Table, name: &str) -> Table {
+        let at = place(root, name);
+        root.remove(name).map_or_else(Table::default, |item| {
+            item.into_table().unwrap_or_else(|_| {
+                self.warn(at, &format!("{name} must be a table: [{name}], with its lines below"));
+                Table::default()
+            })
+        })
+    }
+
+    /// Parses a table. Wrong entries are reported and skipped.
+    fn read<T: DeserializeOwned + Default>(&mut self, within: &str, mut table: Table) -> T {
+        loop {
+            let error = match toml_edit::de::from_document(DocumentMut::from(table.clone())) {
+                Ok(value) => return value,
+                Err(error) => error,
+            };
+            let at = error.span().map_or(0, |span| span.start);
+            let places = table.iter().map(|(name, _)| (place(&table, name), name.to_owned()));
+            let wrong = places.max_by_key(|(place, _)| (*place <= at).then_some(*place));
+            let Some((_, name)) = wrong else { return T::default() };
+            table.remove(&name);
+            let message = error.message().lines().collect::<Vec<_>>().join(", ");
+            self.warn(at, &format!("{within}{name}: {message}; using the default"));
+        }
+    }
+
+    fn sort(&mut self, table: Table) -> BTreeMap<ListKind, (Column, bool)> {
+        let read: BTreeMap<ListKind, SortBy> = self.read("sort.", table.clone());
+        let mut sort = BTreeMap::new();
+        for (kind, by) in read {
+            let by = match by {
+                SortBy::Title(title) => SortTable { column: Some(title), reversed: false },
+                SortBy::Table(table) => table,
+            };
+            let column = match &by.column {
+                None => Some(kind.sorted_by()),
+                Some(title) => Column::by_title(title, kind.columns()),
+            };
+            if let Some(column) = column {
+                sort.insert(kind, (column, by.reversed));
+                continue;
+            }
+            let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
+            let has = if titles.is_empty() { "no columns".into() } else { titles.join(", ") };
+            let title = by.column.unwrap_or_default();
+            let sentence = format!("{} cannot be sorted by {title:?}: it has {has}", kind.name());
+            self.warn(place(&table, kind.name()), &sentence);
+        }
+        sort
+    }
+
+    /// The keymap of a table. Keys in the table are removed from the commands that have them by default.
+    fn keymap(&mut self, table: Table) -> Keymap {
+        let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
+        let mut read: Vec<(Command, Keys)> = read.into_iter().collect();
+        read.sort_by_key(|(command, _)| place(&table, command.name()));
+        let mut given: Vec<(Command, Vec<KeyPress>)> = Vec::new();
+        for (command, keys) in read {
+            let texts = match keys {
+                Keys::One(text) => vec![text],
+                Keys::List(texts) => texts,
+            };
+            let (mut free, is_meant) = (Vec::new(), texts.is_empty());
+            for text in texts {
+                match self.free_key(&text, &given) {
+                    Ok(key) => free.push(key),
+                    Err(why) => {
+                        self.warn(place(&table, command.name()), &format!("{}: {why}", command.name()));
+                    }
+                }
+            }
+            if is_meant || !free.is_empty() {
+                given.push((command, free));
+            }
+        }
+        self.apply(given)
+    }
+
+    fn free_key(&self, text: &str, given: &[(Command, Vec<KeyPress>)]) -> Result<KeyPress, String> {
+        let key: KeyPress = text.parse()?;
+        match given.iter().find(|(_, keys)| keys.contains(&key)) {
+            Some((other, _)) => Err(format!("{key} is already a key of {}, which keeps it", other.name())),
+            None => Ok(key),
+        }
+    }
+
+    fn apply(&mut self, given: Vec<(Command, Vec<KeyPress>)>) -> Keymap {
+        let mut keymap = Keymap::default();
+        let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
+        for (command, keys) in given {
+            keymap.set(command, keys);
+        }
+        for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
+            let name = command.name();
+            if *command != Command::Quit && !is_given.contains(command) {
+                self.warnings.push(format!(
+                    "{name} has no key left: give it one, or write {name} = [] to leave it without"
+                ));
+            }
+        }
+        if keymap.keys(Command::Quit).is_empty() {
+            self.warnings.push(format!("quit needs a key: using {ALWAYS_QUITS}"));
+            keymap.set(Command::Quit, ALWAYS_QUITS.parse().into_iter().collect());
+        }
+        keymap
+    }
+}
+
+#[cfg(test)]
+mod tests;

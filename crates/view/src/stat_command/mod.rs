@@ -1,22 +1,25 @@
 //! The text summary of `cgscope stat -- COMMAND`: the useful figures of `time`, where the time of the threads went, and the
 //! effect of quotas.
 
-mod quota;
-#[cfg(test)]
-mod tests;
-mod time;
-
-use std::fmt::{Result, Write as _};
-
-use cgscope_model::{
-    Mode, WallTime,
-    command_run::{CommandRun, Ending, Outlived},
-    findings::findings,
-    steers,
-    units::{self, bytes, duration},
+use std::{
+    fmt::{Result, Write as _},
+    sync::Arc,
 };
 
-use crate::text::{self, NO_HISTOGRAM, capital, wrapped};
+use cgscope_model::{
+    BlockedState, BlockedTime, Cause, CgroupReading, Mode, QuotaUse, WallTime,
+    cgroup_name::UNNAMED,
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places},
+    findings::{QUOTA_FILE, findings},
+    pairs::Culprit,
+    quota_use, steers,
+    units::{self, bytes, cpus, duration, percent},
+};
+
+use crate::{
+    causes::{ORDER, culprits_line, shown},
+    text::{self, NO_HISTOGRAM, capital, wrapped},
+};
 
 /// The beginning of every summary. It identifies output files of earlier runs.
 pub const BEGINNING: &str = "cgscope stat: ";
@@ -38,7 +41,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     writeln!(out, "{}\n", ending_words(run))?;
     figures(out, run)?;
     outlived(out, run)?;
-    time::table(out, run, &WallTime::new(&total))?;
+    time_table(out, run, &WallTime::new(&total))?;
     if let Some(class) = &run.class {
         writeln!(out)?;
         sentence(out, &class.says)?;
@@ -47,7 +50,7 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
         sentence(out, &text::wait_line(&total.wait, run.interval.mode))?;
     }
     for held in &run.quotas {
-        quota::quota(out, run, held)?;
+        quota(out, run, held)?;
     }
     let findings = findings(&run.interval, &run.host);
     if !findings.is_empty() {
@@ -209,3 +212,246 @@ fn names(processes: &[Outlived]) -> String {
     let more = (more != 0).then(|| format!("{more} more"));
     named.chain(more).collect::<Vec<_>>().join(", ")
 }
+
+/// The table of one quota, and the figures derived from it.
+fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
+    let quota = &held.quota;
+    writeln!(out, "\ncpu.stat of {}: {}", quota.path, limit_words(&quota.delta))?;
+    if !quota.is_used() {
+        return writeln!(out, "  No period passed in which one of its tasks could run.");
+    }
+    quota_table(out, quota, own(run, quota))?;
+    for words in derived(run, held) {
+        sentence(out, &words)?;
+    }
+    Ok(())
+}
+
+/// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
+fn limit_words(limits: &CgroupReading) -> String {
+    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
+    let cores =
+        limits.quota_cores().map_or("no quota now".into(), |cores| format!("{} of quota", cpus(cores)));
+    format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
+}
+
+/// The command's own CPU time, if the files of the quota's cgroup have no CPU time.
+fn own(run: &CommandRun, quota: &QuotaUse) -> Option<CpuUse> {
+    run.cpu.filter(|_| quota.delta.usage_ns.is_none())
+}
+
+fn quota_table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Result {
+    writeln!(out, "  {:<16} {:>20} {:>20} {:>20}", "", "before", "after", "delta")?;
+    let row = |out: &mut String, name: &str, figure: &dyn Fn(&CgroupReading) -> Option<u64>| {
+        let said = |reading| figure(reading).map_or("-".into(), number);
+        let [before, after, delta] = [&quota.before, &quota.after, &quota.delta].map(said);
+        writeln!(out, "  {name:<16} {before:>20} {after:>20} {delta:>20}")
+    };
+    let us = |ns: Option<u64>| ns.map(|ns| ns / 1_000);
+    match own {
+        Some(CpuUse { usage_ns, user_ns, system_ns }) => {
+            for (name, ns) in
+                [("usage_usec *", usage_ns), ("user_usec *", user_ns), ("system_usec *", system_ns)]
+            {
+                writeln!(out, "  {name:<16} {:>20} {:>20} {:>20}", "-", "-", number(ns / 1_000))?;
+            }
+        }
+        None => {
+            row(out, "usage_usec", &|reading| us(reading.usage_ns))?;
+            row(out, "user_usec", &|reading| us(reading.user_ns))?;
+            row(out, "system_usec", &|reading| us(reading.system_ns))?;
+        }
+    }
+    row(out, "nr_periods", &|reading| reading.nr_periods)?;
+    row(out, "nr_throttled", &|reading| reading.nr_throttled)?;
+    row(out, "throttled_usec", &|reading| us(reading.throttled_ns))
+}
+
+/// The derived figures, and which processes contribute to them.
+fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
+    let quota = &held.quota;
+    [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn periods(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
+    let (all, throttled) = (quota.delta.nr_periods?, quota.delta.nr_throttled?);
+    let share = quota.throttled_percent()?;
+    let length = quota.periods_ns().zip(quota.delta.period_us).map(|(ns, us)| {
+        let period = duration(us.saturating_mul(1_000));
+        format!("; {all} x {period} = {}; the command took {}", duration(ns), duration(run.wall_ns))
+    });
+    let all = units::count(all, "period");
+    Some(format!("the quota ran out in {share:.1}% of {all} ({throttled}){}", length.unwrap_or_default()))
+}
+
+fn throttled(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
+    let ns = quota.delta.throttled_ns.filter(|ns| *ns != 0)?;
+    let times = units::times(ns, run.ran_under(quota));
+    let times = times.map_or(String::new(), |times| format!(", {times} its run time"));
+    let over = if ns > run.wall_ns { ", so it may exceed the elapsed time" } else { "" };
+    let threads = Some(run.held_ns(quota.after.id)).filter(|ns| *ns != 0);
+    let threads = threads.map_or(String::new(), |ns| {
+        format!(
+            "; the command's threads waited {} for the quota, each thread counted separately",
+            duration(ns)
+        )
+    });
+    Some(format!("it was throttled for {}, each CPU counted separately{over}{times}{threads}", duration(ns)))
+}
+
+fn mode(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
+    let cpu = run.cpu_use();
+    let (user, system) =
+        quota.delta.user_ns.zip(quota.delta.system_ns).unwrap_or((cpu.user_ns, cpu.system_ns));
+    let said = match quota_use::mode(user, system)? {
+        quota_use::Mode::CpuBound => "CPU-bound, not I/O",
+        quota_use::Mode::InKernel => "it spends its time in the kernel",
+        quota_use::Mode::Mixed => "neither user mode nor the kernel dominates",
+    };
+    let share = percent(user, user.saturating_add(system))?;
+    Some(format!("user {}, system {}: {share:.1}% user mode, {said}", duration(user), duration(system)))
+}
+
+fn threads(run: &CommandRun, quota: &QuotaUse) -> Option<String> {
+    let cores = quota.delta.quota_cores()?;
+    let enough = cores.ceil().max(1.0) as u64;
+    // There may have been more threads between two counts.
+    let threads = format!(
+        "at least {} existed at the same time, with a quota of {}",
+        units::count(run.peak_threads, "thread"),
+        cpus(cores)
+    );
+    if run.peak_threads <= enough {
+        return Some(threads);
+    }
+    let is_short = quota.delta.nr_throttled.is_some_and(|throttled| throttled != 0);
+    let advice = format!(
+        ": raise the limit ({QUOTA_FILE}), or start at most {} (one for each CPU of the limit)",
+        units::count(enough, "thread")
+    );
+    Some(format!("{threads}{}", if is_short { &advice } else { "" }))
+}
+
+fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
+    let (quota, ours) = (&held.quota, run.cpu_use().usage_ns);
+    let used = quota.delta.usage_ns;
+    let share = used.filter(|used| differs(*used, ours)).and_then(|used| percent(ours, used));
+    let share = share.map(|share| format!("the command used {share:.1}% of that CPU time"));
+    let others = (!held.others.is_empty()).then(|| format!("also in this cgroup: {}", names(&held.others)));
+    let own = own(run, quota).map(|_| {
+        String::from(
+            "lines with * are the command's own figures: the hierarchy of cpuacct does not have this cgroup",
+        )
+    });
+    let both: Vec<String> = own.into_iter().chain(share).chain(others).collect();
+    (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
+}
+
+/// Maximum number of quotas named in a line.
+const QUOTAS: usize = 3;
+/// Minimum share of a part, percent, for which the line names the cgroups that are to blame.
+const REMARKED_PERCENT: f64 = 1.0;
+/// Indentation of the second and further lines of a remark.
+const INDENT: &str = "                                                   ";
+
+/// Where the time of the threads went, one part per line.
+fn time_table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
+    let whole = match time.blocked {
+        Some(_) => "in which its threads existed, summed over the threads",
+        None => "in which its threads ran or could run, summed over the threads",
+    };
+    writeln!(out, "\nWhere the {} went {whole}:", duration(time.total_ns()))?;
+    let mut row = |what: &str, ns: Option<u64>, remark: Option<String>| part(out, time, what, ns, remark);
+    row("on a CPU", Some(time.on_cpu_ns), None)?;
+    for cause in ORDER {
+        let ns = time.waited.known(cause, run.interval.mode);
+        let matters =
+            ns.and_then(|ns| percent(ns, time.total_ns())).is_some_and(|share| share >= REMARKED_PERCENT);
+        row(shown(cause).state, ns, if matters { remark(cause, run) } else { None })?;
+    }
+    let Some(blocked) = time.blocked else { return row("blocked", None, Some("not known".into())) };
+    for (state, ns) in blocked.iter() {
+        // A command has no kernel threads, and its threads are rarely stopped, so those lines are shown only if they are not 0.
+        if ns != 0
+            || matches!(state, BlockedState::Sleeping | BlockedState::Iowait | BlockedState::Uninterruptible)
+        {
+            row(state_words(state), Some(ns), None)?;
+        }
+    }
+    run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
+}
+
+/// The blocked time again, split by what the threads were blocked on.
+fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
+    let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    writeln!(out, "the blocked time, by what the threads waited for:")?;
+    for (kind, ns) in kinds {
+        part(out, time, &format!("on {}", kind.name()), Some(ns), None)?;
+    }
+    Ok(())
+}
+
+fn part(out: &mut String, time: &WallTime, what: &str, ns: Option<u64>, remark: Option<String>) -> Result {
+    let share = ns.and_then(|ns| percent(ns, time.total_ns()));
+    let share = share.map_or("-".into(), |share| format!("{share:.1}%"));
+    let line = format!("  {what:<30} {:>8} {share:>7}", ns.map_or("-".into(), duration));
+    match remark {
+        Some(remark) => writeln!(out, "{}", wrapped(&format!("{line}  {remark}"), WIDTH, INDENT)),
+        None => writeln!(out, "{line}"),
+    }
+}
+
+const fn state_words(state: BlockedState) -> &'static str {
+    match state {
+        BlockedState::Sleeping => "blocked, sleeping (S)",
+        BlockedState::Iowait => "blocked, waiting for a device",
+        BlockedState::Uninterruptible => "blocked, uninterruptible (D)",
+        BlockedState::Idle => "idle",
+        BlockedState::Stopped => "stopped",
+    }
+}
+
+/// Explains a cause: whose quota, or which culprits.
+fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
+    let names = &run.interval.names;
+    match cause {
+        Cause::Throttled => {
+            let limits = run.interval.limits_of("/");
+            let named = limits.iter().take(QUOTAS);
+            let name = |path: &Option<Arc<str>>| {
+                path.as_deref().map_or(UNNAMED.into(), |path| names.of(path).into_owned())
+            };
+            let named = named.map(|(path, ns)| format!("{} {}", name(path), duration(*ns)));
+            let named: Vec<_> = named.collect();
+            (!named.is_empty()).then(|| format!("quota of {}", named.join(", ")))
+        }
+        Cause::OwnCgroup if run.own_is_distinct => Some("behind its own threads".into()),
+        Cause::OwnCgroup => {
+            let places = places(&run.interval);
+            let mut named: Vec<_> = places.iter().take(QUOTAS).map(|path| names.of(path)).collect();
+            if places.len() > QUOTAS {
+                named.push("more".into());
+            }
+            (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
+        }
+        Cause::OtherCgroup => culprits_line(names, &others(run, false)),
+        Cause::Kernel => culprits_line(names, &others(run, true)),
+        _ => None,
+    }
+}
+
+fn others(run: &CommandRun, kernel: bool) -> Vec<Culprit> {
+    let culprits = run.interval.culprits().into_iter();
+    culprits.filter(|culprit| culprit.kernel == kernel).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,9 @@
 use cgscope_made_up::loads::{LOOP, samples};
 use cgscope_view::{
     app::{About, App, view::View},
-    draw::written,
     keys::KeyPress,
     settings::Settings,
+    snapshot,
     theme::Theme,
 };
 
@@ -49,7 +49,7 @@ async fn an_answer_appears_on_the_screen() {
     let answer = enough.next().await;
     assert!(!answer.answer.is_short, "{:?}", answer.answer);
     enough.show(answer, &mut app);
-    let screen = written::plain(&written::buffer(&app));
+    let screen = snapshot::plain(&snapshot::buffer(&app));
     assert!(
         screen.contains("What would have been enough for") && screen.contains("counted by the kernel"),
         "{screen}"
@@ -73,6 +73,6 @@ async fn an_answer_to_an_earlier_question_is_dropped() {
     enough.follow(&app);
     let late = enough.next().await;
     enough.show(late, &mut app);
-    let screen = written::plain(&written::buffer(&app));
+    let screen = snapshot::plain(&snapshot::buffer(&app));
     assert!(screen.contains("collecting what it needs ..."), "{screen}");
 }

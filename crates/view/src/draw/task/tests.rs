@@ -3,10 +3,7 @@ use std::sync::Arc;
 use cgscope_made_up::small;
 use cgscope_model::{ByCause, Cause, Pending, TaskReading};
 
-use super::{
-    figures::{kernel, worst},
-    spent::Spent,
-};
+use super::{Spent, kernel, worst};
 
 fn sum(tenths: &[usize]) -> usize {
     tenths.iter().sum()
