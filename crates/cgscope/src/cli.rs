@@ -1,28 +1,24 @@
 //! The command line. [`crate::request`] interprets it.
 
-#[cfg(test)]
-mod documented;
 mod recordings;
-mod sample;
-mod selectors;
-mod stat;
 
 use std::{path::PathBuf, time::Duration};
 
-use cgscope_model::units::seconds;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-
+use cgscope_model::{
+    Selection,
+    selection::{SELECTORS, Selector},
+    units::seconds,
+};
+use cgscope_psn::GroupBy;
 use cgscope_view::{
     app::{list::ListKind, view::View},
     columns::Column,
 };
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::exit::Error;
+use crate::{complete, exit::Error};
 
 pub use recordings::{Diff, Export, Record, Replay, Report, Whatif};
-pub use sample::Sample;
-pub use selectors::Selectors;
-pub use stat::{Stat, StatBy};
 
 /// Shows why a task, process, container or service is not on a CPU although it could run
 ///
@@ -163,11 +159,11 @@ pub struct Select {
     /// Reads the 16 processes with the most CPU time, at most once a second. The kernel walks the page tables of each process,
     /// which takes a few milliseconds per GiB of 4 KiB pages. The process cannot map memory during the walk. All walks together
     /// take at most 1 % of the time.
-    #[arg(long, hide_short_help = true, help_heading = selectors::HEADING)]
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub memory: bool,
 
     /// Start the command as this user
-    #[arg(long, value_name = "NAME", requires = "command", hide_short_help = true, help_heading = selectors::HEADING)]
+    #[arg(long, value_name = "NAME", requires = "command", hide_short_help = true, help_heading = HEADING)]
     pub user: Option<String>,
 
     #[command(flatten)]
@@ -418,92 +414,178 @@ fn bounded(text: &str, longest: Duration, looks: &str, longest_words: &str) -> R
     Ok(Duration::from_secs_f64(seconds))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
+#[derive(Debug, Args)]
+pub struct Stat {
+    #[command(flatten)]
+    pub rhythm: Rhythm,
 
-    #[test]
-    fn the_definitions_are_consistent() {
-        Cli::command().debug_assert();
-    }
+    #[command(flatten)]
+    pub select: Select,
 
-    #[test]
-    fn the_help_of_every_command() {
-        let mut all = Cli::command().term_width(100);
-        all.build();
-        let shown = |command: &&mut clap::Command| command.get_name() != "help" && !command.is_hide_set();
-        let commands = all.get_subcommands_mut().filter(shown);
-        let helps = commands.map(|command| {
-            let name = command.get_name().to_owned();
-            format!("# {name}\n\n{}", command.render_long_help())
-        });
-        insta::assert_snapshot!(helps.collect::<Vec<_>>().join("\n\n"));
-    }
+    /// Also print a line per thread, below its process
+    ///
+    /// Like pidstat -t. To select threads, use --tid.
+    #[arg(short = 't', long, conflicts_with = "by")]
+    pub threads: bool,
 
-    #[test]
-    fn short_help_fits_a_terminal_of_80_by_24() {
-        let mut all = Cli::command().term_width(80);
-        all.build();
-        for command in all.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
-            let help = command.render_help().to_string();
-            let lines: Vec<&str> = help.trim_end().lines().collect();
-            assert!(lines.len() <= 24, "{} has {} lines:\n{help}", command.get_name(), lines.len());
-            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{help}");
-        }
-    }
+    /// What a line stands for [default: process]
+    #[arg(long, value_name = "WHAT")]
+    pub by: Option<StatBy>,
 
-    #[test]
-    fn the_commands_in_the_documents_are_valid() {
-        let text = include_str!("../../../docs/commands.md");
-        let section = text.split("## Use\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-        let code = section.lines().filter_map(|line| line.strip_prefix("    "));
-        let mut seen = 0;
-        for line in code {
-            let line = line.trim_start_matches("sudo ");
-            let words = line.split('#').next().unwrap_or_default().split_whitespace();
-            let words = words.map(|word| word.trim_matches('\''));
-            let parsed = Cli::try_parse_from(words);
-            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
-            seen += 1;
-        }
-        assert!(seen >= 9, "{seen} commands");
-    }
+    /// Include tasks and cgroups that did nothing
+    #[arg(short, long)]
+    pub all: bool,
 
-    #[test]
-    fn an_unknown_column_is_refused_with_a_list_of_the_columns() {
-        let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("valid arguments");
-        let Command::Top(top) = top.command else { panic!("another command") };
-        for kind in ListKind::ALL.iter().copied() {
-            let said = top.sort_of(kind).expect_err("there is no such column").sentence;
-            let (_, columns) = said.split_once("its columns are ").unwrap_or_default();
-            assert_eq!(columns.is_empty(), kind.columns().is_empty(), "{said}");
-            assert!(!columns.is_empty() || said.contains("states has no columns"), "{said}");
-        }
-    }
+    /// Also print the cgroup of each process or thread
+    #[arg(long, hide_short_help = true)]
+    pub with_cgroup: bool,
 
-    #[test]
-    fn durations_take_units_and_plain_seconds() {
-        for (text, ms) in
-            [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1", 1_000), ("0.5", 500), ("1h", 3_600_000)]
-        {
-            assert_eq!(interval(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-    }
+    /// Show off-CPU time by kernel stack
+    ///
+    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest stacks. Cost: one stack
+    /// walk per 100 µs that a thread is blocked. Without this option there is one walk per 10 ms (with a command: 1 ms), which is
+    /// enough to show the kind of blocking.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub offcpu: Option<Option<PathBuf>>,
 
-    #[test]
-    fn nonsense_durations_are_refused() {
-        for text in ["", "s", "abc", "-1", "0", "1e99", "nan", "inf", "5 s", "5x", "1ms", "25h", "5sm"] {
-            assert!(interval(text).is_err(), "{text}");
-        }
-    }
+    /// With a command: write the summary to this file instead of standard error
+    #[arg(short, long, hide_short_help = true, value_name = "FILE", requires = "command")]
+    pub output: Option<PathBuf>,
 
-    #[test]
-    fn long_times_can_be_given_in_days() {
-        assert_eq!(long_time("2d"), Ok(Duration::from_secs(2 * 86_400)));
-        assert_eq!(long_time("90"), Ok(Duration::from_secs(90)));
-        for text in ["", "0", "366d", "7w", "1dd", "-1d"] {
-            assert!(long_time(text).is_err(), "{text}");
-        }
+    /// Print one JSON object (cgscope.interval/1) per interval
+    ///
+    /// With a command, prints one object when the command ends.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatBy {
+    /// Each thread.
+    Thread,
+    /// Each process, with its threads added up.
+    Process,
+    /// Each cgroup with its descendants, and its quota.
+    Cgroup,
+}
+
+/// The heading of the options of selectors in the help.
+const HEADING: &str = "Selection (default: the whole host)";
+
+/// The given selectors, with their values as text.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors(pub Vec<(&'static Selector, String)>);
+
+impl Selectors {
+    pub fn selection(&self) -> Result<Selection, String> {
+        let mut selection = Selection::default();
+        self.0.iter().try_for_each(|(selector, text)| (selector.set)(&mut selection, text))?;
+        Ok(selection)
     }
 }
+
+/// The option of a selector. clap checks each id, so that its error names the invalid one. Other selectors are checked later.
+fn argument(selector: &'static Selector) -> Arg {
+    let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
+    let argument = Arg::new(selector.name)
+        .long(selector.name)
+        .value_name(selector.value)
+        .help(selector.help)
+        .help_heading(HEADING)
+        // Keeps the short help within 24 lines.
+        .hide_short_help(matches!(selector.name, "tid" | "comm" | "cpu" | "node"))
+        .action(ArgAction::Set);
+    let argument = complete::of_selector(selector, argument);
+    if selector.is_ids {
+        let argument = argument.short(selector.name.chars().next());
+        argument.action(ArgAction::Append).value_delimiter(',').value_parser(parse)
+    } else {
+        argument
+    }
+}
+
+impl Args for Selectors {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(SELECTORS.iter().map(argument))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Selectors {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let typed = |selector: &'static Selector| {
+            let texts = matches.get_many::<String>(selector.name).into_iter().flatten();
+            texts.map(move |text| (selector, text.clone()))
+        };
+        Ok(Self(SELECTORS.iter().flat_map(typed).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Sample {
+    /// How long to sample [default: 5s, or until CMD ends]
+    #[arg(short, long, value_name = "SECS", value_parser = interval)]
+    pub duration: Option<Duration>,
+
+    /// How often to read all threads, per second
+    ///
+    /// The reader runs with SCHED_FIFO priority, unless one reading takes more than 5 ms. Reading takes at most 10% of one CPU: if
+    /// necessary, readings are skipped.
+    #[arg(long, visible_alias = "sample-hz", value_name = "HZ", default_value = "20", value_parser = hertz)]
+    pub hz: f64,
+
+    /// Also group by these columns
+    ///
+    /// In addition to comm and state, or to the columns of --group-by.
+    #[arg(short = 'G', long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
+    pub append_group_by: Vec<GroupBy>,
+
+    /// Group only by these columns
+    #[arg(short, long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
+    pub group_by: Vec<GroupBy>,
+
+    /// Include threads that sleep, are idle or have exited
+    #[arg(short, long)]
+    pub all_states: bool,
+
+    /// Print one JSON object (cgscope.sample/1)
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub select: Select,
+}
+
+impl Sample {
+    pub fn columns(&self) -> Vec<GroupBy> {
+        let own = if self.group_by.is_empty() { &GroupBy::DEFAULT[..] } else { &self.group_by };
+        own.iter().chain(&self.append_group_by).copied().collect()
+    }
+}
+
+fn column(text: &str) -> Result<GroupBy, String> {
+    GroupBy::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = GroupBy::ALL.iter().map(|column| column.name()).collect();
+        format!("the columns are {}", names.join(", "))
+    })
+}
+
+/// The maximum rate: reading a few hundred threads at this rate takes a tenth of a CPU.
+const MOST_HZ: f64 = 1_000.0;
+
+fn hertz(text: &str) -> Result<f64, String> {
+    let hz: f64 = text.parse().map_err(|_| "the rate must be a number like 20 or 0.5".to_owned())?;
+    let is_possible = (0.01..=MOST_HZ).contains(&hz);
+    if is_possible { Ok(hz) } else { Err(format!("the rate must be between 0.01 and {MOST_HZ}")) }
+}
+
+#[cfg(test)]
+mod tests;

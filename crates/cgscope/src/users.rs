@@ -1,6 +1,6 @@
 //! Users and groups from the files of this host. The C library also queries network services, and fails in a static program.
 
-use std::fs;
+use std::{fs, io};
 
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
@@ -14,6 +14,20 @@ pub struct User {
     pub shell: String,
     /// The supplementary groups.
     pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Makes this process run as the user. Makes only system calls, so that it can be called between fork and exec.
+    /// [`std::os::unix::process::CommandExt::uid`] would leave the user without groups.
+    pub fn enter(&self) -> io::Result<()> {
+        // SAFETY: the pointer is to `len` ids; the other calls take numbers only.
+        let done = unsafe {
+            libc::setgroups(self.groups.len(), self.groups.as_ptr()) == 0
+                && libc::setresgid(self.gid, self.gid, self.gid) == 0
+                && libc::setresuid(self.uid, self.uid, self.uid) == 0
+        };
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
 }
 
 /// No user and no group: system calls that get this id leave the owner or the user unchanged.

@@ -2,11 +2,10 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use cgscope_model::{ByCause, Cause, Hist, Sample, TaskReading, Totals, diff::compare};
+use cgscope_model::{ByCause, Cause, Hist, Sample, TaskReading, Totals, diff::figures};
 use cgscope_record::{Cpu, FileWriter, Header, Reason};
 
-use super::{read, words};
-use crate::recording::Recording;
+use super::*;
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -105,5 +104,40 @@ fn a_fix_is_shown_in_two_columns_with_the_change_and_the_top_of_each_side() {
     let _ = fs::remove_dir_all(&dir);
     let [first, second] = sides;
     let diff = compare(first, second, &[before.host, after.host]);
-    insta::assert_snapshot!(words::text([&before, &after], &diff, false));
+    insta::assert_snapshot!(text([&before, &after], &diff, false));
+}
+
+fn change(before: f64, after: f64) -> Change {
+    Change {
+        subject: DiffSubject::All,
+        figure: figures()[0],
+        presence: Presence::Both,
+        before: Some(before),
+        after: Some(after),
+        change: Some(after - before),
+        relative: Some((after - before) / before),
+        low: Some(-0.104),
+        high: Some(-0.091),
+        p: Some(0.0005),
+        verdict: Verdict::MoreThanNoise,
+        size: 0.0,
+    }
+}
+
+#[test]
+fn values_have_three_digits_and_their_unit() {
+    let said =
+        [(FigureUnit::WallShare, 0.4981), (FigureUnit::PerSecond, 1_234.5), (FigureUnit::Ns, 4_560_000.0)]
+            .map(|(unit, number)| value(unit, Some(number)));
+    assert_eq!(said, ["49.8%", "1234/s", "4.56ms"]);
+    assert_eq!(value(FigureUnit::Ns, None), "-");
+}
+
+#[test]
+fn a_change_from_zero_is_new_and_to_zero_is_gone() {
+    let said =
+        [(0.5, 0.4), (0.01, 0.5), (0.0, 0.5), (0.5, 0.0), (0.5, 0.5)].map(|(b, a)| relative(&change(b, a)));
+    assert_eq!(said, ["-20.0%", "x50", "new", "gone", "none"]);
+    assert_eq!(interval(&change(0.5, 0.4)), "-10.4 to -9.10 points");
+    assert_eq!(verdict(&change(0.5, 0.4)), "more than noise (99.9%)");
 }

@@ -1,19 +1,23 @@
 //! `cgscope replay`: the screen of `top` for a recording.
 
-mod pass;
 mod reader;
 
 use std::{
-    sync::mpsc,
+    collections::BTreeSet,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
-use cgscope_model::units;
+use cgscope_model::{
+    Interval,
+    findings::{Host, Rule, findings},
+    units,
+};
 use cgscope_view::{
     app::{About, App},
     replay::{
-        News, Replay,
-        player::{Moment, Player},
+        EndSummary, News, Replay,
+        player::{Mark, Moment, Player},
     },
     settings::Settings,
 };
@@ -21,7 +25,7 @@ use tokio::{sync::mpsc as channel, time::sleep};
 
 use crate::{
     cli,
-    exit::{Error, Exit, Result},
+    exit::{Error, Exit, Result, spawn},
     recording::{Recording, subject},
     replay::reader::{Intervals, Read},
     settings::Store,
@@ -91,7 +95,7 @@ struct Playback {
     wanted: mpsc::Sender<usize>,
     requested: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
-    news: channel::UnboundedReceiver<pass::PassMessage>,
+    news: channel::UnboundedReceiver<PassMessage>,
     is_passing: bool,
     /// Set once the pass has ended.
     recording: Option<Box<Recording>>,
@@ -103,7 +107,7 @@ impl Playback {
     fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
         let signals = Signals::listen()?;
         let (wanted, reads) = reader::start(intervals)?;
-        let news = pass::start(recording)?;
+        let news = start_pass(recording)?;
         Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
     }
 
@@ -114,7 +118,7 @@ impl Playback {
         }
     }
 
-    fn on_news(&mut self, app: &mut App, (news, recording): pass::PassMessage) {
+    fn on_news(&mut self, app: &mut App, (news, recording): PassMessage) {
         self.is_passing = matches!(news, News::Marks(..));
         if let Some(replay) = &mut app.replay {
             replay.on_news(news);
@@ -151,4 +155,105 @@ impl Updates for Playback {
 
 fn reader_ended() -> Error {
     Error::incomplete("the thread that reads the recording has ended")
+}
+
+/// The time between two messages, because each message redraws the screen.
+const NEWS_EVERY: Duration = Duration::from_millis(100);
+
+/// A message for the screen. The last message includes the recording, which knows what is missing.
+type PassMessage = (News, Option<Box<Recording>>);
+
+/// Starts the pass over the whole file, which searches for findings on a separate thread, at the first interval of `recording`. Dropping the receiver ends the pass.
+fn start_pass(recording: Recording) -> Result<channel::UnboundedReceiver<PassMessage>> {
+    let (send, news) = channel::unbounded_channel();
+    spawn(move || {
+        let last = match pass(recording, &send) {
+            Ok(Some(recording)) => (over(&recording), Some(Box::new(recording))),
+            Ok(None) => return,
+            Err(error) => (News::Failed(error.sentence), None),
+        };
+        // Ignore errors: the receiver may have been dropped.
+        let _ = send.send(last);
+    })?;
+    Ok(news)
+}
+
+/// Returns the recording after reading all of it, or `None` if the receiver was dropped.
+fn pass(mut recording: Recording, send: &channel::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
+    let mut beginnings = Beginnings::default();
+    let (mut intervals, mut marks) = (0, Vec::new());
+    let mut sent = Instant::now();
+    loop {
+        let next = recording.next_interval();
+        if let Ok(Some(interval)) = &next {
+            let begins = beginnings.of(interval, &recording.host);
+            if !begins.is_empty() {
+                marks.push(Mark { interval: intervals, begins });
+            }
+            intervals += 1;
+        }
+        let is_over = !matches!(next, Ok(Some(_)));
+        if is_over || sent.elapsed() >= NEWS_EVERY {
+            sent = Instant::now();
+            let news = News::Marks(intervals, std::mem::take(&mut marks));
+            if send.send((news, None)).is_err() {
+                return Ok(None);
+            }
+        }
+        if next?.is_none() {
+            return Ok(Some(recording));
+        }
+    }
+}
+
+fn over(recording: &Recording) -> News {
+    let mut words = recording.ending_words();
+    if recording.skipped() != 0 {
+        words += &format!("; {}", recording.skipped_words());
+    }
+    let samples = usize::try_from(recording.samples()).unwrap_or(usize::MAX);
+    News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
+}
+
+/// What identifies a finding, without its figures, which change from interval to interval.
+type Subject = (Rule, Option<Arc<str>>);
+
+#[derive(Default)]
+struct Beginnings {
+    before: BTreeSet<Subject>,
+}
+
+impl Beginnings {
+    /// The findings of the next interval that the previous interval did not have.
+    fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
+        let subjects: Vec<Subject> =
+            findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();
+        let begins = subjects.iter().filter(|subject| !self.before.contains(subject)).cloned().collect();
+        self.before = subjects.into_iter().collect();
+        begins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_made_up::small::{interval, task};
+
+    use super::*;
+
+    /// Task 2 waits behind a neighbour for two thirds of the time in which it is not throttled.
+    fn noisy() -> Arc<Interval> {
+        interval(vec![task(2, &[400_000_000])])
+    }
+
+    #[test]
+    fn a_finding_begins_if_the_previous_interval_did_not_have_it() {
+        let host = Host::default();
+        let quiet = interval(vec![task(3, &[])]);
+        let mut beginnings = Beginnings::default();
+        let first = beginnings.of(&noisy(), &host);
+        assert!(!first.is_empty(), "every finding of the first interval begins there");
+        assert_eq!(beginnings.of(&noisy(), &host), [], "the finding continues");
+        assert_eq!(beginnings.of(&quiet, &host), []);
+        assert_eq!(beginnings.of(&noisy(), &host), first, "the finding begins again");
+    }
 }

@@ -1,9 +1,7 @@
 //! `cgscope serve`: the daemon. It loads BPF, listens, gives up its privileges, and serves.
 
 mod exporter;
-mod freshness;
 mod listen;
-mod privileges;
 mod readers;
 
 use std::{
@@ -28,6 +26,10 @@ use cgscope_serve::{
     shown::Reading,
     socket::{Counters, Server, ViewerLimits},
 };
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
 use sd_notify::NotifyState;
 use tokio::{
     net::UnixListener,
@@ -42,11 +44,10 @@ use crate::{
     exit::{Error, Exit, Result},
     mode, record,
     serve::{
-        exporter::{Exporter, Parts},
-        freshness::STUCK,
+        exporter::{Exporter, Parts, STUCK},
         listen::Listening,
     },
-    users,
+    users::{self, User},
 };
 
 pub async fn run(options: &Serve) -> Result {
@@ -166,7 +167,7 @@ impl Daemon {
         for warning in readers::warnings(&config, viewers) {
             say!("cgscope: {warning}");
         }
-        privileges::give_up(user.as_ref()).map_err(Error::could_not_run)?;
+        give_up(user.as_ref())?;
         let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
         Ok(Self {
             config,
@@ -396,6 +397,39 @@ pub fn what_stays(started: &Config, now: &Config) -> String {
         return String::new();
     }
     format!("; changes to {} take effect when the daemon is restarted", changed.join(", "))
+}
+
+/// Gives up the privileges that the daemon no longer needs after loading BPF, before anybody can connect. Switches to another user,
+/// if one is given, and gives up every capability for good. Call it while there is only one thread:
+/// other threads would keep their privileges.
+///
+/// The loaded maps and programs stay open, and reading them needs no privilege. Since Linux 5.19 (commit c8644cd0efe7), bpf(2)
+/// needs one only to create maps and to load programs.
+fn give_up(user: Option<&User>) -> Result<()> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: io::Error| {
+            Error::could_not_run(format!(
+                "{what} ({error}), so the daemon ends, because it must not serve with privileges"
+            ))
+        }
+    };
+    set_no_new_privs(true).map_err(io::Error::from).map_err(failed("new privileges cannot be prevented"))?;
+    for capability in CapabilitySet::all().iter() {
+        // Ignore errors: the process cannot remove a capability that it lacks, and an unknown capability does not exist.
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    if let Some(user) = user {
+        user.enter().map_err(failed("the daemon could not become its user"))?;
+    }
+    // An error means that the kernel has no ambient capabilities.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).map_err(io::Error::from).map_err(failed("capabilities cannot be given up"))
 }
 
 #[cfg(test)]

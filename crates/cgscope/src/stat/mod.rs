@@ -2,11 +2,36 @@
 
 mod command;
 mod offcpu;
-mod table;
 
-use std::time::Duration;
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    fs,
+    io::{self, Write},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::{cli::Stat, exit::Result};
+use cgscope_collect::{Accounting, KernelSymbols, clock::Ticks};
+use cgscope_model::{
+    BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, interval::Appended,
+    json::IntervalObject,
+};
+use cgscope_view::{
+    data::Data,
+    stat::{self, Asked, Machine, Rows},
+};
+
+use crate::{
+    cli::{Stat, StatBy},
+    exit::{Error, Result},
+    record::Tee,
+    request::Target,
+    run::{for_each_interval, pace},
+    session::Session,
+};
+use offcpu::Offcpu;
 
 /// Blocked time of a thread between two stack walks: enough to show where most time was spent. A walk takes some microseconds.
 const STACK_EVERY: Duration = Duration::from_millis(10);
@@ -14,7 +39,7 @@ const STACK_EVERY: Duration = Duration::from_millis(10);
 const STACK_EVERY_OF_COMMAND: Duration = Duration::from_millis(1);
 
 pub async fn run(options: &Stat) -> Result {
-    if options.select.command.is_empty() { table::run(options).await } else { command::run(options).await }
+    if options.select.command.is_empty() { tables(options).await } else { command::run(options).await }
 }
 
 /// The blocked time of a thread between two stack walks.
@@ -23,5 +48,346 @@ fn stack_every(options: &Stat) -> Duration {
         (Some(_), _) => offcpu::STACK_EVERY,
         (None, true) => STACK_EVERY,
         (None, false) => STACK_EVERY_OF_COMMAND,
+    }
+}
+
+/// In an endless run, ended tasks lose their lines in the average once there are more of them than live tasks plus this number.
+const ENDED_KEPT: usize = 4_096;
+
+/// Prints tables in the format of pidstat, or JSON interval objects.
+async fn tables(options: &Stat) -> Result {
+    let mut target = Target::new(&options.select)?;
+    target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    target.demand = false;
+    let offcpu = Offcpu::new(options, target.words())?;
+    let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
+    if merge && pace.duration.is_none() && !options.json {
+        say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
+    }
+    let mut printer = Printer::new(options, offcpu);
+    let session = Session::start(&target, pace)?;
+    let ended = for_each_interval(session, merge, Tee::default(), |interval, host| {
+        printer.interval(interval, host).map_err(|error| Error::output(&error))
+    })
+    .await?;
+    printer.end().map_err(|error| Error::output(&error))?;
+    printer.stacks()?;
+    Ok(ended)
+}
+
+/// What each line stands for.
+fn rows(options: &Stat) -> Rows {
+    match (options.threads, options.by) {
+        (true, _) => Rows::ThreadsOfProcesses,
+        (false, Some(StatBy::Thread)) => Rows::Threads,
+        (false, Some(StatBy::Cgroup)) => Rows::Cgroups,
+        (false, Some(StatBy::Process) | None) => Rows::Processes,
+    }
+}
+
+/// Prints text or JSON objects on standard output.
+struct Printer<'a> {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    options: &'a Stat,
+    uids: RefCell<Uids>,
+    host: Host,
+    /// The whole run, for the average; `None` if no average is printed, because there is only one interval or the output is JSON.
+    whole: Option<Appended>,
+    printed: u64,
+    symbols: Rc<KernelSymbols>,
+    offcpu: Option<Offcpu>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
+        let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
+        Self {
+            // Without this buffer, standard output is flushed after every line.
+            out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            options,
+            uids: RefCell::default(),
+            host: Host::default(),
+            whole: (options.rhythm.interval.is_some() && !options.json).then(Appended::default),
+            printed: 0,
+            symbols,
+            offcpu,
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+        // Idle tasks count in the classes, too: what they were blocked on is unknown.
+        let interval = &*interval.with_idle();
+        if let Some(offcpu) = &mut self.offcpu {
+            offcpu.push(interval);
+        }
+        if self.options.json {
+            let tree = Tree::new(interval);
+            let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
+            let classes = Classes::new(interval, &tree, &blocked);
+            let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
+            serde_json::to_writer(&mut self.out, &object)?;
+            writeln!(self.out)?;
+            return self.out.flush();
+        }
+        self.host = *host;
+        let data = Data::new(Arc::new(interval.clone()), host);
+        if self.printed == 0 {
+            let machine = machine(host, interval);
+            self.out.write_all(stat::banner(&machine, interval.start_unix_ns).as_bytes())?;
+        }
+        self.printed += 1;
+        let mut text = self.text(|asked| stat::interval(&data, asked));
+        if self.whole.is_some() {
+            text.extend(stat::losses(&data));
+        } else {
+            text += &self.last_words(&data);
+        }
+        self.out.write_all(text.as_bytes())?;
+        self.keep(data);
+        self.out.flush()
+    }
+
+    /// Adds an interval to the average. In an endless run, only existing tasks keep their lines once too many tasks have ended.
+    fn keep(&mut self, data: Data) {
+        let Some(whole) = &mut self.whole else { return };
+        let interval = Arc::unwrap_or_clone(data.interval);
+        let room = 2 * interval.tasks.len() + ENDED_KEPT;
+        let is_endless = self.options.rhythm.count.is_none() && self.options.rhythm.duration.is_none();
+        if is_endless && whole.held() > room {
+            let there: HashSet<u64> = interval.tasks.iter().map(|task| task.reading.serial).collect();
+            whole.merge_exited(|task| there.contains(&task.serial));
+            self.uids.borrow_mut().known.retain(|serial, _| there.contains(serial));
+        }
+        whole.push(interval);
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(whole) = self.whole.take().filter(|_| self.printed != 0) {
+            let data = Data::new(Arc::new(whole.into_interval()), &self.host);
+            let text = self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data);
+            self.out.write_all(text.as_bytes())?;
+        }
+        self.out.flush()
+    }
+
+    /// The final lines: what keeps each target from being faster, and further remarks.
+    fn last_words(&self, data: &Data) -> String {
+        let blocked = BlockedOn::new(&data.interval, |addr| self.symbols.caller(addr));
+        let classes = Classes::new(&data.interval, &data.tree, &blocked);
+        let mut lines = stat::rows::lines(data, &self.asked(&|_| None), &classes);
+        if let Some(Err(failure)) = (!data.interval.stacks.is_empty()).then(|| self.symbols.load()) {
+            lines.push(failure.to_string());
+        }
+        stat::end(data, lines)
+    }
+
+    /// Prints or writes where time was spent off the CPU, if requested.
+    fn stacks(&mut self) -> Result<()> {
+        let Some(offcpu) = &self.offcpu else { return Ok(()) };
+        if let Some(text) = offcpu.finish()? {
+            let written = if self.options.json {
+                // Standard output carries only JSON objects.
+                say!("{}", text.trim_end());
+                Ok(())
+            } else {
+                self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
+            };
+            written.map_err(|error| Error::output(&error))?;
+        } else if let Some(path) = offcpu.path() {
+            say!("cgscope: {} written", path.display());
+        }
+        Ok(())
+    }
+
+    fn text(&self, print: impl FnOnce(&Asked<'_>) -> String) -> String {
+        print(&self.asked(&|task| self.uids.borrow_mut().of(task)))
+    }
+
+    fn asked<'b>(&self, uid: &'b dyn Fn(&TaskReading) -> Option<u32>) -> Asked<'b> {
+        let Stat { all, with_cgroup, .. } = *self.options;
+        Asked { rows: rows(self.options), all, with_cgroup, uid }
+    }
+}
+
+fn machine(host: &Host, interval: &Interval) -> Machine {
+    let about = crate::session::about();
+    let uname = rustix::system::uname();
+    Machine {
+        kernel: about.kernel,
+        hostname: about.hostname,
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        cpus: host.cpus.unwrap_or(interval.cpus.len() as u32),
+    }
+}
+
+/// How long a user id stays valid after it is read, because tasks rarely change their user.
+const UID_STANDS: Duration = Duration::from_secs(10);
+
+/// Real user ids, by task serial. Ids of exited tasks are kept for the average.
+#[derive(Debug, Default)]
+struct Uids {
+    known: HashMap<u64, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: Option<u32>,
+    read: Instant,
+}
+
+impl Uids {
+    fn of(&mut self, task: &TaskReading) -> Option<u32> {
+        self.of_at(task, Instant::now(), read_uid)
+    }
+
+    fn of_at(
+        &mut self,
+        task: &TaskReading,
+        now: Instant,
+        read_uid: impl FnOnce(&TaskReading) -> Option<u32>,
+    ) -> Option<u32> {
+        let before = self.known.get(&task.serial);
+        if let Some(known) = before.filter(|known| now.duration_since(known.read) < UID_STANDS) {
+            return known.uid;
+        }
+        // Keep the id of an exited task.
+        let uid = read_uid(task).or(before.and_then(|known| known.uid));
+        self.known.insert(task.serial, Known { uid, read: now });
+        uid
+    }
+}
+
+/// Reads the real user id. `None` if the task has exited; another task may then have its thread id.
+fn read_uid(task: &TaskReading) -> Option<u32> {
+    let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
+    let status = read("status")?;
+    // Read the start time last: if it matches, the status is of the same task.
+    if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, Ticks::of_this_host())? {
+        return None;
+    }
+    real_uid(&String::from_utf8_lossy(&status))
+}
+
+/// See [`Ticks::is_later`]. `None` if the start time cannot be parsed.
+fn began_later(stat: &str, start_ns: u64, ticks: Ticks) -> Option<bool> {
+    // The name is in parentheses and may contain anything; the start time is the 20th word after it.
+    let (_, words) = stat.rsplit_once(')')?;
+    Some(ticks.is_later(words.split_ascii_whitespace().nth(19)?.parse().ok()?, start_ns))
+}
+
+/// The first of the four user ids in `/proc/PID/status`.
+fn real_uid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn the_real_user_is_the_first_of_four() {
+        assert_eq!(real_uid("Name:\tUid: 7\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(real_uid("Name:\ta\n"), None);
+    }
+
+    #[test]
+    fn the_user_of_a_task_is_read_once_and_again_after_a_while() {
+        let sample = cgscope_made_up::host(2, 1, 3);
+        let first = &sample.tasks[0];
+        let second = TaskReading { tid: first.tid, ..(*sample.tasks[1]).clone() };
+        let (mut uids, start) = (Uids::default(), Instant::now());
+        let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
+        assert_eq!(uids.of_at(first, start, |_| Some(7)), Some(7));
+        assert_eq!(uids.of_at(first, start + UID_STANDS / 2, never), Some(7));
+        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "another task has the id now");
+        assert_eq!(uids.of_at(first, start + UID_STANDS, |_| Some(9)), Some(9), "the user may have changed");
+        assert_eq!(uids.of_at(first, start + 2 * UID_STANDS, |_| None), Some(9), "the task exited");
+    }
+
+    #[test]
+    fn a_task_that_reuses_a_thread_id_is_distinguished() {
+        let stat = |ticks: u64| format!("7 (a) 1) S 1 {} {ticks} 4096 0", vec!["0"; 17].join(" "));
+        let ticks = Ticks::new(10_000_000, 5_000_000_000);
+        let later = |began: u64| began_later(&stat(began), 2_003_000_000, ticks);
+        assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false].map(Some));
+        assert_eq!(began_later("", 0, ticks), None);
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(began_later(&own, 0, Ticks::new(10_000_000, 0)), Some(true), "the clock is read");
+        let mut me = (*cgscope_made_up::host(1, 1, 3).tasks[0]).clone();
+        (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
+        // SAFETY: getuid has no preconditions.
+        assert_eq!(read_uid(&me), Some(unsafe { libc::getuid() }));
+        me.start_ns = 0;
+        assert_eq!(read_uid(&me), None);
+    }
+
+    /// The words of each line of a table.
+    fn words(text: &str) -> Vec<Vec<&str>> {
+        text.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn objects_have_the_same_figures_as_lines() {
+        let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(40, 8, round));
+        let interval = Interval::between(&sample(3), &sample(5));
+        let host = Host::default();
+        let object = serde_json::to_value(IntervalObject::new(&interval, &host)).unwrap();
+        let data = Data::new(Arc::new(interval), &host);
+        let asked = Asked { rows: Rows::Threads, all: true, with_cgroup: false, uid: &|_| None };
+        let text = stat::interval(&data, &asked);
+        let words = words(&text);
+        let (heading, lines) = words.split_first().unwrap();
+        let at = |title: &str| heading.iter().position(|word| *word == title).unwrap();
+        let duration = object["duration_ns"].as_f64().unwrap();
+        let tasks = object["tasks"].as_array().unwrap();
+        assert_eq!(tasks.len(), 40);
+        for task in tasks {
+            let tid = task["tid"].to_string();
+            let line = lines.iter().find(|line| line[at("TID")] == tid).unwrap();
+            let by_cause = &task["wait"]["by_cause"];
+            for (title, value) in [
+                ("%usr", &task["user_ns"]),
+                ("%system", &task["system_ns"]),
+                ("%guest", &task["guest_ns"]),
+                ("%CPU", &task["on_cpu_ns"]),
+                ("%wait", &task["wait"]["total_ns"]),
+                ("%throt", &by_cause["throttled_ns"]),
+                ("%wake", &by_cause["wakeup_ns"]),
+            ] {
+                let printed: f64 = line[at(title)].parse().unwrap();
+                let exact = 100.0 * value.as_f64().unwrap() / duration;
+                assert!((printed - exact).abs() <= 0.01, "{title} of {tid}: {printed}, {exact}");
+            }
+            let p99 = task["wait"]["p99_ns"].as_u64().map_or("-".into(), cgscope_model::units::duration);
+            assert_eq!(line[at("p99")], p99);
+            assert_eq!(line[at("node")], task["node"].to_string());
+            let rate = task["voluntary"].as_f64().unwrap() * 1e9 / duration;
+            assert_eq!(line[at("cswch/s")], format!("{rate:.2}"));
+        }
+        let nodes: HashSet<_> = tasks.iter().map(|task| task["node"].as_u64()).collect();
+        assert_eq!(nodes, HashSet::from([Some(0), Some(1)]), "each node has some tasks");
+    }
+
+    #[test]
+    fn the_arguments_select_what_a_line_stands_for() {
+        let rows_of = |words: &str| {
+            let words = format!("cgscope stat {words}");
+            let parsed = Cli::try_parse_from(words.split_whitespace()).ok()?;
+            match parsed.command {
+                Command::Stat(options) => Some(rows(&options)),
+                _ => None,
+            }
+        };
+        assert_eq!(rows_of("1 2"), Some(Rows::Processes));
+        assert_eq!(rows_of("-t -p 1 1"), Some(Rows::ThreadsOfProcesses), "as pidstat's -t");
+        assert_eq!(rows_of("--by thread --tid 7"), Some(Rows::Threads));
+        assert_eq!(rows_of("--by cgroup --duration 5s"), Some(Rows::Cgroups));
+        for words in ["-t --by cgroup", "1 0", "0 1", "1 5 --duration 5s", "-o file 1", "--by node"] {
+            assert_eq!(rows_of(words), None, "{words}");
+        }
     }
 }

@@ -1,24 +1,28 @@
 //! `--offcpu`: where time was spent off the CPU over the whole run, by kernel stack. The output is folded stacks, a flame graph,
 //! or the largest stacks as text.
 
-mod output;
-mod stacks;
-#[cfg(test)]
-mod tests;
-mod text;
-
-use std::{path::Path, rc::Rc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    io::{self, BufRead, BufReader, Read, Write},
+    path::Path,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use cgscope_collect::KernelSymbols;
-use cgscope_model::{Interval, Mode, units};
+use cgscope_model::{
+    BlockedKind, BlockedState, ByState, Interval, Mode, blocked_on::without_stack, table::exited::ENDED,
+    units,
+};
+use cgscope_record::Place;
 use inferno::flamegraph;
 
 use crate::{
     cli::Stat,
     exit::{Error, Result},
 };
-use output::{Format, Output};
-use stacks::Stacks;
 
 /// Blocked time of a thread between two stack walks, as the help of --offcpu states.
 pub const STACK_EVERY: Duration = Duration::from_micros(100);
@@ -102,7 +106,7 @@ impl Offcpu {
     }
 
     fn rendered(&self, format: Format) -> Result<String> {
-        let lines = output::lines(&self.stacks, &self.symbols);
+        let lines = lines(&self.stacks, &self.symbols);
         match format {
             Format::Folded => Ok(lines.iter().map(|line| format!("{line}\n")).collect()),
             Format::Svg => self.flame_graph(&lines),
@@ -121,7 +125,7 @@ impl Offcpu {
         let mut svg = Vec::new();
         let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
         drawn.map_err(|error| Error::incomplete(format!("the flame graph could not be drawn ({error})")))?;
-        Ok(output::marked(&String::from_utf8_lossy(&svg)))
+        Ok(marked(&String::from_utf8_lossy(&svg)))
     }
 
     /// Describes what the figures cover.
@@ -135,3 +139,304 @@ impl Offcpu {
         )
     }
 }
+
+/// Where threads of one name were blocked, and in which state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockedAt {
+    pub comm: Arc<str>,
+    pub state: BlockedState,
+    /// Return addresses, the innermost first; empty: no stack.
+    pub stack: Arc<[u64]>,
+}
+
+/// Blocked time at one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    pub ns: u64,
+    /// How many stack walks found this place; 0 without a stack.
+    pub count: u64,
+}
+
+/// The blocked time of a run.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    times: HashMap<BlockedAt, Time>,
+    /// By task serial.
+    threads: BTreeMap<u64, Thread>,
+    /// The time that exited tasks were blocked after their last reading.
+    exited: ByState,
+    exited_threads: u64,
+}
+
+/// The blocked time of a thread, and the part of it that has a stack.
+#[derive(Debug)]
+struct Thread {
+    comm: Arc<str>,
+    blocked: ByState,
+    stacks: ByState,
+}
+
+impl Thread {
+    fn new(comm: &Arc<str>) -> Self {
+        Self { comm: comm.clone(), blocked: ByState::default(), stacks: ByState::default() }
+    }
+}
+
+impl Stacks {
+    pub fn push(&mut self, interval: &Interval) {
+        for task in &interval.tasks {
+            let Some(blocked) = task.accounts.as_deref().and_then(|accounts| accounts.blocked) else {
+                continue;
+            };
+            let thread = self.threads.entry(task.reading.serial);
+            thread.or_insert_with(|| Thread::new(&task.reading.comm)).blocked.add(&blocked);
+        }
+        for exited in &interval.exited {
+            self.exited.add(&exited.accounts.and_then(|accounts| accounts.blocked).unwrap_or_default());
+            self.exited_threads += exited.tasks;
+        }
+        for stack in &interval.stacks {
+            let thread = self.threads.entry(stack.serial).or_insert_with(|| Thread::new(&stack.comm));
+            thread.stacks.0[stack.state as usize] += stack.ns;
+            // An empty stack means that the stack could not be walked.
+            let place =
+                BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
+            let time = self.times.entry(place).or_default();
+            time.ns += stack.ns;
+            time.count += stack.count;
+        }
+    }
+
+    /// All places, including those without a stack, the longest time first. Their times add up to [`Self::total_ns`].
+    pub fn places(&self) -> Vec<(BlockedAt, Time)> {
+        let mut times = self.times.clone();
+        for (comm, rest) in self.without_stack() {
+            for (state, ns) in rest.iter().filter(|(_, ns)| *ns != 0) {
+                let place = BlockedAt { comm: comm.clone(), state, stack: Arc::default() };
+                times.entry(place).or_default().ns += ns;
+            }
+        }
+        let mut places: Vec<_> = times.into_iter().filter(|(_, time)| time.ns != 0).collect();
+        places.sort_by(|a, b| b.1.ns.cmp(&a.1.ns).then_with(|| a.0.cmp(&b.0)));
+        places
+    }
+
+    /// Blocked time, ns summed over threads. If the stacks have more time, because they include time just before the run, their
+    /// sum counts.
+    pub fn total_ns(&self) -> u64 {
+        self.blocked_ns().max(self.stacks_ns())
+    }
+
+    /// The part of the total that has a stack.
+    pub fn with_stack_ns(&self) -> u64 {
+        self.times.iter().filter(|(place, _)| !place.stack.is_empty()).map(|(_, time)| time.ns).sum()
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> u64 {
+        // The two overlap: an exited thread may have been read before.
+        (self.threads.len() as u64).max(self.exited_threads)
+    }
+
+    fn blocked_ns(&self) -> u64 {
+        self.threads.values().map(|thread| thread.blocked.total()).sum::<u64>() + self.exited.total()
+    }
+
+    fn stacks_ns(&self) -> u64 {
+        self.times.values().map(|time| time.ns).sum()
+    }
+
+    /// The blocked time without a stack, by thread, limited to the total without a stack. Without the limit, time of exited
+    /// threads would count twice: their stacks cover time that the sums of exited tasks already include.
+    fn without_stack(&self) -> Vec<(Arc<str>, ByState)> {
+        let mut rest_ns = self.blocked_ns().saturating_sub(self.stacks_ns());
+        let ended = (Arc::from(ENDED), self.exited);
+        let threads = self
+            .threads
+            .values()
+            .map(|thread| (thread.comm.clone(), without_stack(&thread.blocked, &thread.stacks)));
+        let mut all: Vec<_> = threads.chain([ended]).collect();
+        for (_, by_state) in &mut all {
+            for ns in &mut by_state.0 {
+                *ns = (*ns).min(rest_ns);
+                rest_ns -= *ns;
+            }
+        }
+        all
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Svg,
+    Folded,
+}
+
+/// A new file, an earlier file of `--offcpu` (replaced as a whole), a pipe or a device.
+#[derive(Debug)]
+pub struct Output {
+    place: Place,
+    format: Format,
+}
+
+/// The beginning of our flame graphs, by which we recognize them. An XML comment must not contain two hyphens.
+const BEGINNING: &str = "<?xml version=\"1.0\" standalone=\"no\"?>\n<!-- cgscope offcpu -->\n";
+
+/// Maximum length of a line to read, bytes.
+const LINE_BYTES: u64 = 64 << 10;
+
+impl Output {
+    /// Checks an existing file before anything is measured. A file with other data is refused.
+    pub fn new(path: &Path) -> Result<Self> {
+        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
+        let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
+        let output = Self { place, format: if is_svg { Format::Svg } else { Format::Folded } };
+        match output.is_free() {
+            Ok(true) => Ok(output),
+            Ok(false) => Err(cannot_write(output.path(), "it holds something other than stacks of cgscope")),
+            Err(error) => Err(cannot_write(output.path(), &error.to_string())),
+        }
+    }
+
+    /// Writes all of the text, or nothing.
+    pub fn write(&self, text: &str) -> Result<()> {
+        let written = self.place.create().and_then(|(mut file, beside)| {
+            file.write_all(text.as_bytes())?;
+            beside.keep()
+        });
+        written.map_err(|error| {
+            Error::incomplete(format!(
+                "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
+                 name another file with --offcpu=FILE",
+                self.path().display()
+            ))
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// The format, by file name extension.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    fn is_free(&self) -> io::Result<bool> {
+        if self.place.holds_something()? {
+            return self.is_ours();
+        }
+        // Create a temporary file beside it: a failure must be known before we measure. A pipe is not opened.
+        if self.place.is_direct() { Ok(true) } else { self.place.create().map(|_| true) }
+    }
+
+    fn is_ours(&self) -> io::Result<bool> {
+        let file = self.place.open()?;
+        if self.format == Format::Svg {
+            let mut beginning = Vec::new();
+            file.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
+            return Ok(beginning == BEGINNING.as_bytes());
+        }
+        let mut line = Vec::new();
+        BufReader::new(file.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
+        Ok(is_ours(String::from_utf8_lossy(&line).trim_end()))
+    }
+}
+
+/// Marks a flame graph so that we can recognize it later.
+pub fn marked(svg: &str) -> String {
+    let rest = svg.split_once("?>").map_or(svg, |(_, rest)| rest);
+    format!("{BEGINNING}{}", rest.trim_start())
+}
+
+fn cannot_write(path: &Path, why: &str) -> Error {
+    Error::could_not_run(format!(
+        "{} cannot be written ({why}), so the stacks cannot be saved: name another file with --offcpu=FILE",
+        path.display()
+    ))
+}
+
+const NO_STACK: &str = "[no stack]";
+const NO_NAME: &str = "[unknown]";
+
+/// A line for each stack, sorted. Stacks with the same names share a line.
+pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for (place, time) in stacks.places() {
+        *lines.entry(line(&place, symbols)).or_default() += time.ns;
+    }
+    lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
+}
+
+fn line(place: &BlockedAt, symbols: &KernelSymbols) -> String {
+    let mut names: Vec<&str> = functions(place, symbols).collect();
+    names.reverse();
+    if names.is_empty() {
+        names.push(NO_STACK);
+    }
+    // A semicolon would end the name.
+    let comm = place.comm.replace(';', ":");
+    format!("{comm};{};{}", blocked(kind(place, symbols), place.state), names.join(";"))
+}
+
+/// The function names of a stack, the innermost first.
+pub fn functions<'a>(place: &'a BlockedAt, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
+    place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
+}
+
+/// What kind of thing the tasks are blocked on.
+pub fn kind(place: &BlockedAt, symbols: &KernelSymbols) -> BlockedKind {
+    BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
+}
+
+fn blocked(kind: BlockedKind, state: BlockedState) -> String {
+    format!("[{}, {}]", kind.name(), state.name())
+}
+
+/// Whether [`lines`] may have written this line.
+pub fn is_ours(line: &str) -> bool {
+    let all =
+        || BlockedKind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
+    let has_ns = line.rsplit_once(' ').is_some_and(|(_, ns)| ns.parse::<u64>().is_ok());
+    has_ns && line.split(';').nth(1).is_some_and(|frame| all().any(|ours| ours == frame))
+}
+
+/// Maximum number of stacks to print.
+const MOST: usize = 10;
+
+impl Offcpu {
+    fn text(&self) -> String {
+        let (places, total_ns) = (self.stacks.places(), self.stacks.total_ns());
+        let mut text =
+            format!("Blocked: {}, {}\n{}\n", self.target, units::duration(self.duration_ns), self.measured());
+        if places.is_empty() {
+            return text;
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "\n{:>9} {:>6} {:>8}  stack, the innermost function first",
+            "time", "share", "count"
+        );
+        for (place, time) in places.iter().take(MOST) {
+            let share = units::percent(time.ns, total_ns).unwrap_or_default();
+            let count = if time.count == 0 { "-".into() } else { time.count.to_string() };
+            let (kind, state) = (kind(place, &self.symbols).name(), place.state.name());
+            let functions: Vec<&str> = functions(place, &self.symbols).collect();
+            let stack = if functions.is_empty() { "[no stack]".into() } else { functions.join(" < ") };
+            let time = units::duration(time.ns);
+            let _ = writeln!(text, "{time:>9} {share:>5.1}% {count:>8}  {}: {kind}, {state}", place.comm);
+            let _ = writeln!(text, "{:27}{stack}", "");
+        }
+        if let Some(rest) = places.get(MOST..).filter(|rest| !rest.is_empty()) {
+            let rest_ns = rest.iter().map(|(_, time)| time.ns).sum();
+            let share = units::percent(rest_ns, total_ns).unwrap_or_default();
+            let rest_of = units::count(rest.len() as u64, "other stack");
+            let _ = writeln!(text, "{:>9} {share:>5.1}% {:>8}  {rest_of}", units::duration(rest_ns), "");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
-mod enough;
 mod live;
 pub mod screen;
 

@@ -1,30 +1,33 @@
 //! `cgscope whatif`: which quota would have been enough.
 
-mod live;
-#[cfg(test)]
-mod tests;
-
 use std::{
     collections::BTreeSet,
     io::{self, Write},
     path::Path,
     sync::Arc,
     thread,
+    time::Duration,
 };
 
-use cgscope_model::{Interval, Mode, interval::Appended, selection::SelectionFilter, units};
-
+use cgscope_model::{
+    Interval, Mode, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
+};
 use cgscope_whatif::{
-    answer::{Answer, Question, Target, answers, targets},
+    answer::{Answer, Question, Target, answers, targets, without_quota},
     history::{History, MOST_US},
     json, words,
 };
+use tokio::sync::oneshot;
 
 use crate::{
-    cli,
-    exit::{Error, Exit, Result},
+    child::Output,
+    cli, containers,
+    exit::{Error, Exit, Result, spawn},
+    feed::{End, ns},
     ndjson::json_line,
     recording::Recording,
+    request,
+    session::{Pace, RESTARTED, Ready, Session},
 };
 
 pub async fn run(options: &cli::Whatif) -> Result {
@@ -82,15 +85,15 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
 async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     let filter = filter(options)?;
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
-    let (mut measured, mut session, end) = live::measure(options, &selection, &filter).await?;
+    let (mut measured, mut session, end) = measure(options, &selection, &filter).await?;
     let whole = measured.whole(options.measure.paths);
     let (targets, left) = targets(&whole, &filter).map_err(|why| {
         Error::could_not_run(format!("during these {}, {why}", units::duration(whole.duration_ns)))
     })?;
     let (history, question) = (measured.history, question(options));
     let work = move || answers(&history, &targets, &question);
-    let answers = live::unless_interrupted(&mut session, work).await?;
-    let exit = live::exit(&whole, &session, &end);
+    let answers = unless_interrupted(&mut session, work).await?;
+    let exit = exit(&whole, &session, &end);
     Ok((answers, whole, left, exit))
 }
 
@@ -173,3 +176,122 @@ fn guessed_history(file: &Path, filter: &SelectionFilter) -> Option<History> {
     let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
     history(file, &targets).ok()
 }
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The least number of intervals: a history leaves the first and the last one out.
+const INTERVALS: u32 = 10;
+
+/// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
+async fn measure(
+    options: &cli::Whatif,
+    selection: &Selection,
+    filter: &SelectionFilter,
+) -> Result<(Measured, Session, End)> {
+    let mut session = start(options)?;
+    let mut measured = Measured::default();
+    loop {
+        let (sample, restarted, end) = session.next_sample().await?;
+        if restarted {
+            return Err(Error::incomplete(format!("{RESTARTED}: measure again")));
+        }
+        measured.add(*sample, selection, filter)?;
+        if let Some(end) = end {
+            return Ok((measured, session, end));
+        }
+    }
+}
+
+fn start(options: &cli::Whatif) -> Result<Session> {
+    // Messages are printed here, because the coarse mode is an error.
+    let target = request::Target { output: Output::Nowhere, ..request::Target::whole_host(&options.measure) };
+    let duration = options.duration;
+    let interval = (duration / INTERVALS).clamp(cli::SHORTEST, INTERVAL);
+    let pace = Pace { interval, duration: Some(duration), count: None };
+    let ready = Ready::new(&target, pace)?;
+    if let Some(coarse) = &ready.session.coarse {
+        let because = coarse.sentence.as_ref().unwrap_or(&coarse.because);
+        return Err(Error::could_not_run(format!(
+            "whatif needs the exact mode, because the coarse mode does not see when tasks run ({because})"
+        )));
+    }
+    ready.session.say_limits();
+    say!("cgscope: measuring for {}; Ctrl-C ends early", units::duration(ns(duration)));
+    Ok(ready.go())
+}
+
+/// What the samples say about cgroups with a quota.
+#[derive(Default)]
+struct Measured {
+    history: History,
+    whole: Appended,
+    steps: Steps,
+    is_checked: bool,
+}
+
+impl Measured {
+    /// Adds the next sample. Fails at the first one that shows that there will be no answer.
+    fn add(&mut self, sample: Sample, selection: &Selection, filter: &SelectionFilter) -> Result<()> {
+        self.history.add(&sample);
+        if self.history.has_gaps {
+            return Err(Error::could_not_run(
+                "the daemon does not show you what cgroups would need, because other users' tasks are a part of that; run it with \
+                 privileges (sudo)",
+            ));
+        }
+        if let Some(interval) = self.steps.step(Box::new(without_tasks(sample))) {
+            if !std::mem::replace(&mut self.is_checked, true) {
+                containers::check(&interval.names, selection, &interval.cgroups)?;
+                if let Some(why) = without_quota(&interval, filter) {
+                    return Err(Error::could_not_run(format!("{why} when the measurement began")));
+                }
+            }
+            self.whole.push(interval);
+        }
+        Ok(())
+    }
+
+    /// The whole time as one interval, without tasks.
+    fn whole(&mut self, paths: bool) -> Interval {
+        let mut whole = std::mem::take(&mut self.whole).into_interval();
+        if paths {
+            Arc::make_mut(&mut whole.names).only_paths = true;
+        }
+        whole
+    }
+}
+
+/// A sample without what takes most of its memory: minutes of exited tasks would be kept.
+fn without_tasks(sample: Sample) -> Sample {
+    Sample {
+        tasks: Vec::new(),
+        exited: Vec::new(),
+        pairs: Vec::new(),
+        demand: Vec::new(),
+        stacks: Vec::new(),
+        ..sample
+    }
+}
+
+/// The result of `work`, which runs on a thread, unless a signal comes first.
+async fn unless_interrupted<T: Send + 'static>(
+    session: &mut Session,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (send, done) = oneshot::channel();
+    spawn(move || send.send(work()))?;
+    tokio::select! {
+        biased;
+        _ = session.next_or_signal(true) => Err(Error::incomplete("interrupted during the simulation")),
+        done = done => {
+            done.map_err(|_| Error::incomplete("the simulation panicked; the message is above"))
+        }
+    }
+}
+
+/// The exit code of a measurement.
+fn exit(whole: &Interval, session: &Session, end: &End) -> Exit {
+    Exit::of_losses(&whole.losses).max(session.finish(end))
+}
+
+#[cfg(test)]
+mod tests;

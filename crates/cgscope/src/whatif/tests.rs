@@ -10,6 +10,8 @@ use clap::Parser;
 
 use super::{cli, filter, guessed_history, of_recording};
 
+mod live;
+
 /// A recording of made-up samples.
 struct File(PathBuf);
 

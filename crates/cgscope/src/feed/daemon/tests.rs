@@ -5,6 +5,8 @@ use cgscope_record::{Outgoing, ReadError};
 use super::*;
 use crate::feed::Demand;
 
+mod following;
+
 #[test]
 fn a_connection_is_retried_unless_it_can_never_succeed() {
     let path = || PathBuf::from("/run/it");

@@ -2,6 +2,8 @@ use cgscope_record::{Ending, FileReader, open};
 
 use super::*;
 
+mod freeze;
+
 const SECOND: u64 = 1_000_000_000;
 
 /// A temporary directory, removed on drop.

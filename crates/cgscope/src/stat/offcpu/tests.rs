@@ -124,7 +124,7 @@ fn the_largest_stacks_are_listed_and_the_rest_is_summed() {
 #[test]
 fn the_flame_graph_is_a_picture_of_the_folded_stacks() {
     let svg = pool(None).rendered(Format::Svg).unwrap();
-    assert!(svg.starts_with(output::marked("").as_str()), "{}", &svg[..200]);
+    assert!(svg.starts_with(marked("").as_str()), "{}", &svg[..200]);
     for part in [
         "Blocked: command pool, 1.00s",
         "1.50s summed over 3 threads; 92.0% of this time has a stack",

@@ -1,9 +1,9 @@
 //! Tests with made-up samples in place of a session.
 
 use cgscope_made_up::loads::{LOOP, PATHS, SMALL, samples};
-use cgscope_whatif::answer::{Answer, Question, Refusal, targets};
+use cgscope_whatif::answer::Refusal;
 
-use super::{super::answers, *};
+use super::super::*;
 
 fn selected(cgroup: Option<&str>) -> Selection {
     Selection { cgroup: cgroup.map(Into::into), ..Selection::default() }

@@ -1,8 +1,6 @@
-use std::fs;
+use cgscope_record::open;
 
-use cgscope_record::{Header, open};
-
-use super::*;
+use super::super::*;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,7 +1,7 @@
 use cgscope_model::{ExitedReading, TaskReading};
 use cgscope_record::{End as EndFrame, Reason};
 
-use super::*;
+use super::super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -73,7 +73,7 @@ fn the_last_sample_is_marked() {
     let mut following = following(None);
     assert_eq!(after(&mut following, at_ms(1_300), Wanted::Last), given(&["1000 ms"], Then::Receive));
     assert_eq!(after(&mut following, end(), Wanted::Last), given(&["1300 ms last"], Then::Stop));
-    let mut following = super::tests::following(None);
+    let mut following = super::following::following(None);
     assert!(following.release(Wanted::Samples).is_some());
     assert_eq!(
         after(&mut following, end(), Wanted::Last),

@@ -1,35 +1,39 @@
 //! `cgscope stat -- CMD`: runs a command like `time` does, and prints at the end where its time went.
 
-mod run;
-mod watch;
-
 use std::{
+    cell::RefCell,
+    collections::BTreeSet,
     io::{self, Read, Write},
+    os::unix::process::ExitStatusExt,
     path::Path,
+    process::ExitStatus,
     rc::Rc,
+    time::Duration,
 };
 
-use cgscope_collect::{Accounting, KernelSymbols, own_cgroup::OwnCgroup};
+use cgscope_collect::{
+    Accounting, KernelSymbols,
+    own_cgroup::{OwnCgroup, Process, name_of_living},
+    quotas::{QuotaFiles, QuotaReading},
+};
 use cgscope_model::{
-    BlockedKind, BlockedOn, BlockedTime, Interval, Mode, Tree,
+    BlockedKind, BlockedOn, BlockedTime, CgroupReading, Interval, Mode, QuotaUse, Sample, Tree,
     class::{Classes, Classified},
-    command_run::CommandRun,
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places, quotas_of},
+    interval::Appended,
     json::StatObject,
 };
 use cgscope_record::Place;
 use cgscope_view::stat_command::{BEGINNING, summary};
 
 use crate::{
+    child::Ended,
     cli::Stat,
     exit::{Error, Exit, Result},
     feed::ns,
     request::Target,
     session::{Pace, Ready, Session},
-    stat::{
-        command::{run::Measured, watch::Watch},
-        offcpu::Offcpu,
-        stack_every,
-    },
+    stat::{offcpu::Offcpu, stack_every},
 };
 
 pub async fn run(options: &Stat) -> Result {
@@ -39,7 +43,7 @@ pub async fn run(options: &Stat) -> Result {
     // Check the output first: do not run a command whose summary could not be written.
     let output = Output::new(options.output.as_deref())?;
     let (own, mut remarks) = made();
-    let pace = Pace { interval: run::EVERY, duration: None, count: None };
+    let pace = Pace { interval: EVERY, duration: None, count: None };
     let mut ready = Ready::new(&target, pace)?;
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
     let watch = Rc::new(Watch::new(own));
@@ -47,7 +51,7 @@ pub async fn run(options: &Stat) -> Result {
     // Take the first sample before the release. Otherwise the start of the command would not be counted.
     ready.sample()?;
     let mut session = start(ready, &watch);
-    let measured = run::measure(&mut session).await.map_err(|error| named(options, error))?;
+    let measured = measure(&mut session).await.map_err(|error| named(options, error))?;
     let run = finish(options, session, &watch, measured, remarks, &symbols);
     let code = run.ending.code();
     let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
@@ -61,7 +65,7 @@ fn named(options: &Stat, error: Error) -> Error {
 }
 
 fn made() -> (Option<OwnCgroup>, Vec<String>) {
-    match OwnCgroup::make(std::path::Path::new("/")) {
+    match OwnCgroup::make(Path::new("/")) {
         Ok(own) => (Some(own), Vec::new()),
         Err(failure) => (None, vec![failure.to_string()]),
     }
@@ -109,7 +113,7 @@ fn finish(
         blocked_on,
         class: Some(class),
         command: options.select.command.clone(),
-        ending: run::ending(ended.status),
+        ending: ending(ended.status),
         wall_ns: ns(ended.lived),
         usage: ended.usage,
         cpu: seen.cpu,
@@ -261,6 +265,217 @@ fn meaningless(options: &Stat) -> Option<String> {
     given.or_else(|| options.select.selectors.0.first().map(|(selector, _)| format!("--{}", selector.name)))
 }
 
+/// The interval between counts of threads.
+pub const EVERY: Duration = Duration::from_millis(100);
+/// The minimum interval per thread of the command. Reading a thread takes some microseconds, so readings take less than 1 % of a
+/// CPU.
+const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
+
+pub struct Measured {
+    pub interval: Interval,
+    pub ended: Ended,
+    /// Processes of the command that existed at the last sample.
+    pub left: Vec<Outlived>,
+    pub peak_threads: u64,
+    pub peak_processes: u64,
+    /// The longest requested interval between two samples, ns.
+    pub every_ns: u64,
+    /// Why the figures are incomplete.
+    pub remark: Option<String>,
+}
+
+#[derive(Default)]
+struct SoFar {
+    whole: Appended,
+    peak_threads: u64,
+    peak_processes: u64,
+}
+
+impl SoFar {
+    fn take(&mut self, sample: &Sample, interval: Option<Interval>) {
+        self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
+        self.peak_processes = self.peak_processes.max(processes(sample).len() as u64);
+        if let Some(interval) = interval {
+            self.whole.push(interval);
+        }
+    }
+}
+
+/// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
+pub async fn measure(session: &mut Session) -> Result<Measured> {
+    let mut so_far = SoFar::default();
+    let mut every = EVERY;
+    let remark = loop {
+        let step = match session.next_step().await {
+            Ok(step) => step,
+            // The command could not be executed.
+            Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
+            Err(error) => break Some(format!("{error}: nothing after that is counted")),
+        };
+        let Some(sample) = session.latest() else { continue };
+        so_far.take(sample, step.interval);
+        let wanted = EVERY.max(EVERY_OF_A_THREAD * u32::try_from(sample.tasks.len()).unwrap_or(u32::MAX));
+        if wanted > every {
+            session.set_interval(wanted);
+            every = wanted;
+        }
+        if step.end.is_some() {
+            break None;
+        }
+    };
+    session.outlast().await?;
+    let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
+    Ok(Measured {
+        left: session.latest().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
+        interval: so_far.whole.into_interval(),
+        ended,
+        peak_threads: so_far.peak_threads,
+        peak_processes: so_far.peak_processes,
+        every_ns: every.as_nanos() as u64,
+        remark,
+    })
+}
+
+fn processes(sample: &Sample) -> Vec<Outlived> {
+    let mut seen = BTreeSet::new();
+    let mains = sample.tasks.iter().filter(|task| seen.insert(task.tgid));
+    mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
+}
+
+pub fn ending(status: ExitStatus) -> Ending {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Exited(code as u8),
+        (None, Some(signal)) => Ending::Killed { signal, dumped: status.core_dumped() },
+        (None, None) => Ending::Exited(u8::MAX),
+    }
+}
+
+/// Maximum number of quotas to report.
+const QUOTAS: usize = 3;
+
+#[derive(Debug, Default)]
+struct Reading {
+    own: Option<CgroupReading>,
+    quotas: Vec<QuotaReading>,
+    /// Processes in the command's own cgroup.
+    left: Vec<Process>,
+}
+
+pub struct Watch {
+    own: RefCell<Option<OwnCgroup>>,
+    quotas: RefCell<QuotaFiles>,
+    before: RefCell<Reading>,
+    after: RefCell<Reading>,
+}
+
+pub struct Seen {
+    pub cpu: Option<CpuUse>,
+    pub own_cgroup: Option<String>,
+    /// Waits are also known for the command's own cgroup alone (cgroup v2 only).
+    pub own_is_distinct: bool,
+    /// The quotas that limited the command.
+    pub quotas: Vec<HeldBy>,
+    pub outlived: Vec<Outlived>,
+}
+
+impl Watch {
+    /// `own` is the cgroup of the command, if it has one.
+    pub fn new(own: Option<OwnCgroup>) -> Self {
+        Self {
+            own: own.into(),
+            quotas: QuotaFiles::of_this_host().into(),
+            before: RefCell::default(),
+            after: RefCell::default(),
+        }
+    }
+
+    /// Finds all existing quotas, which takes a while.
+    pub fn prepare(&self) {
+        self.quotas.borrow_mut().find();
+    }
+
+    /// Reads the state just before the command is released.
+    pub fn begin(&self) {
+        *self.before.borrow_mut() = self.read();
+    }
+
+    /// Reads the state as soon as the command has ended.
+    pub fn end(&self) {
+        let mut reading = self.read();
+        reading.quotas.extend(self.quotas.borrow_mut().find());
+        *self.after.borrow_mut() = reading;
+    }
+
+    fn read(&self) -> Reading {
+        let own = self.own.borrow();
+        // First read the figures that our own reading changes.
+        Reading {
+            own: own.as_ref().map(OwnCgroup::stat),
+            quotas: self.quotas.borrow_mut().read(),
+            left: own.as_ref().map(OwnCgroup::processes).unwrap_or_default(),
+        }
+    }
+
+    /// The result for the whole run. `left` are the processes in the last sample.
+    pub fn seen(&self, interval: &Interval, left: &[Outlived]) -> Seen {
+        let (before, after, own) = (self.before.borrow(), self.after.borrow(), self.own.borrow());
+        // A process may have ended: `/proc` lists it until it is reaped.
+        let left = left.iter().filter(|one| name_of_living(one.pid).is_some());
+        let outlived = outlived(&after.left, left);
+        Seen {
+            cpu: cpu(before.own.as_ref(), after.own.as_ref()),
+            own_cgroup: own.as_ref().map(|own| own.path().into()),
+            own_is_distinct: own.is_some() && self.quotas.borrow().is_v2(),
+            quotas: self.held_by(interval, &before.quotas, &after.quotas, &outlived),
+            outlived,
+        }
+    }
+
+    fn held_by(
+        &self,
+        interval: &Interval,
+        before: &[QuotaReading],
+        after: &[QuotaReading],
+        ours: &[Outlived],
+    ) -> Vec<HeldBy> {
+        let earlier = |id| before.iter().find(|(_, reading)| reading.id == id).map(|(_, reading)| reading);
+        let all = after
+            .iter()
+            .map(|(path, reading)| QuotaUse::new(path.clone(), earlier(reading.id), reading.clone()));
+        let held = quotas_of(&places(interval), all).into_iter().take(QUOTAS);
+        let others = |path: &str| {
+            let there = self.quotas.borrow().processes(path);
+            let others = there.into_iter().filter(|there| !ours.iter().any(|ours| ours.pid == there.pid));
+            others.map(process).collect()
+        };
+        held.map(|quota| HeldBy { others: others(&quota.path), quota }).collect()
+    }
+
+    /// Removes the cgroup. Returns a sentence if that fails.
+    pub fn remove(&self) -> Option<String> {
+        let own = self.own.borrow_mut().take()?;
+        own.remove().err().map(|failure| failure.to_string())
+    }
+}
+
+fn process(process: Process) -> Outlived {
+    Outlived { pid: process.pid, comm: process.comm }
+}
+
+/// Processes in the cgroup, and processes that we followed from fork to fork, each once.
+fn outlived<'a>(in_cgroup: &[Process], followed: impl IntoIterator<Item = &'a Outlived>) -> Vec<Outlived> {
+    let mut all: Vec<Outlived> = in_cgroup.iter().cloned().map(process).collect();
+    all.extend(followed.into_iter().cloned());
+    all.sort_by_key(|process| process.pid);
+    all.dedup_by_key(|process| process.pid);
+    all
+}
+
+fn cpu(before: Option<&CgroupReading>, after: Option<&CgroupReading>) -> Option<CpuUse> {
+    let CgroupReading { usage_ns, user_ns, system_ns, .. } = after?.since(before);
+    Some(CpuUse { usage_ns: usage_ns?, user_ns: user_ns?, system_ns: system_ns? })
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -323,5 +538,38 @@ mod tests {
         let target = parsed("cgscope stat --json -o x -- true").unwrap();
         assert!(target.stands_aside && target.accounts.is_some());
         assert_eq!(target.output, crate::child::Output::AsOurs);
+    }
+
+    #[test]
+    fn an_exit_status_is_a_code_or_a_signal() {
+        let of = |raw| ending(ExitStatus::from_raw(raw));
+        assert_eq!(of(3 << 8), Ending::Exited(3));
+        assert_eq!(of(15), Ending::Killed { signal: 15, dumped: false });
+        assert_eq!(of(6 | 0x80), Ending::Killed { signal: 6, dumped: true });
+    }
+
+    #[test]
+    fn a_process_that_outlived_the_command_is_listed_once() {
+        let in_cgroup = [Process { pid: 7, comm: "a".into() }];
+        let followed = [7, 5].map(|pid| Outlived { pid, comm: "b".into() });
+        let all = outlived(&in_cgroup, &followed);
+        assert_eq!(
+            all.iter().map(|one| (one.pid, one.comm.as_str())).collect::<Vec<_>>(),
+            [(5, "b"), (7, "a")]
+        );
+    }
+
+    #[test]
+    fn cpu_time_is_the_difference_between_two_readings() {
+        let stat = |ns| CgroupReading {
+            usage_ns: Some(3 * ns),
+            user_ns: Some(2 * ns),
+            system_ns: Some(ns),
+            ..CgroupReading::default()
+        };
+        let cpu = cpu(Some(&stat(10)), Some(&stat(50)));
+        assert_eq!(cpu, Some(CpuUse { usage_ns: 120, user_ns: 80, system_ns: 40 }));
+        assert_eq!(super::cpu(None, None), None);
+        assert_eq!(super::cpu(Some(&stat(1)), Some(&CgroupReading::default())), None, "it could not be read");
     }
 }
