@@ -3,16 +3,23 @@
 //!
 //! A counter shows an interval's figure from the start of the interval. The values add up to the total.
 
-pub mod proto;
-mod tracks;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    sync::Arc,
+};
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use cgscope_model::{Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum};
+use cgscope_model::{
+    Finding, Group, Interval, Totals, Wait, cgroup_name::UNNAMED, findings::findings,
+    selection::path_and_ancestors, sum,
+};
+use prost::Message;
 
 use crate::{About, Out, Result, Sink};
-use proto::CounterUnit;
-use tracks::{Present, Scope, Tracks};
+use proto::{
+    COUNTER, Clock, ClockSnapshot, CounterDescriptor, CounterUnit, DebugAnnotation, INSTANT, LEXICOGRAPHIC,
+    ProcessDescriptor, REALTIME, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+};
 
 /// The names of counters.
 pub mod counters {
@@ -144,5 +151,358 @@ impl Sink for Perfetto {
 
     fn finish(self: Box<Self>) -> Result<()> {
         self.tracks.finish()
+    }
+}
+
+/// The key of the field `packet` in the message `Trace`. The length and the bytes of the packet follow.
+const PACKET_KEY: u8 = 1 << 3 | 2;
+/// The id of the packet sequence; all packets have one writer.
+const SEQUENCE: u32 = 1;
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets do not depend on earlier ones.
+const STATE_CLEARED: u32 = 1;
+
+/// A track that contains other tracks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Host,
+    Cpus,
+    Cgroups,
+    Cgroup(Option<Arc<str>>),
+    /// Process id and name.
+    Process(u32, Arc<str>),
+    /// Process id, serial, thread id and name. A reused thread id gets a new track.
+    Thread(u32, u64, u32, Arc<str>),
+}
+
+/// Maximum number of removed cgroups that keep their tracks, so that a cgroup that is created again keeps its one track.
+const REMOVED_CGROUPS: usize = 1_000;
+
+/// The track of a scope, and the tracks of its counters by name.
+struct Track {
+    uuid: u64,
+    counters: BTreeMap<String, u64>,
+}
+
+/// Tasks and cgroups that exist in an interval.
+struct Present<'a> {
+    pub processes: BTreeSet<u32>,
+    /// Serials of threads.
+    pub threads: BTreeSet<u64>,
+    /// Paths of cgroups, and of their ancestors.
+    pub cgroups: BTreeSet<&'a str>,
+}
+
+/// Writes packets as intervals arrive.
+struct Tracks {
+    out: Out,
+    buffer: Vec<u8>,
+    host: String,
+    last_uuid: u64,
+    scopes: BTreeMap<Scope, Track>,
+    /// Counters that do not show 0, each with the interval that last set it.
+    shown: BTreeMap<u64, u64>,
+    interval: u64,
+    /// The timestamp of new events.
+    now_unix_ns: u64,
+}
+
+impl Tracks {
+    /// Starts a trace whose times are of the wall clock.
+    fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
+        let mut tracks = Self {
+            out,
+            buffer: Vec::new(),
+            host,
+            last_uuid: 0,
+            scopes: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            interval: 0,
+            now_unix_ns: start_unix_ns,
+        };
+        let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(start_unix_ns) };
+        tracks.write(TracePacket {
+            clock_snapshot: Some(ClockSnapshot { clocks: vec![clock], primary_trace_clock: Some(REALTIME) }),
+            sequence_flags: Some(STATE_CLEARED),
+            first_packet_on_sequence: Some(true),
+            ..TracePacket::default()
+        })?;
+        Ok(tracks)
+    }
+
+    fn write(&mut self, packet: TracePacket) -> Result<()> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.buffer.clear();
+        self.buffer.push(PACKET_KEY);
+        // Encoding fails only in a buffer that is too small, and a Vec grows.
+        let _ = packet.encode_length_delimited(&mut self.buffer);
+        Ok(self.out.write_all(&self.buffer)?)
+    }
+
+    fn event(&mut self, event: TrackEvent) -> Result<()> {
+        self.write(TracePacket {
+            timestamp: Some(self.now_unix_ns),
+            timestamp_clock_id: Some(REALTIME),
+            track_event: Some(event),
+            ..TracePacket::default()
+        })
+    }
+
+    fn describe(&mut self, descriptor: TrackDescriptor) -> Result<u64> {
+        self.last_uuid += 1;
+        let uuid = Some(self.last_uuid);
+        let track_descriptor = Some(TrackDescriptor { uuid, ..descriptor });
+        self.write(TracePacket { track_descriptor, ..TracePacket::default() })?;
+        Ok(self.last_uuid)
+    }
+
+    /// The track of a scope. At its first use, writes its descriptor, after those of its parents.
+    fn scope(&mut self, scope: &Scope) -> Result<u64> {
+        if let Some(track) = self.scopes.get(scope) {
+            return Ok(track.uuid);
+        }
+        let parent_uuid = match parent(scope) {
+            Some(parent) => Some(self.scope(&parent)?),
+            None => None,
+        };
+        let uuid = self.describe(TrackDescriptor { parent_uuid, ..self.descriptor(scope) })?;
+        self.scopes.insert(scope.clone(), Track { uuid, counters: BTreeMap::new() });
+        Ok(uuid)
+    }
+
+    fn descriptor(&self, scope: &Scope) -> TrackDescriptor {
+        let named = |name: &str| TrackDescriptor {
+            name: Some(name.to_owned()),
+            child_ordering: Some(LEXICOGRAPHIC),
+            ..TrackDescriptor::default()
+        };
+        let id = |number: &u32| i32::try_from(*number).ok();
+        match scope {
+            Scope::Host => named(&format!("cgscope: host {}", self.host)),
+            Scope::Cpus => named("CPUs"),
+            Scope::Cgroups => named("cgroups"),
+            Scope::Cgroup(path) => named(path.as_deref().unwrap_or(UNNAMED)),
+            Scope::Process(pid, name) => TrackDescriptor {
+                process: Some(ProcessDescriptor { pid: id(pid), process_name: Some(name.to_string()) }),
+                ..TrackDescriptor::default()
+            },
+            Scope::Thread(pid, _, tid, name) => TrackDescriptor {
+                thread: Some(ThreadDescriptor {
+                    pid: id(pid),
+                    tid: id(tid),
+                    thread_name: Some(name.to_string()),
+                }),
+                ..TrackDescriptor::default()
+            },
+        }
+    }
+
+    /// Sets a counter to a value from now on. A counter that stays at 0 is not written.
+    fn count(&mut self, scope: &Scope, name: &str, unit: CounterUnit, value: u64) -> Result<()> {
+        let parent = self.scope(scope)?;
+        let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
+        let uuid = match known {
+            Some(uuid) => uuid,
+            None if value == 0 => return Ok(()),
+            None => {
+                let uuid = self.describe(TrackDescriptor {
+                    name: Some(name.to_owned()),
+                    parent_uuid: Some(parent),
+                    counter: Some(CounterDescriptor { unit: Some(unit as i32) }),
+                    ..TrackDescriptor::default()
+                })?;
+                if let Some(track) = self.scopes.get_mut(scope) {
+                    track.counters.insert(name.to_owned(), uuid);
+                }
+                uuid
+            }
+        };
+        if value != 0 {
+            self.shown.insert(uuid, self.interval);
+        } else if self.shown.remove(&uuid).is_none() {
+            return Ok(());
+        }
+        self.show(uuid, value)
+    }
+
+    fn show(&mut self, uuid: u64, value: u64) -> Result<()> {
+        let event = TrackEvent {
+            r#type: Some(COUNTER),
+            track_uuid: Some(uuid),
+            counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
+            ..TrackEvent::default()
+        };
+        self.event(event)
+    }
+
+    /// Resets to 0 the counters that this interval did not set. Removes tracks of exited tasks and, beyond a limit, of removed cgroups.
+    fn end_interval(&mut self, present: &Present) -> Result<()> {
+        let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
+        for uuid in late.collect::<Vec<_>>() {
+            self.shown.remove(&uuid);
+            self.show(uuid, 0)?;
+        }
+        self.interval += 1;
+        let is_removed =
+            |scope: &Scope| matches!(scope, Scope::Cgroup(Some(path)) if !present.cgroups.contains(&**path));
+        let is_full = self.scopes.keys().filter(|scope| is_removed(scope)).count() > REMOVED_CGROUPS;
+        self.scopes.retain(|scope, _| match scope {
+            Scope::Process(pid, _) => present.processes.contains(pid),
+            Scope::Thread(_, serial, ..) => present.threads.contains(serial),
+            scope => !(is_full && is_removed(scope)),
+        });
+        Ok(())
+    }
+
+    fn instant(&mut self, scope: &Scope, finding: &Finding) -> Result<()> {
+        let event = TrackEvent {
+            r#type: Some(INSTANT),
+            track_uuid: Some(self.scope(scope)?),
+            categories: vec!["finding".to_owned()],
+            name: Some(finding.says.to_string()),
+            debug_annotations: annotations(finding),
+            ..TrackEvent::default()
+        };
+        self.event(event)
+    }
+
+    /// Sets all counters to 0 at the end of the trace.
+    fn finish(mut self) -> Result<()> {
+        let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
+        shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
+        Ok(self.out.flush()?)
+    }
+}
+
+fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
+    let named = |name: &str| DebugAnnotation { name: Some(name.to_owned()), ..DebugAnnotation::default() };
+    let text = |name, text: &str| DebugAnnotation { string_value: Some(text.to_owned()), ..named(name) };
+    let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
+    all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
+    all.push(DebugAnnotation { uint_value: Some(finding.lost_ns), ..named("lost_ns") });
+    all
+}
+
+fn parent(scope: &Scope) -> Option<Scope> {
+    match scope {
+        // A thread's descriptor refers to its process instead.
+        Scope::Host | Scope::Process(..) | Scope::Thread(..) => None,
+        Scope::Cpus | Scope::Cgroups => Some(Scope::Host),
+        Scope::Cgroup(path) => {
+            let above = path.as_deref().and_then(|path| path_and_ancestors(path).nth(1));
+            Some(above.map_or(Scope::Cgroups, |above| Scope::Cgroup(Some(above.into()))))
+        }
+    }
+}
+
+/// The parts that we use of Perfetto's `trace_packet.proto` (package `perfetto.protos`).
+#[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
+pub mod proto {
+    /// `BUILTIN_CLOCK_REALTIME`.
+    pub const REALTIME: u32 = 1;
+    /// `TrackDescriptor.ChildTracksOrdering.LEXICOGRAPHIC`.
+    pub const LEXICOGRAPHIC: i32 = 1;
+    /// `TrackEvent.TYPE_INSTANT`.
+    pub const INSTANT: i32 = 3;
+    /// `TrackEvent.TYPE_COUNTER`.
+    pub const COUNTER: i32 = 4;
+
+    /// `CounterDescriptor.Unit`.
+    #[derive(Clone, Copy)]
+    pub enum CounterUnit {
+        TimeNs = 1,
+        Count = 2,
+    }
+
+    messages! {
+        Trace {
+            "1" packet: Vec<TracePacket>, [message, repeated];
+        }
+        TracePacket {
+            "6" clock_snapshot: Option<ClockSnapshot>, [message, optional];
+            "8" timestamp: Option<u64>, [uint64, optional];
+            "10" trusted_packet_sequence_id: Option<u32>, [uint32, optional];
+            "11" track_event: Option<TrackEvent>, [message, optional];
+            "13" sequence_flags: Option<u32>, [uint32, optional];
+            "58" timestamp_clock_id: Option<u32>, [uint32, optional];
+            "60" track_descriptor: Option<TrackDescriptor>, [message, optional];
+            "87" first_packet_on_sequence: Option<bool>, [bool, optional];
+        }
+        ClockSnapshot {
+            "1" clocks: Vec<Clock>, [message, repeated];
+            "2" primary_trace_clock: Option<u32>, [uint32, optional];
+        }
+        Clock {
+            "1" clock_id: Option<u32>, [uint32, optional];
+            "2" timestamp: Option<u64>, [uint64, optional];
+        }
+        TrackDescriptor {
+            "1" uuid: Option<u64>, [uint64, optional];
+            "2" name: Option<String>, [string, optional];
+            "3" process: Option<ProcessDescriptor>, [message, optional];
+            "4" thread: Option<ThreadDescriptor>, [message, optional];
+            "5" parent_uuid: Option<u64>, [uint64, optional];
+            "8" counter: Option<CounterDescriptor>, [message, optional];
+            "11" child_ordering: Option<i32>, [int32, optional];
+            "12" sibling_order_rank: Option<i32>, [int32, optional];
+        }
+        ProcessDescriptor {
+            "1" pid: Option<i32>, [int32, optional];
+            "6" process_name: Option<String>, [string, optional];
+        }
+        ThreadDescriptor {
+            "1" pid: Option<i32>, [int32, optional];
+            "2" tid: Option<i32>, [int32, optional];
+            "5" thread_name: Option<String>, [string, optional];
+        }
+        CounterDescriptor {
+            "3" unit: Option<i32>, [int32, optional];
+        }
+        TrackEvent {
+            "4" debug_annotations: Vec<DebugAnnotation>, [message, repeated];
+            "9" r#type: Option<i32>, [int32, optional];
+            "11" track_uuid: Option<u64>, [uint64, optional];
+            "22" categories: Vec<String>, [string, repeated];
+            "23" name: Option<String>, [string, optional];
+            "30" counter_value: Option<i64>, [int64, optional];
+        }
+        DebugAnnotation {
+            "3" uint_value: Option<u64>, [uint64, optional];
+            "6" string_value: Option<String>, [string, optional];
+            "10" name: Option<String>, [string, optional];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exited_tasks_lose_their_tracks_and_others_keep_them() {
+        let mut tracks = Tracks::new(Box::new(std::io::sink()), "host".into(), 0).expect("nothing can fail");
+        let stays = Scope::Cgroup(Some("/stays".into()));
+        for n in 0..3_000u32 {
+            let path = format!("/gone-{n}");
+            let present = Present {
+                processes: BTreeSet::from([n]),
+                threads: BTreeSet::from([n.into()]),
+                cgroups: BTreeSet::from(["/", "/stays", &*path]),
+            };
+            for scope in [
+                stays.clone(),
+                Scope::Cgroup(Some(path.as_str().into())),
+                Scope::Process(n, "p".into()),
+                Scope::Thread(n, n.into(), n, "t".into()),
+            ] {
+                tracks.count(&scope, "ran", CounterUnit::TimeNs, 5).expect("a sink takes all");
+            }
+            tracks.end_interval(&present).expect("a sink takes all");
+            assert_eq!(tracks.shown.len(), 4, "only counters that this interval set");
+            assert!(tracks.scopes.len() <= REMOVED_CGROUPS + 8, "{}", tracks.scopes.len());
+        }
+        let of = |scope: &Scope| tracks.scopes.get(scope).map(|track| track.counters.len());
+        assert_eq!(of(&stays), Some(1));
+        assert_eq!(tracks.scopes.keys().filter(|scope| matches!(scope, Scope::Thread(..))).count(), 1);
+        assert_eq!(tracks.scopes.keys().filter(|scope| matches!(scope, Scope::Process(..))).count(), 1);
     }
 }

@@ -17,11 +17,11 @@ use prost::Message;
 use crate::{
     Family, Kind,
     metrics::{Last, Writer},
-    proto::{
-        Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Timestamp,
-    },
     value::{Labels, Value},
     waits::WaitSeries,
+};
+use proto::{
+    Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Timestamp,
 };
 
 #[derive(Default)]
@@ -148,6 +148,79 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
         }
         histogram.positive_delta.push(count.wrapping_sub(before) as i64);
         (end, before) = (index + 1, count);
+    }
+}
+
+/// The messages of `metrics.proto` (package `io.prometheus.client`), as published with Prometheus' client_model. Only the fields
+/// that we write are declared.
+#[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
+pub mod proto {
+    /// Declares messages: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
+    macro_rules! messages {
+        ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(
+            #[derive(Clone, PartialEq, prost::Message)]
+            pub struct $message {
+                $(#[prost($($how)*, tag = $tag)] pub $field: $type,)*
+            }
+        )*};
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+    #[repr(i32)]
+    pub enum MetricType {
+        Counter = 0,
+        Gauge = 1,
+        Histogram = 4,
+    }
+
+    messages! {
+        LabelPair {
+            "1" name: Option<String>, [string, optional];
+            "2" value: Option<String>, [string, optional];
+        }
+        Gauge {
+            "1" value: Option<f64>, [double, optional];
+        }
+        Counter {
+            "1" value: Option<f64>, [double, optional];
+            "3" created_timestamp: Option<Timestamp>, [message, optional];
+        }
+        Timestamp {
+            "1" seconds: i64, [int64];
+            "2" nanos: i32, [int32];
+        }
+        Histogram {
+            "1" sample_count: Option<u64>, [uint64, optional];
+            "2" sample_sum: Option<f64>, [double, optional];
+            "3" bucket: Vec<Bucket>, [message, repeated];
+            "5" schema: Option<i32>, [sint32, optional];
+            "6" zero_threshold: Option<f64>, [double, optional];
+            "7" zero_count: Option<u64>, [uint64, optional];
+            "12" positive_span: Vec<BucketSpan>, [message, repeated];
+            "13" positive_delta: Vec<i64>, [sint64, repeated];
+            "15" created_timestamp: Option<Timestamp>, [message, optional];
+        }
+        Bucket {
+            "1" cumulative_count: Option<u64>, [uint64, optional];
+            "2" upper_bound: Option<f64>, [double, optional];
+        }
+        BucketSpan {
+            "1" offset: Option<i32>, [sint32, optional];
+            "2" length: Option<u32>, [uint32, optional];
+        }
+        Metric {
+            "1" label: Vec<LabelPair>, [message, repeated];
+            "2" gauge: Option<Gauge>, [message, optional];
+            "3" counter: Option<Counter>, [message, optional];
+            "7" histogram: Option<Histogram>, [message, optional];
+        }
+        MetricFamily {
+            "1" name: Option<String>, [string, optional];
+            "2" help: Option<String>, [string, optional];
+            "3" r#type: Option<i32>, [enumeration = "MetricType", optional];
+            "4" metric: Vec<Metric>, [message, repeated];
+            "5" unit: Option<String>, [string, optional];
+        }
     }
 }
 

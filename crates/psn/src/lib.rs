@@ -7,16 +7,12 @@
 mod output;
 mod reader;
 mod rounds;
-mod state;
 mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use crate::state::ThreadFilter;
-pub use crate::tally::GroupBy;
 pub use reader::{ThreadReader, WantedFields};
 pub use rounds::{RoundEnd, Rounds, Sampling, Schedule};
-pub use tally::Tally;
+pub use tally::{GroupBy, Tally, ThreadFilter};
 
-use state::ThreadState;
-use tally::{GroupCell, GroupRow, GroupTable, ThreadNames, ThreadReading};
+use tally::{GroupCell, GroupRow, GroupTable, ThreadNames, ThreadReading, ThreadState};

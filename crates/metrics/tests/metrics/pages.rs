@@ -308,7 +308,7 @@ fn counters_have_the_time_when_they_began() {
     assert_eq!((created("/"), created("/kubepods.slice")), (1.7e9, 1.7e9 + 1.0));
     let messages = parsed::messages(&metrics.page(Format::Protobuf, &[]));
     let waits = messages[0].metric[0].histogram.as_ref().expect("a histogram");
-    assert_eq!(waits.created_timestamp.map(|at| (at.seconds, at.nanos)), Some((1_700_000_000, 0)));
+    assert_eq!(waits.created_timestamp.as_ref().map(|at| (at.seconds, at.nanos)), Some((1_700_000_000, 0)));
 }
 
 #[test]

@@ -184,8 +184,8 @@ pub fn of_messages(families: &[MetricFamily]) -> BTreeMap<Key, f64> {
                 assert_eq!(samples.insert(key, value), None, "twice");
             };
             match family.r#type() {
-                MetricType::Counter => put("", None, metric.counter.expect("a counter").value()),
-                MetricType::Gauge => put("", None, metric.gauge.expect("a gauge").value()),
+                MetricType::Counter => put("", None, metric.counter.as_ref().expect("a counter").value()),
+                MetricType::Gauge => put("", None, metric.gauge.as_ref().expect("a gauge").value()),
                 MetricType::Histogram => {
                     let histogram = metric.histogram.as_ref().expect("a histogram");
                     for bucket in &histogram.bucket {

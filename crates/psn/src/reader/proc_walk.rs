@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_model::Selection;
 
-use super::{ChosenProcesses, RoundRead, WantedFields, places::KernelPlaces};
+use super::{ChosenProcesses, KernelPlaces, RoundRead, WantedFields};
 use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure,

@@ -17,7 +17,7 @@ use cgscope_ledger::{
 };
 use cgscope_model::{Selection, TaskState};
 
-use super::{ChosenProcesses, RoundRead, WantedFields, places::KernelPlaces};
+use super::{ChosenProcesses, KernelPlaces, RoundRead, WantedFields};
 use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure, SAMPLE_OBJECT,

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn comm(name: &str) -> [u8; 16] {
@@ -173,4 +175,27 @@ fn columns_are_found_by_their_names() {
     }
     assert_eq!(GroupBy::by_name("pid"), Some(GroupBy::Tgid));
     assert_eq!(GroupBy::by_name("nothing"), None);
+}
+
+#[test]
+fn every_state_has_its_own_name_and_words() {
+    let names: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.name()).collect();
+    let words: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.words()).collect();
+    assert_eq!((names.len(), words.len()), (ThreadState::ALL.len(), ThreadState::ALL.len()));
+}
+
+#[test]
+fn a_state_from_a_letter_keeps_the_letter() {
+    for state in TaskState::ALL.iter().copied() {
+        assert_eq!(ThreadState::of_letter(Some(state)).letter(), state.letter());
+    }
+    assert_eq!(ThreadState::of_letter(None), ThreadState::Unknown);
+}
+
+/// psn's condition: `not(state_id IN ('S', 'Z', 'I', 'P'))`.
+#[test]
+fn active_is_what_psn_calls_active() {
+    for state in ThreadState::ALL {
+        assert_eq!(state.is_active(), !"SZIP".contains(state.letter()), "{state:?}");
+    }
 }
