@@ -13,7 +13,7 @@ use crate::{
     cli::Doctor,
     containers,
     exit::{Error, Exit, Result},
-    ndjson::json_line,
+    output::json_line,
 };
 
 /// Runs the command. Exit code 0: everything works, or a missing part is not needed. 1: something is degraded, or only coarse

@@ -17,6 +17,7 @@ use crate::{
     cli::{Hist, HistBy},
     exit::{Error, Result},
     nodes,
+    output::json_line,
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
@@ -44,8 +45,8 @@ pub async fn run(options: &Hist) -> Result {
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host).listing(options.all))?;
-        return writeln!(out).and_then(|()| out.flush());
+        return json_line(out, &IntervalObject::new(interval, host).listing(options.all))
+            .and_then(|()| out.flush());
     }
     if options.timestamp {
         writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;

@@ -20,7 +20,7 @@ mod export;
 mod feed;
 mod hist;
 mod mode;
-mod ndjson;
+mod output;
 mod packaging;
 mod record;
 mod recording;

@@ -1,7 +1,7 @@
 //! `cgscope report`: what happened in a recording.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     path::Path,
 };
 
@@ -16,7 +16,7 @@ use cgscope_whatif::{brief, history::History};
 use crate::{
     cli::Report,
     exit::{Error, Result},
-    ndjson::json_line,
+    output::{self, json_line},
     recording::{Recording, subject},
 };
 
@@ -79,7 +79,7 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     let whole = read(recording)?;
     let page = html::page(&about(recording, &whole.interval), &whole);
     let Some(place) = place else { return print(&page) };
-    write(&place, &page)?;
+    output::replace(&place, &page).map_err(|error| cannot_write(place.path(), &error.to_string()))?;
     say!("cgscope: wrote a page of {} to {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
 }
@@ -99,33 +99,11 @@ fn objects(recording: &mut Recording, all: bool) -> Result<()> {
     out.flush().map_err(|error| Error::output(&error))
 }
 
-/// The output: a new file, an older page, a pipe or a device; `None` is standard output. Refuses any other file.
+/// The output; `None` is standard output.
 fn place(path: &Path) -> Result<Option<Place>> {
-    if path == Path::new("-") {
-        return Ok(None);
-    }
-    let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
-    let is_ours = place.holds_something().and_then(|holds| Ok(!holds || begins_as_ours(&place)?));
-    if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
-        Ok(Some(place))
-    } else {
-        Err(cannot_write(place.path(), "it holds something other than a report page of cgscope"))
-    }
-}
-
-/// Writes the whole page or nothing.
-fn write(place: &Place, page: &str) -> Result<()> {
-    let done = place.create().and_then(|(mut file, beside)| {
-        file.write_all(page.as_bytes())?;
-        beside.keep()
-    });
-    done.map_err(|error| cannot_write(place.path(), &error.to_string()))
-}
-
-fn begins_as_ours(place: &Place) -> io::Result<bool> {
-    let mut beginning = Vec::new();
-    place.open()?.take(html::BEGINNING.len() as u64).read_to_end(&mut beginning)?;
-    Ok(beginning == html::BEGINNING.as_bytes())
+    let is_ours = |place: &Place| output::begins_with(place, &[html::BEGINNING]);
+    let is_file = path != Path::new("-");
+    is_file.then(|| output::place(path, "a report page", is_ours, cannot_write)).transpose()
 }
 
 fn cannot_write(path: &Path, why: &str) -> Error {
@@ -146,7 +124,7 @@ mod tests {
         let file = dir.join("a.html");
         let page = format!("{}<html>", html::BEGINNING);
         for _ in 0..2 {
-            write(&place(&file).unwrap().unwrap(), &page).unwrap();
+            output::replace(&place(&file).unwrap().unwrap(), &page).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
         std::fs::write(&file, "notes of a year").unwrap();

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::{
     cli,
     exit::{Error, Exit, Result},
-    ndjson::json_line,
+    output::json_line,
     recording::{Recording, subject},
     text::capital,
 };

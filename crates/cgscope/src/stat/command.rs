@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeSet,
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::process::ExitStatusExt,
     path::Path,
     process::ExitStatus,
@@ -31,6 +31,7 @@ use crate::{
     cli::Stat,
     exit::{Error, Exit, Result},
     feed::ns,
+    output,
     request::Target,
     session::{Pace, Ready, Session},
     stat::{offcpu::Offcpu, stack_every},
@@ -188,23 +189,15 @@ impl Output {
     /// Checks an existing file before the command runs. A file that is not our summary is refused.
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::StandardError) };
-        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
-        let is_ours = place.holds_something().and_then(|holds| match holds {
-            true => begins_as_ours(&place),
-            false => can_be_made(&place),
-        });
-        if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
-            Ok(Self::Place(place))
-        } else {
-            Err(cannot_write(place.path(), "it holds something other than a summary of cgscope"))
-        }
+        let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
+        output::place(path, "a summary", is_ours, cannot_write).map(Self::Place)
     }
 
     /// Writes the summary. A file gets either all of it or nothing. If writing fails, prints the summary on standard error,
     /// because the user cannot repeat the run.
     pub fn write(&self, summary: &str) {
         if let Self::Place(place) = self {
-            let Err(error) = replace(place, summary) else { return };
+            let Err(error) = output::replace(place, summary) else { return };
             say!(
                 "cgscope: the summary could not be written to {} ({error}), so here it is:",
                 place.path().display()
@@ -213,24 +206,6 @@ impl Output {
         // Ignore errors: if standard error is closed, nobody can be notified.
         let _ = io::stderr().lock().write_all(summary.as_bytes());
     }
-}
-
-fn begins_as_ours(place: &Place) -> io::Result<bool> {
-    let mut beginning = Vec::new();
-    let longest = BEGINNING.len().max(OBJECT.len()) as u64;
-    place.open()?.take(longest).read_to_end(&mut beginning)?;
-    Ok([BEGINNING, OBJECT].iter().any(|ours| beginning.starts_with(ours.as_bytes())))
-}
-
-/// Creates and removes a temporary file. Does not open a pipe: its reader would mistake our close for the end of the summary.
-fn can_be_made(place: &Place) -> io::Result<bool> {
-    if place.is_direct() { Ok(true) } else { place.create().map(|_| true) }
-}
-
-fn replace(place: &Place, summary: &str) -> io::Result<()> {
-    let (mut file, beside) = place.create()?;
-    file.write_all(summary.as_bytes())?;
-    beside.keep()
 }
 
 fn cannot_write(path: &Path, why: &str) -> Error {

@@ -26,6 +26,7 @@ use cgscope_view::{
 use crate::{
     cli::{Stat, StatBy},
     exit::{Error, Result},
+    output::json_line,
     record::Tee,
     request::Target,
     run::{for_each_interval, pace},
@@ -125,9 +126,7 @@ impl<'a> Printer<'a> {
             let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
             let classes = Classes::new(interval, &tree, &blocked);
             let object = IntervalObject::new(interval, host).with_classes(&classes).listing(self.options.all);
-            serde_json::to_writer(&mut self.out, &object)?;
-            writeln!(self.out)?;
-            return self.out.flush();
+            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
         }
         self.host = *host;
         let data = Data::new(Arc::new(interval.clone()), host);

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write as _,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Read},
     path::Path,
     rc::Rc,
     sync::Arc,
@@ -22,6 +22,7 @@ use inferno::flamegraph;
 use crate::{
     cli::Stat,
     exit::{Error, Result},
+    output,
 };
 
 /// Blocked time of a thread between two stack walks, as the help of --offcpu states.
@@ -272,6 +273,18 @@ pub enum Format {
     Folded,
 }
 
+impl Format {
+    /// Whether a file of this format is ours.
+    fn began(self, place: &Place) -> io::Result<bool> {
+        if self == Self::Svg {
+            return output::begins_with(place, &[BEGINNING]);
+        }
+        let mut line = Vec::new();
+        BufReader::new(place.open()?.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
+        Ok(is_ours(String::from_utf8_lossy(&line).trim_end()))
+    }
+}
+
 /// A new file, an earlier file of `--offcpu` (replaced as a whole), a pipe or a device.
 #[derive(Debug)]
 pub struct Output {
@@ -288,23 +301,15 @@ const LINE_BYTES: u64 = 64 << 10;
 impl Output {
     /// Checks an existing file before anything is measured. A file with other data is refused.
     pub fn new(path: &Path) -> Result<Self> {
-        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
-        let output = Self { place, format: if is_svg { Format::Svg } else { Format::Folded } };
-        match output.is_free() {
-            Ok(true) => Ok(output),
-            Ok(false) => Err(cannot_write(output.path(), "it holds something other than stacks of cgscope")),
-            Err(error) => Err(cannot_write(output.path(), &error.to_string())),
-        }
+        let format = if is_svg { Format::Svg } else { Format::Folded };
+        let place = output::place(path, "stacks", |place| format.began(place), cannot_write)?;
+        Ok(Self { place, format })
     }
 
     /// Writes all of the text, or nothing.
     pub fn write(&self, text: &str) -> Result<()> {
-        let written = self.place.create().and_then(|(mut file, beside)| {
-            file.write_all(text.as_bytes())?;
-            beside.keep()
-        });
-        written.map_err(|error| {
+        output::replace(&self.place, text).map_err(|error| {
             Error::incomplete(format!(
                 "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
                  name another file with --offcpu=FILE",
@@ -320,26 +325,6 @@ impl Output {
     /// The format, by file name extension.
     pub fn format(&self) -> Format {
         self.format
-    }
-
-    fn is_free(&self) -> io::Result<bool> {
-        if self.place.holds_something()? {
-            return self.is_ours();
-        }
-        // Create a temporary file beside it: a failure must be known before we measure. A pipe is not opened.
-        if self.place.is_direct() { Ok(true) } else { self.place.create().map(|_| true) }
-    }
-
-    fn is_ours(&self) -> io::Result<bool> {
-        let file = self.place.open()?;
-        if self.format == Format::Svg {
-            let mut beginning = Vec::new();
-            file.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
-            return Ok(beginning == BEGINNING.as_bytes());
-        }
-        let mut line = Vec::new();
-        BufReader::new(file.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
-        Ok(is_ours(String::from_utf8_lossy(&line).trim_end()))
     }
 }
 

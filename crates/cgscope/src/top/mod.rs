@@ -29,6 +29,7 @@ use crate::{
     child::Output,
     cli::Top,
     exit::{Error, Result, spawn},
+    output::json_line,
     record::Tee,
     request::Target,
     run::for_each_interval,
@@ -117,12 +118,8 @@ impl<'a> Printer<'a> {
 
     fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
         if self.options.json {
-            serde_json::to_writer(
-                &mut self.out,
-                &IntervalObject::new(interval, host).listing(self.options.all),
-            )?;
-            writeln!(self.out)?;
-            return self.out.flush();
+            let object = IntervalObject::new(interval, host).listing(self.options.all);
+            return json_line(&mut self.out, &object).and_then(|()| self.out.flush());
         }
         let data = Data::new(interval.clone().into(), host);
         if self.printed == 0 {

@@ -24,7 +24,7 @@ use crate::{
     cli, containers,
     exit::{Error, Exit, Result, spawn},
     feed::{End, ns},
-    ndjson::json_line,
+    output::json_line,
     recording::Recording,
     request,
     session::{Pace, RESTARTED, Ready, Session},

@@ -1,0 +1,54 @@
+//! What commands write: NDJSON, and files that are replaced as a whole.
+
+use std::{
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use cgscope_record::Place;
+use serde::Serialize;
+
+use crate::exit::{Error, Result};
+
+/// Writes an object on a line of its own.
+pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, object)?;
+    writeln!(out)
+}
+
+/// Checks an output before the work begins: a new file, an earlier one of the same kind (`what`, replaced as a whole), a pipe or a
+/// device. Refuses a file with other data. `failed` makes an error from a path and a reason.
+pub fn place(
+    path: &Path,
+    what: &str,
+    is_ours: impl FnOnce(&Place) -> io::Result<bool>,
+    failed: fn(&Path, &str) -> Error,
+) -> Result<Place> {
+    let place = Place::of(path).map_err(|error| failed(path, &error.to_string()))?;
+    let is_free = place.holds_something().and_then(|holds| match holds {
+        true => is_ours(&place),
+        // Create and remove a temporary file. A pipe is not opened: its reader would mistake our close for the end.
+        false if !place.is_direct() => place.create().map(|_| true),
+        false => Ok(true),
+    });
+    match is_free {
+        Ok(true) => Ok(place),
+        Ok(false) => Err(failed(place.path(), &format!("it holds something other than {what} of cgscope"))),
+        Err(error) => Err(failed(place.path(), &error.to_string())),
+    }
+}
+
+/// Whether a file begins with one of these texts, by which we recognize our own files.
+pub fn begins_with(place: &Place, texts: &[&str]) -> io::Result<bool> {
+    let mut beginning = Vec::new();
+    let longest = texts.iter().map(|text| text.len() as u64).max().unwrap_or(0);
+    place.open()?.take(longest).read_to_end(&mut beginning)?;
+    Ok(texts.iter().any(|text| beginning.starts_with(text.as_bytes())))
+}
+
+/// Writes all of the text, or nothing.
+pub fn replace(place: &Place, text: &str) -> io::Result<()> {
+    let (mut file, beside) = place.create()?;
+    file.write_all(text.as_bytes())?;
+    beside.keep()
+}
