@@ -29,6 +29,10 @@ pub struct Shown {
     pub behind: Option<Behind>,
     /// How a task waits that has waited for very long.
     pub starved: &'static str,
+    /// Who can be named for such a wait.
+    pub blames: Blames,
+    /// True if reports show this cause over time.
+    pub over_time: bool,
     /// The colour: one of the terminal's 16, and one of xterm's 256. `None`: the colour of explanations.
     pub terminal: Option<(u8, u8)>,
     /// The colour in an HTML page, on light and on dark background.
@@ -46,6 +50,21 @@ pub struct Behind {
     pub is_task: bool,
 }
 
+/// Who can be named for the waits of a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blames {
+    /// The cgroups whose quota ran out.
+    Quotas,
+    /// The task's own cgroup.
+    OwnCgroup,
+    /// Tasks of other cgroups.
+    OtherCgroups,
+    /// Kernel threads.
+    Kernel,
+    /// Nobody.
+    Nobody,
+}
+
 /// All causes in the order of bars and legends: the cause that is easiest to fix first, the unknown cause last. The colours are
 /// those of Okabe and Ito: colour-blind readers can distinguish them, on light and on dark backgrounds.
 #[rustfmt::skip]
@@ -54,19 +73,19 @@ pub const TABLE: [Shown; CAUSES] = [
         cause: Cause::Throttled, letter: 'T', words: "throttled", word: "throttled", state: "throttled",
         is_limit: true, starved: "while it was out of quota",
         behind: None,
-        exact_only: false, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
+        exact_only: false, blames: Blames::Quotas, over_time: true, terminal: Some((9, 166)), page: ("#d55e00", "#f57b2b"),
     },
     Shown {
         cause: Cause::RtThrottled, letter: 'R', words: "out of real-time runtime", word: "runtime", state: "out of real-time runtime",
         is_limit: true, starved: "because its real-time or deadline runtime is used up",
         behind: None,
-        exact_only: true, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
+        exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((1, 124)), page: ("#9c2a00", "#c9480f"),
     },
     Shown {
         cause: Cause::OwnCgroup, letter: 'o', words: "behind own cgroup", word: "own", state: "queued behind own cgroup",
         is_limit: false, starved: "behind its own cgroup",
         behind: Some(Behind { who: "its own cgroup", helps: MORE_CPUS, is_task: true }),
-        exact_only: true, terminal: Some((12, 74)), page: ("#2b7bba", "#56b4e9"),
+        exact_only: true, blames: Blames::OwnCgroup, over_time: false, terminal: Some((12, 74)), page: ("#2b7bba", "#56b4e9"),
     },
     Shown {
         cause: Cause::OtherCgroup, letter: '#', words: "behind other cgroups", word: "others", state: "queued behind other cgroups",
@@ -75,7 +94,7 @@ pub const TABLE: [Shown; CAUSES] = [
             who: "other cgroups", is_task: true,
             helps: "raise its cpu.weight (in v1 cpu.shares), add CPUs, pin it to other CPUs, or move the neighbours away",
         }),
-        exact_only: true, terminal: Some((3, 178)), page: ("#dfa400", "#f0d442"),
+        exact_only: true, blames: Blames::OtherCgroups, over_time: true, terminal: Some((3, 178)), page: ("#dfa400", "#f0d442"),
     },
     Shown {
         cause: Cause::Kernel, letter: 'k', words: "behind the kernel", word: "kernel", state: "queued behind the kernel",
@@ -84,7 +103,7 @@ pub const TABLE: [Shown; CAUSES] = [
             who: "the kernel", is_task: true,
             helps: "add CPUs, pin it to other CPUs, or move the neighbours whose work keeps the kernel busy",
         }),
-        exact_only: true, terminal: Some((5, 175)), page: ("#b25597", "#d48bb8"),
+        exact_only: true, blames: Blames::Kernel, over_time: false, terminal: Some((5, 175)), page: ("#b25597", "#d48bb8"),
     },
     Shown {
         cause: Cause::Irq, letter: 'i', words: "behind interrupts", word: "irq", state: "queued behind interrupts",
@@ -92,7 +111,7 @@ pub const TABLE: [Shown; CAUSES] = [
         behind: Some(Behind {
             who: "interrupts", is_task: false, helps: "add CPUs, or move the interrupts to other CPUs",
         }),
-        exact_only: true, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
+        exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((13, 133)), page: ("#7b4a9e", "#b18bd6"),
     },
     Shown {
         cause: Cause::Stolen, letter: 's', words: "behind the hypervisor", word: "stolen", state: "queued behind the hypervisor",
@@ -100,19 +119,19 @@ pub const TABLE: [Shown; CAUSES] = [
         behind: Some(Behind {
             who: "the hypervisor", is_task: false, helps: "move the virtual machine to a less busy host",
         }),
-        exact_only: true, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
+        exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((2, 106)), page: ("#6b7a1e", "#a9b84a"),
     },
     Shown {
         cause: Cause::Wakeup, letter: '.', words: "wakeup", word: "wakeup", state: "wakeup",
         is_limit: false, starved: "while its CPU ran nothing",
         behind: None,
-        exact_only: true, terminal: Some((6, 36)), page: ("#00906a", "#2bc49b"),
+        exact_only: true, blames: Blames::Nobody, over_time: false, terminal: Some((6, 36)), page: ("#00906a", "#2bc49b"),
     },
     Shown {
         cause: Cause::Unattributed, letter: '?', words: "unattributed", word: "unknown", state: "queued, cause not known",
         is_limit: false, starved: "for an unknown cause",
         behind: None,
-        exact_only: false, terminal: None, page: ("#8b939c", "#79828d"),
+        exact_only: false, blames: Blames::Nobody, over_time: false, terminal: None, page: ("#8b939c", "#79828d"),
     },
 ];
 
@@ -129,6 +148,11 @@ pub const ORDER: [Cause; CAUSES] = {
     }
     order
 };
+
+/// The causes for which these can be named, in the order of [`TABLE`].
+pub fn that_blame(blames: Blames) -> impl Iterator<Item = Cause> {
+    TABLE.into_iter().filter(move |shown| shown.blames == blames).map(|shown| shown.cause)
+}
 
 /// The row of [`TABLE`] for this cause.
 pub const fn shown(cause: Cause) -> &'static Shown {
@@ -154,6 +178,12 @@ impl ByCause {
     }
 
     /// Time in which a limit kept the tasks off every CPU ([`Shown::is_limit`]).
+    /// Time of the causes for which these can be named, ns.
+    pub fn blaming(&self, blames: Blames) -> u64 {
+        sum::total(that_blame(blames).map(|cause| self.get(cause)))
+    }
+
+    /// Time in which a limit kept the tasks off every CPU: a quota, or the runtime of real-time tasks.
     pub fn limited_ns(&self) -> u64 {
         sum::total(TABLE.iter().filter(|row| row.is_limit).map(|row| self.get(row.cause)))
     }

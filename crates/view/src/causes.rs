@@ -1,6 +1,6 @@
 //! Causes of waits as words and as bars.
 
-use std::fmt::Write;
+use std::{borrow::Cow, sync::Arc};
 
 use cgscope_model::{
     ByCause, CAUSES, Cause, Interval, Names,
@@ -9,9 +9,11 @@ use cgscope_model::{
 };
 
 pub use cgscope_model::{
-    causes::{ORDER, shown},
+    causes::{Blames, ORDER, shown},
     cgroup_name::UNNAMED,
 };
+
+use crate::text::listed;
 
 /// Maximum number of culprits named in a line.
 const NAMED: usize = 3;
@@ -75,46 +77,35 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
 /// Which culprits ran during the waits, worst first; `None` if there are none.
 pub fn culprits_line(names: &Names, culprits: &[Culprit]) -> Option<String> {
     let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
-    let mut out = String::new();
-    for one in culprits.iter().take(NAMED) {
-        let separator = if out.is_empty() { "" } else { ", " };
-        // Writing to a String cannot fail.
-        let _ = write!(out, "{separator}{} {}", one.words(names), duration(one.ns));
-        if let Some(share) = percent(one.ns, total) {
-            let _ = write!(out, " ({share:.0}%)");
-        }
-    }
-    let more = culprits.len().saturating_sub(NAMED);
-    if more != 0 {
-        let _ = write!(out, ", {more} more");
-    }
-    (!out.is_empty()).then_some(out)
+    let named = culprits.iter().map(|one| {
+        let share = percent(one.ns, total).map_or(String::new(), |share| format!(" ({share:.0}%)"));
+        format!("{} {}{share}", one.words(names), duration(one.ns))
+    });
+    (!culprits.is_empty()).then(|| listed(named, NAMED))
+}
+
+/// The name of a cgroup, whose path may be unknown.
+pub fn name_of<'a>(names: &'a Names, path: Option<&'a Arc<str>>) -> Cow<'a, str> {
+    path.map_or(UNNAMED.into(), |path| names.of(path))
+}
+
+/// The cgroups whose quota ran out longest for the tasks of a cgroup, each with that time; `None` if there are none.
+pub fn limits_line(interval: &Interval, cgroup: &str) -> Option<String> {
+    let limits = interval.limits_of(cgroup);
+    let named = limits
+        .iter()
+        .take(NAMED)
+        .map(|(path, ns)| format!("{} {}", name_of(&interval.names, path.as_ref()), duration(*ns)));
+    (!limits.is_empty()).then(|| named.collect::<Vec<_>>().join(", "))
 }
 
 /// The lines below a histogram: causes, quotas and culprits.
 pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culprits: &[Culprit]) -> String {
-    let mut out = String::new();
-    if let Some(causes) = line(by_cause) {
-        let _ = writeln!(out, "why: {causes}");
-    }
-    if by_cause.get(Cause::Throttled) != 0 {
-        let limits: Vec<String> = interval
-            .limits_of(cgroup.unwrap_or("/"))
-            .into_iter()
-            .take(NAMED)
-            .map(|(path, ns)| {
-                let name = path.as_deref().map_or(UNNAMED.into(), |path| interval.names.of(path));
-                format!("{name} {}", duration(ns))
-            })
-            .collect();
-        if !limits.is_empty() {
-            let _ = writeln!(out, "quota of: {}", limits.join(", "));
-        }
-    }
-    if let Some(culprits) = culprits_line(&interval.names, culprits) {
-        let _ = writeln!(out, "behind: {culprits}");
-    }
-    out
+    let limits =
+        limits_line(interval, cgroup.unwrap_or("/")).filter(|_| by_cause.blaming(Blames::Quotas) != 0);
+    let lines =
+        [("why", line(by_cause)), ("quota of", limits), ("behind", culprits_line(&interval.names, culprits))];
+    lines.into_iter().filter_map(|(label, words)| Some(format!("{label}: {}\n", words?))).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use cgscope_model::{
     Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
+    causes::Blames,
     counters::{Counts, OF_TOP, TopColumn},
+    sum,
     tree::Node,
     units::{duration, number, per_second, percent},
 };
@@ -232,7 +234,7 @@ impl Column {
             // Include waits that have not ended: a task that waits now matters, too.
             WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
             Throttled => wait.by_cause.get(Cause::Throttled) as f64,
-            Why => wait.by_cause.get(Cause::OtherCgroup) as f64,
+            Why => wait.by_cause.blaming(Blames::OtherCgroups) as f64,
             P50 => known(wait.quantile_ns(0.5)),
             P99 => known(wait.quantile_ns(0.99)),
             Max => wait.max_ns as f64,
@@ -306,7 +308,7 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let Subject::Cgroup(node) = subject else { return None };
     let pairs = data.tree.pairs_below(data.tree.find(&node.path)?).map(|at| &interval.pairs[at]);
     let ran = pairs.filter(|pair| pair.blame == Blame::Ran);
-    interval.mode.exact(|| ran.fold(0u64, |sum, pair| sum.saturating_add(pair.ns)))
+    interval.mode.exact(|| sum::total(ran.map(|pair| pair.ns)))
 }
 
 /// A sort value; unknown values sort below all known ones.
@@ -316,7 +318,7 @@ fn known(value: Option<u64>) -> f64 {
 
 /// Share of run time on each node: `node 0 75%, node 1 25%`.
 pub fn node_shares(ran: &[(u32, u64)]) -> String {
-    let total = ran.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+    let total = sum::total(ran.iter().map(|(_, ns)| *ns));
     let said = ran.iter().filter_map(|(node, ns)| Some(format!("node {node} {:.0}%", percent(*ns, total)?)));
     said.collect::<Vec<_>>().join(", ")
 }

@@ -3,7 +3,7 @@
 use std::{cell::OnceCell, sync::Arc};
 
 use cgscope_model::{
-    Finding, Group, Interval, Mode, TaskInterval,
+    Finding, Group, Interval, Mode, TaskInterval, TaskReading,
     findings::{Host, Rule, findings_in},
     interval::Process,
     nodes::NodeGroup,
@@ -75,9 +75,26 @@ impl Data {
     }
 
     /// The places of the tasks of a cgroup and all below it.
-    pub fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
+    fn places_below(&self, node: usize) -> impl Iterator<Item = usize> {
         let idle = self.tree.idle_below(node).iter().map(|idle| self.interval.tasks.len() + idle);
         self.tree.tasks_below(node).iter().copied().chain(idle)
+    }
+
+    /// The places of the tasks of a subject.
+    pub fn places_in<'a>(&'a self, key: &'a Key) -> Box<dyn Iterator<Item = usize> + 'a> {
+        let interval = &*self.interval;
+        let is_in = move |task: &TaskReading| match key {
+            Key::Unknown => interval.cgroup_path(task.cgroup_id).is_none(),
+            Key::Process(pid) => task.tgid == *pid,
+            _ => true,
+        };
+        match key {
+            Key::Cgroup(path) => {
+                Box::new(self.tree.find(path).into_iter().flat_map(|node| self.places_below(node)))
+            }
+            Key::Task(serial) => Box::new(interval.place_of(*serial).into_iter()),
+            _ => Box::new(interval.places().filter(move |place| is_in(interval.reading(*place)))),
+        }
     }
 
     /// The subject of a key in this interval; `None` if it is not there any more.
@@ -108,14 +125,9 @@ impl Data {
         }
         subject.limits(interval).and_then(|limits| limits.usage_ns).unwrap_or(measured_ns)
     }
-
-    /// Busy share of all CPUs' time, percent; `None` if that was not read.
-    pub fn busy_percent(&self) -> Option<f64> {
-        busy_percent(&self.interval)
-    }
 }
 
-/// See [`Data::busy_percent`].
+/// Busy share of all CPUs' time, percent; `None` if that was not read.
 pub fn busy_percent(interval: &Interval) -> Option<f64> {
     let (mut busy, mut all) = (0u64, 0u64);
     for cpu in &interval.cpus {

@@ -10,6 +10,7 @@ use cgscope_model::{
     ByCause, Cause, Finding, Hist, Interval, PressureAverages, TaskReading, Wait,
     findings::Rule,
     selection::{is_at_or_below, path_and_ancestors},
+    sum,
 };
 
 use crate::{
@@ -165,20 +166,12 @@ impl History {
         let interval = &data.interval;
         match key {
             Key::All => sum.add(&self.total),
-            Key::Cgroup(root) => {
-                if let Some(node) = data.tree.find(root) {
-                    data.places_below(node).for_each(|place| sum.add_reading(interval.reading(place)));
-                }
-                let below = self.ended.iter().filter(|(path, _)| is_at_or_below(path, root));
-                below.for_each(|(_, wait)| sum.add(wait));
-            }
-            Key::Process(pid) => {
-                interval.readings().filter(|task| task.tgid == *pid).for_each(|task| sum.add_reading(task));
-            }
-            Key::Task(serial) => {
-                data.task(*serial).into_iter().for_each(|task| sum.add_reading(&task.reading))
-            }
             Key::Unknown | Key::State(..) => {}
+            key => data.places_in(key).for_each(|place| sum.add_reading(interval.reading(place))),
+        }
+        if let Key::Cgroup(root) = key {
+            let below = self.ended.iter().filter(|(path, _)| is_at_or_below(path, root));
+            below.for_each(|(_, wait)| sum.add(wait));
         }
         (sum.into_wait(), self.length_ns)
     }
@@ -210,7 +203,7 @@ impl Past {
 pub fn all(past: &[Past]) -> (Wait, u64) {
     let mut sum = Sum::default();
     past.iter().for_each(|one| sum.add(&one.wait));
-    (sum.into_wait(), past.iter().fold(0, |sum, one| sum.saturating_add(one.duration_ns)))
+    (sum.into_wait(), sum::total(past.iter().map(|one| one.duration_ns)))
 }
 
 /// The waits of the last minute, or of the available part of it; and the length of that time, ns.

@@ -23,19 +23,12 @@ pub fn line(node: &NodeGroup) -> String {
         Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
         None => "moves between nodes n/a".into(),
     };
-    format!("{}; {moves}; memory {}", load(node), memory(node))
-}
-
-fn load(node: &NodeGroup) -> String {
+    let [used, memory] = [node.used_bytes, node.memory_bytes].map(|amount| or_na(amount.map(bytes)));
     format!(
-        "busy {}, {} tasks running or waiting on average",
+        "busy {}, {} tasks running or waiting on average; {moves}; memory {used} in use of {memory}",
         busy_words(node.busy_ns, node.idle_ns),
         or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
     )
-}
-
-fn memory(node: &NodeGroup) -> String {
-    format!("{} in use of {}", or_na(node.used_bytes.map(bytes)), or_na(node.memory_bytes.map(bytes)))
 }
 
 /// One line for the header of the screen: busy share and runnable tasks of each node. `None` if the host has one node.

@@ -54,14 +54,19 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// The figures of a group of tasks, or of a single task.
+    fn figures(&self) -> Result<&'a Group, &'a TaskInterval> {
+        match self {
+            Self::All(group) | Self::Unknown(group) => Ok(group),
+            Self::Cgroup(node) => Ok(&node.group),
+            Self::Process(process, _) => Ok(&process.group),
+            Self::Task(task) => Err(task),
+        }
+    }
+
     /// The figures of a group of tasks; `None` for a single task.
     pub fn group(&self) -> Option<&'a Group> {
-        match self {
-            Self::All(group) | Self::Unknown(group) => Some(group),
-            Self::Cgroup(node) => Some(&node.group),
-            Self::Process(process, _) => Some(&process.group),
-            Self::Task(_) => None,
-        }
+        self.figures().ok()
     }
 
     /// The task that provides names, ids and CPU: a thread, or the thread that a process is named after.
@@ -74,45 +79,36 @@ impl<'a> Subject<'a> {
 
     /// Completed waits.
     pub fn wait(&self) -> &'a Wait {
-        match (self, self.group()) {
-            (_, Some(group)) => &group.wait,
-            (Self::Task(task), None) => task.all_waits(),
-            _ => unreachable!("a subject that is not a group is a task"),
-        }
+        self.figures().map_or_else(TaskInterval::all_waits, |group| &group.wait)
     }
 
     /// Increase of the totals in the interval.
     pub fn totals(&self) -> &'a Totals {
-        match (self, self.group()) {
-            (_, Some(group)) => &group.totals,
-            (Self::Task(task), None) => task.all_totals(),
-            _ => unreachable!("a subject that is not a group is a task"),
-        }
+        self.figures().map_or_else(TaskInterval::all_totals, |group| &group.totals)
     }
 
     /// The source of the counters.
     pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
-        let observed = match (self, self.group()) {
-            (Self::Task(task), _) => Observed::task(task, interval.mode),
-            (_, Some(group)) => Observed::group(group, interval.mode),
-            (_, None) => Observed::default(),
+        let observed = match self.figures() {
+            Ok(group) => Observed::group(group, interval.mode),
+            Err(task) => Observed::task(task, interval.mode),
         };
         Observed { limits: self.limits(interval), ..observed }
     }
 
     /// The longest wait that has not ended, ns so far; `None` if no task waits now.
     pub fn pending_ns(&self) -> Option<u64> {
-        match (self.group(), self.task()) {
-            (Some(group), _) => (group.pending != 0).then_some(group.pending_max_ns),
-            (None, task) => task?.reading.pending_ns(),
+        match self.figures() {
+            Ok(group) => (group.pending != 0).then_some(group.pending_max_ns),
+            Err(task) => task.reading.pending_ns(),
         }
     }
 
     /// Waiting time so far in waits that have not ended, ns, summed over tasks.
     pub fn waiting_ns(&self) -> u64 {
-        match (self.group(), self.task()) {
-            (Some(group), _) => group.pending_by_cause.total(),
-            (None, task) => task.and_then(|task| task.reading.pending_ns()).unwrap_or(0),
+        match self.figures() {
+            Ok(group) => group.pending_by_cause.total(),
+            Err(task) => task.reading.pending_ns().unwrap_or(0),
         }
     }
 

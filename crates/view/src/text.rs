@@ -122,6 +122,13 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
+/// The first parts, and the number of the others: `a, b, 3 more`.
+pub fn listed(parts: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let more = parts.len().saturating_sub(most);
+    let more = (more != 0).then(|| format!("{more} more"));
+    parts.take(most).chain(more).collect::<Vec<_>>().join(", ")
+}
+
 /// The heading above the findings: their number.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {

@@ -10,7 +10,6 @@ use cgscope_ledger::named;
 use cgscope_model::{
     Blame, Interval, TaskReading,
     counters::{Counter, OF_TOP},
-    selection::is_at_or_below,
 };
 
 use crate::{
@@ -104,7 +103,7 @@ impl Question<'_> {
             ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.flat(data, self.cgroups(data)),
             ListKind::Processes => {
                 // The threads of a process may be in different cgroups.
-                let tasks = tasks_in(self.scope, data);
+                let tasks = data.places_in(self.scope);
                 let pids: BTreeSet<u32> = tasks.map(|at| data.interval.reading(at).tgid).collect();
                 let all = data.processes().iter().enumerate();
                 let rows = all.filter(|(_, process)| pids.contains(&process.pid));
@@ -112,7 +111,7 @@ impl Question<'_> {
             }
             ListKind::Threads | ListKind::Placed => {
                 let busy = data.interval.tasks.len();
-                let tasks = tasks_in(self.scope, data).filter(|place| self.idle || *place < busy);
+                let tasks = data.places_in(self.scope).filter(|place| self.idle || *place < busy);
                 self.flat(data, tasks.map(At::Task).collect())
             }
             ListKind::States => self.by_state(data),
@@ -227,7 +226,7 @@ impl Question<'_> {
     }
 
     fn by_state(&self, data: &Data) -> Vec<ListRow> {
-        let tasks = tasks_in(self.scope, data).filter_map(|at| data.task_at(at));
+        let tasks = data.places_in(self.scope).filter_map(|at| data.task_at(at));
         let filter = self.filter.to_lowercase();
         let mut states = states::rows(&data.interval, tasks);
         states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
@@ -238,27 +237,6 @@ impl Question<'_> {
             |row: StateRow| ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(Box::new(row)));
         states.into_iter().map(row).collect()
     }
-}
-
-/// The [places](Interval::places) of the tasks within a scope.
-fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> + 'a {
-    let interval = &*data.interval;
-    // Compare ids: paths are then compared once per cgroup, not once per task.
-    let ids: BTreeSet<u64> = match scope {
-        Key::Cgroup(root) => {
-            let cgroups = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, root));
-            cgroups.map(|(id, _)| *id).collect()
-        }
-        _ => BTreeSet::new(),
-    };
-    let is_in = move |task: &TaskReading| match scope {
-        Key::All | Key::State(..) => true,
-        Key::Cgroup(_) => ids.contains(&task.cgroup_id),
-        Key::Unknown => interval.cgroup_path(task.cgroup_id).is_none(),
-        Key::Process(pid) => task.tgid == *pid,
-        Key::Task(serial) => task.serial == *serial,
-    };
-    interval.places().filter(move |place| is_in(interval.reading(*place)))
 }
 
 /// Indexes of cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.

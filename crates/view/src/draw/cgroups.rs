@@ -1,6 +1,6 @@
 //! What limits the selected cgroup: its quota and those of its ancestors, their effect, pressure, weight and CPUs.
 
-use cgscope_model::{Averages, CgroupReading};
+use cgscope_model::{Averages, CgroupReading, sum};
 
 use super::{
     pane::{Section, cpus_used, fit},
@@ -197,7 +197,7 @@ impl CgroupPane<'_> {
         let siblings = self.data.tree.nodes()[self.node.parent?].children.iter();
         let weights: Vec<u64> =
             siblings.filter_map(|at| self.data.tree.limits(self.interval, *at)?.weight).collect();
-        let all = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+        let all = sum::total(weights.iter().copied());
         let others = weights.len().saturating_sub(1) as u64;
         if others == 0 {
             return Some(format!("{own}: it has no siblings"));
@@ -298,20 +298,17 @@ pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     let nodes = data.tree.nodes();
     let mut said = Vec::new();
     let name = |at: Option<usize>| {
-        cut_start(&at.map_or(UNNAMED.into(), |at| data.interval.names.of(&nodes[at].path)), NAME)
+        cut_start(&causes::name_of(&data.interval.names, at.map(|at| &nodes[at].path)), NAME)
     };
     let by = &node.throttled_by;
-    let total = by.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+    let total = sum::total(by.iter().map(|(_, ns)| *ns));
     if let [(at, ns)] = by.as_slice() {
         said.push(format!("tasks {} by the quota of {}", duration(*ns), name(*at)));
     } else if !by.is_empty() {
-        let parts = by.iter().take(NAMED).map(|(at, ns)| {
+        let parts = by.iter().map(|(at, ns)| {
             format!("{} {} ({:.0}%)", name(*at), duration(*ns), percent(*ns, total).unwrap_or(0.0))
         });
-        let more = by.len().saturating_sub(NAMED);
-        let more = if more == 0 { String::new() } else { format!(", {more} more") };
-        let parts = parts.collect::<Vec<_>>().join(", ");
-        said.push(format!("tasks {} by the quotas of {parts}{more}", duration(total)));
+        said.push(format!("tasks {} by the quotas of {}", duration(total), text::listed(parts, NAMED)));
     }
     let limits = node.limits.map(|at| &data.interval.limits[at]);
     if let Some(ns) = limits.and_then(|limits| limits.throttled_ns).filter(|ns| *ns != 0) {

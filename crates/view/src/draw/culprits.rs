@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{Blame, CgroupReading, Names, pairs::Culprit};
+use cgscope_model::{Blame, CgroupReading, Names, pairs::Culprit, sum};
 
 use super::{
     bars::SHADES,
@@ -11,6 +11,7 @@ use super::{
     pane::{Section, a_second, cpus_used, fit},
     prelude::*,
 };
+use crate::text::listed;
 
 /// Minimum height of the pane for a legend.
 const ROOMY: usize = 6;
@@ -50,7 +51,7 @@ struct VictimPane<'a> {
 impl VictimPane<'_> {
     fn sections(&self, room: usize) -> Vec<Section> {
         let behind = behind(self.data, self.at);
-        let all = behind.values().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
+        let all = sum::total(behind.values().map(|(ns, _)| *ns));
         let mut culprits: Vec<(Id, u64, usize)> =
             behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
         culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -63,7 +64,7 @@ impl VictimPane<'_> {
             let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
-                let rest = more.iter().fold(0u64, |sum, (_, ns, _)| sum.saturating_add(*ns));
+                let rest = sum::total(more.iter().map(|(_, ns, _)| *ns));
                 let words =
                     format!("  {} {} more", right(&a_second(self.interval, rest), FIGURE), more.len());
                 lines.push(Line::styled(words, self.theme.quiet()));
@@ -161,7 +162,7 @@ impl VictimPane<'_> {
         let by = self.node.throttled_by.iter().take(FEW);
         let said: Vec<String> = by
             .map(|(at, ns)| {
-                let name = at.map_or(UNNAMED.into(), |at| self.interval.names.of(&nodes[at].path));
+                let name = causes::name_of(&self.interval.names, at.map(|at| &nodes[at].path));
                 format!("{name} {}", a_second(self.interval, *ns))
             })
             .collect();
@@ -181,15 +182,12 @@ impl VictimPane<'_> {
         let mut victims: Vec<(u64, u64)> = pairs.map(|pair| (pair.ns, pair.victim)).collect();
         victims.sort_unstable_by(|a, b| b.cmp(a));
         let culprit = short_name(&interval.names, &interval.culprit(&interval.pairs[pair]));
-        let named = victims.iter().take(FEW).map(|(ns, victim)| {
-            let name = interval.cgroup_path(*victim).map_or(UNNAMED.into(), |path| interval.names.of(path));
+        let named = victims.iter().map(|(ns, victim)| {
+            let name = causes::name_of(&interval.names, interval.cgroup_path(*victim));
             format!("{} {}", cut_start(&name, 40), a_second(self.interval, *ns))
         });
-        let named: Vec<String> = named.collect();
-        let more = victims.len().saturating_sub(FEW);
-        let more = if more == 0 { String::new() } else { format!(", {more} more") };
-        let words = format!("{culprit} also makes others wait: {}{more}", named.join(", "));
-        (!named.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.quiet()))
+        let words = format!("{culprit} also makes others wait: {}", listed(named, FEW));
+        (!victims.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.quiet()))
     }
 }
 
@@ -264,8 +262,8 @@ impl Matrix {
         let row = |behind: &Behind| {
             let ns_of = |(id, _): &(Id, Culprit)| behind.get(id).map_or(0, |(ns, _)| *ns);
             let mut row: Vec<u64> = columns.iter().map(ns_of).collect();
-            let known = row.iter().fold(0u64, |sum, ns| sum.saturating_add(*ns));
-            let all = behind.values().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
+            let known = sum::total(row.iter().copied());
+            let all = sum::total(behind.values().map(|(ns, _)| *ns));
             row.push(all.saturating_sub(known));
             row
         };

@@ -6,6 +6,7 @@ use cgscope_model::units::time_of_day;
 use super::prelude::*;
 use crate::{
     app::{Recorded, view::View},
+    data::busy_percent,
     history::Frame,
     nodes,
 };
@@ -114,7 +115,7 @@ fn load(app: &App, data: &Data) -> Line<'static> {
     let busy: Vec<_> = app.history().frames().map(|frame| frame.busy_percent).collect();
     let (throttled, now) = tasks(app, Frame::throttled, theme.cause(Cause::Throttled));
     let cpus = units::count(data.interval.cpus.len() as u64, "CPU");
-    let share = or_na(data.busy_percent().map(|share| format!("{share:.0}%")));
+    let share = or_na(busy_percent(&data.interval).map(|share| format!("{share:.0}%")));
     let now_style = if now >= 0.05 { theme.alarm() } else { theme.quiet() };
     Line::from(vec![
         Span::styled("CPU  ", theme.quiet()),

@@ -1,7 +1,7 @@
 //! How long waits are, over time. Each column is an interval, each row is a doubling of the wait's length, and shades show the
 //! number.
 
-use cgscope_model::{ByCause, Wait, units::time_of_day};
+use cgscope_model::{ByCause, Wait, sum, units::time_of_day};
 
 use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
@@ -61,7 +61,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
 /// The lines above the map: the subject, the largest waits, and the causes of all waits shown.
 fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Lines {
     let theme = app.theme;
-    let length = past.iter().fold(0u64, |sum, one| sum.saturating_add(one.duration_ns));
+    let length = sum::total(past.iter().map(|one| one.duration_ns));
     let shown = format!("{}, {}", units::count(past.len() as u64, "interval"), duration(length));
     let largest = largest(past, app.is_exact());
     if height < TALL {

@@ -2,9 +2,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use cgscope_model::{
-    Blame, ByCause, CgroupReading, PairReading, Placement, TaskInterval, TaskReading, nodes,
-};
+use cgscope_model::{Blame, ByCause, CgroupReading, PairReading, Placement, TaskInterval, nodes, sum};
 
 use super::{histogram, prelude::*};
 use crate::{
@@ -74,20 +72,8 @@ impl<'a> TaskView<'a> {
 
     /// The subject's threads that existed at the end of the interval.
     fn members(&self) -> Vec<&'a TaskInterval> {
-        let those = |is_it: &dyn Fn(&TaskReading) -> bool| {
-            let places = self.interval.places().filter(|place| is_it(self.interval.reading(*place)));
-            places.filter_map(|place| self.data.task_at(place)).collect()
-        };
-        match self.subject {
-            Subject::Task(task) => vec![task],
-            Subject::All(_) => those(&|_| true),
-            Subject::Process(process, _) => those(&|task| task.tgid == process.pid),
-            Subject::Cgroup(node) => {
-                let Some(at) = self.data.tree.find(&node.path) else { return Vec::new() };
-                self.data.places_below(at).filter_map(|place| self.data.task_at(place)).collect()
-            }
-            Subject::Unknown(_) => those(&|task| self.interval.cgroup_path(task.cgroup_id).is_none()),
-        }
+        let data = self.data;
+        data.places_in(&self.subject.key()).filter_map(|place| data.task_at(place)).collect()
     }
 
     /// The subject's cgroup in the tree; the root for all tasks.
@@ -319,7 +305,7 @@ impl<'a> TaskView<'a> {
 
     /// Names with their times and shares, one per line, worst first.
     fn ranked(&self, label: &str, words: &str, all: &[(String, u64)]) -> Lines {
-        let total = all.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let total = sum::total(all.iter().map(|(_, ns)| *ns));
         let mut lines = Vec::new();
         if self.own_cgroup().is_some() && !all.is_empty() {
             // The culprits of a thread or process are known only for its whole cgroup.
@@ -339,9 +325,7 @@ impl<'a> TaskView<'a> {
     /// The quotas that ran out, worst first, and the waiting time that each caused, ns.
     fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
         let names = &self.interval.names;
-        let named = |path: Option<&Arc<str>>, ns| {
-            (path.map_or_else(|| UNNAMED.to_owned(), |path| names.of(path).into()), ns)
-        };
+        let named = |path: Option<&Arc<str>>, ns| (causes::name_of(names, path).into_owned(), ns);
         if let Some(id) = self.own_cgroup() {
             let pairs = self.pairs(id, Blame::Limited).into_iter();
             return pairs.map(|pair| named(self.interval.cgroup_path(pair.culprit), pair.ns)).collect();

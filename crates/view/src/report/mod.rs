@@ -7,7 +7,8 @@ use std::fmt::{Result, Write as _};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{
-    Cause, Finding, Group, Interval, Losses, Mode, Timeline,
+    Finding, Group, Interval, Losses, Mode, Timeline,
+    causes::{Blames, Shown, TABLE},
     findings::{Host, findings},
     sum,
     timeline::Slice,
@@ -178,7 +179,7 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
         None => "Nothing ran and nothing waited.".into(),
     }];
     said.extend(causes::line(&total.wait.by_cause).map(|why| format!("Why they waited: {why}.")));
-    if total.wait.by_cause.get(Cause::OtherCgroup) != 0 {
+    if total.wait.by_cause.blaming(Blames::OtherCgroups) != 0 {
         let behind = causes::culprits_line(&interval.names, &interval.culprits());
         said.extend(behind.map(|behind| format!("Who ran during these waits: {behind}.")));
     }
@@ -255,13 +256,10 @@ pub fn sparklines(out: &mut String, timeline: &Timeline, whole: &Interval, cpus:
     let waiting = averages(&columns, |slice| slice.all.waited_ns());
     let top = highest(&waiting);
     line(out, "waiting", &waiting, top, "")?;
-    for cause in [Cause::Throttled, Cause::OtherCgroup] {
-        if causes::shown(cause).exact_only && whole.mode == Mode::Coarse {
-            continue;
-        }
-        let waiting = averages(&columns, |slice| slice.all.by_cause.get(cause));
-        let name = causes::words(cause).trim_start_matches("behind ");
-        line(out, &format!("  {name}"), &waiting, top, "")?;
+    let is_seen = |shown: &&Shown| shown.over_time && !(shown.exact_only && whole.mode == Mode::Coarse);
+    for shown in TABLE.iter().filter(is_seen) {
+        let waiting = averages(&columns, |slice| slice.all.by_cause.get(shown.cause));
+        line(out, &format!("  {}", shown.words.trim_start_matches("behind ")), &waiting, top, "")?;
     }
     let running = averages(&columns, |slice| slice.all.on_cpu_ns);
     let of = cpus.map_or(String::new(), |cpus| format!(" of {cpus} CPUs"));

@@ -43,11 +43,7 @@ impl Span {
 
     /// The next span; after the last comes the first.
     pub fn next(self) -> Self {
-        match self {
-            Self::Interval => Self::Minute,
-            Self::Minute => Self::Start,
-            Self::Start => Self::Interval,
-        }
+        Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }
 }
 

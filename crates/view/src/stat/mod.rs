@@ -2,8 +2,6 @@
 
 pub mod rows;
 
-use std::fmt;
-
 use cgscope_model::{
     CgroupReading, Counter, Mode, TaskReading, Tree,
     counters::{Counts, StatColumn},
@@ -45,13 +43,6 @@ pub struct Asked<'a> {
     pub with_cgroup: bool,
     /// Returns the real user id of a task.
     pub uid: &'a dyn Fn(&TaskReading) -> Option<u32>,
-}
-
-impl fmt::Debug for Asked<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, all, with_cgroup, .. } = self;
-        write!(f, "Asked {{ rows: {rows:?}, all: {all}, with_cgroup: {with_cgroup}, .. }}")
-    }
 }
 
 /// The host, as in `uname`.

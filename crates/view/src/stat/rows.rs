@@ -8,6 +8,7 @@ use cgscope_model::{
     class::{Class, Classes, Classified},
     counters::COUNTERS,
     interval::Process,
+    sum,
     table::exited::ENDED,
     tree::Node,
 };
@@ -245,7 +246,7 @@ impl Split {
             .map(|ns| u128::from(ns) * 10_000)
             .map(|scaled| (scaled / u128::from(duration_ns), scaled % u128::from(duration_ns)));
         let mut parts = exact.map(|(down, _)| u64::try_from(down).unwrap_or(u64::MAX));
-        let left = whole.saturating_sub(parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)));
+        let left = whole.saturating_sub(sum::total(parts));
         let mut most = [0, 1, 2];
         most.sort_by_key(|at| std::cmp::Reverse(exact[*at].1));
         for at in most.into_iter().take(left as usize) {

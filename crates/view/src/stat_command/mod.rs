@@ -1,14 +1,11 @@
 //! The text summary of `cgscope stat -- COMMAND`: the useful figures of `time`, where the time of the threads went, and the
 //! effect of quotas.
 
-use std::{
-    fmt::{Result, Write as _},
-    sync::Arc,
-};
+use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
     BlockedState, BlockedTime, Cause, CgroupReading, Mode, QuotaUse, WallTime,
-    cgroup_name::UNNAMED,
+    causes::Blames,
     command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places},
     findings::{QUOTA_FILE, findings},
     pairs::Culprit,
@@ -17,7 +14,7 @@ use cgscope_model::{
 };
 
 use crate::{
-    causes::{ORDER, culprits_line, shown},
+    causes::{ORDER, culprits_line, limits_line, shown},
     text::{self, NO_HISTOGRAM, capital, wrapped},
 };
 
@@ -126,46 +123,36 @@ fn figures(out: &mut String, run: &CommandRun) -> Result {
     let threads = if run.peak_threads == 1 { "thread" } else { "threads" };
     let processes = units::count(run.peak_processes, "process");
     let every = duration(run.every_ns);
-    line(out, &seconds(run.wall_ns), "s   wall time")?;
-    line(out, &seconds(cpu.user_ns), &format!("s   user, {whose}"))?;
-    line(out, &seconds(cpu.system_ns), &format!("s   system, {whose}"))?;
-    line(out, &share, "    of one CPU")?;
+    let mut lines = vec![
+        (seconds(run.wall_ns), "s   wall time".to_owned()),
+        (seconds(cpu.user_ns), format!("s   user, {whose}")),
+        (seconds(cpu.system_ns), format!("s   system, {whose}")),
+        (share, "    of one CPU".to_owned()),
+    ];
     if run.cpu.is_some() && differs(cpu.usage_ns, usage.user_ns.saturating_add(usage.system_ns)) {
-        let waited_for =
-            format!("s   user, and {} s system, of processes that it waited for", seconds(usage.system_ns));
-        line(out, &seconds(usage.user_ns), &waited_for)?;
+        let system = seconds(usage.system_ns);
+        let waited_for = format!("s   user, and {system} s system, of processes that it waited for");
+        lines.push((seconds(usage.user_ns), waited_for));
     }
-    line(out, &bytes(usage.max_rss_bytes), "    maximum resident set of one process")?;
-    line(
-        out,
-        &number(usage.minor_faults),
-        &format!("    minor page faults, {} major", number(usage.major_faults)),
-    )?;
-    line(
-        out,
-        &number(usage.voluntary),
-        &format!("    voluntary switches, {} involuntary", number(usage.involuntary)),
-    )?;
-    line(
-        out,
-        &number(usage.blocks_in),
-        &format!("    blocks (512 B) read from devices, {} queued for writing", number(usage.blocks_out)),
-    )?;
-    line(
-        out,
-        &number(run.peak_threads),
-        &format!("    or more {threads} at one time, and {processes} (counted every {every})"),
-    )
+    let [major, involuntary, written] = [usage.major_faults, usage.involuntary, usage.blocks_out].map(number);
+    let peak = format!("    or more {threads} at one time, and {processes} (counted every {every})");
+    lines.extend([
+        (bytes(usage.max_rss_bytes), "    maximum resident set of one process".to_owned()),
+        (number(usage.minor_faults), format!("    minor page faults, {major} major")),
+        (number(usage.voluntary), format!("    voluntary switches, {involuntary} involuntary")),
+        (
+            number(usage.blocks_in),
+            format!("    blocks (512 B) read from devices, {written} queued for writing"),
+        ),
+        (number(run.peak_threads), peak),
+    ]);
+    lines.iter().try_for_each(|(figure, what)| writeln!(out, "{figure:>18} {what}"))
 }
 
 /// Whether two times differ by more than 1 %, and by more than one tick (10 ms).
 fn differs(a_ns: u64, b_ns: u64) -> bool {
     const TICK_NS: u64 = 10_000_000;
     a_ns.abs_diff(b_ns) > TICK_NS.max(a_ns / 100)
-}
-
-fn line(out: &mut String, figure: &str, what: &str) -> Result {
-    writeln!(out, "{figure:>18} {what}")
 }
 
 /// Formats seconds as `120.338`.
@@ -207,10 +194,7 @@ fn outlived(out: &mut String, run: &CommandRun) -> Result {
 
 /// Names processes: `sleep [12], sh [13], 5 more`.
 fn names(processes: &[Outlived]) -> String {
-    let named = processes.iter().take(NAMED).map(|process| format!("{} [{}]", process.comm, process.pid));
-    let more = processes.len().saturating_sub(NAMED);
-    let more = (more != 0).then(|| format!("{more} more"));
-    named.chain(more).collect::<Vec<_>>().join(", ")
+    text::listed(processes.iter().map(|process| format!("{} [{}]", process.comm, process.pid)), NAMED)
 }
 
 /// The table of one quota, and the figures derived from it.
@@ -351,8 +335,8 @@ fn whose(run: &CommandRun, held: &HeldBy) -> Option<String> {
     (!both.is_empty()).then(|| format!("these figures are of {}; {}", quota.path, both.join("; ")))
 }
 
-/// Maximum number of quotas named in a line.
-const QUOTAS: usize = 3;
+/// Maximum number of cgroups named in a line.
+const CGROUPS: usize = 3;
 /// Minimum share of a part, percent, for which the line names the cgroups that are to blame.
 const REMARKED_PERCENT: f64 = 1.0;
 /// Indentation of the second and further lines of a remark.
@@ -422,29 +406,20 @@ const fn state_words(state: BlockedState) -> &'static str {
 /// Explains a cause: whose quota, or which culprits.
 fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
     let names = &run.interval.names;
-    match cause {
-        Cause::Throttled => {
-            let limits = run.interval.limits_of("/");
-            let named = limits.iter().take(QUOTAS);
-            let name = |path: &Option<Arc<str>>| {
-                path.as_deref().map_or(UNNAMED.into(), |path| names.of(path).into_owned())
-            };
-            let named = named.map(|(path, ns)| format!("{} {}", name(path), duration(*ns)));
-            let named: Vec<_> = named.collect();
-            (!named.is_empty()).then(|| format!("quota of {}", named.join(", ")))
-        }
-        Cause::OwnCgroup if run.own_is_distinct => Some("behind its own threads".into()),
-        Cause::OwnCgroup => {
+    match shown(cause).blames {
+        Blames::Quotas => limits_line(&run.interval, "/").map(|limits| format!("quota of {limits}")),
+        Blames::OwnCgroup if run.own_is_distinct => Some("behind its own threads".into()),
+        Blames::OwnCgroup => {
             let places = places(&run.interval);
-            let mut named: Vec<_> = places.iter().take(QUOTAS).map(|path| names.of(path)).collect();
-            if places.len() > QUOTAS {
+            let mut named: Vec<_> = places.iter().take(CGROUPS).map(|path| names.of(path)).collect();
+            if places.len() > CGROUPS {
                 named.push("more".into());
             }
             (!named.is_empty()).then(|| format!("its own threads and other tasks in {}", named.join(", ")))
         }
-        Cause::OtherCgroup => culprits_line(names, &others(run, false)),
-        Cause::Kernel => culprits_line(names, &others(run, true)),
-        _ => None,
+        Blames::OtherCgroups => culprits_line(names, &others(run, false)),
+        Blames::Kernel => culprits_line(names, &others(run, true)),
+        Blames::Nobody => None,
     }
 }
 
