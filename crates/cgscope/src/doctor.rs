@@ -29,7 +29,7 @@ pub async fn run(options: &Doctor) -> Result {
         } else {
             writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence())
         };
-        written.map_err(|error| Error::output(&error))?;
+        written.map_err(Error::output)?;
     }
     Ok(match worst(&verdicts) {
         Level::Ok | Level::Note => Exit::Done,

@@ -1,7 +1,7 @@
 //! How commands end: exit codes and errors.
 
 use std::{
-    io,
+    fmt, io,
     process::ExitCode,
     thread::{self, JoinHandle},
 };
@@ -50,13 +50,13 @@ pub struct Error {
 pub type Result<T = Exit> = std::result::Result<T, Error>;
 
 impl Error {
-    pub fn could_not_run(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), exit: Exit::CouldNotRun }
+    pub fn could_not_run(sentence: impl fmt::Display) -> Self {
+        Self { sentence: sentence.to_string(), exit: Exit::CouldNotRun }
     }
 
     /// An error after part of the work was done; the results so far are valid.
-    pub fn incomplete(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), exit: Exit::Incomplete }
+    pub fn incomplete(sentence: impl fmt::Display) -> Self {
+        Self { sentence: sentence.to_string(), exit: Exit::Incomplete }
     }
 
     /// The program of a command could not be executed. Exit code 127 if it does not exist, else 126, as with `env` and shells.
@@ -65,14 +65,14 @@ impl Error {
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
     }
 
-    pub fn no_thread(error: &io::Error) -> Self {
+    pub fn no_thread(error: io::Error) -> Self {
         Self::could_not_run(format!(
             "cannot start a thread ({error}); check the limits on memory and on processes"
         ))
     }
 
     /// The error if a result could not be written to standard output. A closed pipe counts as success.
-    pub fn output(error: &io::Error) -> Self {
+    pub fn output(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self { sentence: String::new(), exit: Exit::Done };
         }
@@ -82,7 +82,7 @@ impl Error {
 
 /// Starts a thread, which [`std::thread::spawn`] does not do without a panic.
 pub fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<JoinHandle<R>> {
-    thread::Builder::new().spawn(run).map_err(|error| Error::no_thread(&error))
+    thread::Builder::new().spawn(run).map_err(Error::no_thread)
 }
 
 pub fn not_executed(error: &io::Error) -> String {

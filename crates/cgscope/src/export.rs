@@ -57,7 +57,7 @@ fn about(recording: &Recording) -> About {
 fn failed(options: &Export, output: &ExportFile, error: ExportError) -> Error {
     let file = options.file.display();
     match error {
-        ExportError::Io(error) => output.failed(&error),
+        ExportError::Io(error) => output.failed(error),
         ExportError::NoHistogram => Error::could_not_run(format!(
             "{file} was recorded in the coarse mode, which measures sums of waits and no histogram, so it cannot be \
              exported as hdr: use csv, parquet, perfetto or pprof, or record with --mode bpf"
@@ -118,10 +118,10 @@ impl ExportFile {
         beside.keep().map_err(|error| cannot_write(place.path(), &error))
     }
 
-    pub fn failed(&self, error: &io::Error) -> Error {
+    pub fn failed(&self, error: io::Error) -> Error {
         let is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
         match &self.0 {
-            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), error),
+            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), &error),
             _ => Error::output(error),
         }
     }

@@ -38,7 +38,7 @@ pub async fn run(options: &Hist) -> Result {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let session = Session::start(&target, pace)?;
     for_each_interval(session, merge, Tee::default(), |interval, host| {
-        print(&mut out, interval, host, options).map_err(|error| Error::output(&error))
+        print(&mut out, interval, host, options).map_err(Error::output)
     })
     .await
 }

@@ -48,7 +48,7 @@ pub fn choose<T>(
         Some(sentence) if failure.kind != FailureKind::Request => {
             Error::could_not_run(format!("{sentence}; the coarse mode failed, too: {failure}"))
         }
-        _ => Error::could_not_run(failure.to_string()),
+        _ => Error::could_not_run(failure),
     })?;
     Ok((begun, Some(because)))
 }

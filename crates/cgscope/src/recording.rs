@@ -11,7 +11,7 @@ use crate::exit::{Error, Exit, Result};
 
 /// The steps of a measurement or a recording of this selection.
 pub fn steps(selection: &Selection) -> Result<Steps> {
-    Steps::new(selection).map_err(|error| Error::could_not_run(error.to_string()))
+    Steps::new(selection).map_err(Error::could_not_run)
 }
 
 /// The recorded command or selection, in words.
@@ -40,7 +40,7 @@ pub struct Recording {
 
 impl Recording {
     pub fn open(path: &Path) -> Result<Self> {
-        let reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
+        let reader = open(path).map_err(Error::could_not_run)?;
         let header = reader.header();
         let host = Host {
             cpus: u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0),

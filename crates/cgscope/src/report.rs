@@ -87,16 +87,16 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    done.map_err(|error| Error::output(&error))
+    done.map_err(Error::output)
 }
 
 fn objects(recording: &mut Recording, all: bool) -> Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     while let Some(interval) = recording.next_interval()? {
         let object = IntervalObject::new(&interval, &recording.host).listing(all);
-        json_line(&mut out, &object).map_err(|error| Error::output(&error))?;
+        json_line(&mut out, &object).map_err(Error::output)?;
     }
-    out.flush().map_err(|error| Error::output(&error))
+    out.flush().map_err(Error::output)
 }
 
 /// The output; `None` is standard output.

@@ -50,8 +50,7 @@ pub async fn run(options: &Sample) -> Result {
         false => Default::default(),
     };
     containers::check(&names, &selection, &cgroups)?;
-    let filter = ThreadFilter::new(&selection, names.clone())
-        .map_err(|error| Error::could_not_run(error.to_string()))?;
+    let filter = ThreadFilter::new(&selection, names.clone()).map_err(Error::could_not_run)?;
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
     let (reader, coarse) = mode::choose(
         target.mode,
@@ -109,7 +108,7 @@ async fn take(
         }
     };
     let taken = taken.map_err(|_| Error::incomplete("the sampling thread has ended"))?;
-    let rounds = taken.map_err(|failure| Error::incomplete(failure.to_string()))?;
+    let rounds = taken.map_err(Error::incomplete)?;
     if let Some(words) = rounds.skipped_words() {
         say!("cgscope: {words}");
     }
@@ -141,7 +140,7 @@ async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End
 fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &Target) -> Result {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(names, &mut out) };
-    written.map_err(|error| Error::output(&error))?;
+    written.map_err(Error::output)?;
     let mut exit = session::exit(end);
     if *end == End::TargetExited {
         say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));

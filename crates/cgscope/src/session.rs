@@ -121,7 +121,7 @@ impl Ready {
     pub fn sample(&mut self) -> Result<()> {
         if let Source::Own(collector) = &mut self.source {
             let first = collector.sample();
-            self.first = Some(first.map_err(|failure| Error::could_not_run(failure.to_string()))?);
+            self.first = Some(first.map_err(Error::could_not_run)?);
         }
         Ok(())
     }
@@ -157,6 +157,9 @@ impl Session {
         pace: Pace,
     ) -> Result<Self> {
         let steps = recording::steps(&selection)?.with_paths(target.paths);
+        // SAFETY: sysconf has no preconditions.
+        let cpus = u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) });
+        let cpus = cpus.ok().filter(|cpus| *cpus != 0);
         Ok(Self {
             events: None,
             child: None,
@@ -174,7 +177,7 @@ impl Session {
             ended: None,
             title: source.title(target),
             coarse,
-            host: Host { cpus: online_cpus(), whole: selection.is_whole_host() && source.shows_all() },
+            host: Host { cpus, whole: selection.is_whole_host() && source.shows_all() },
             verbose: target.verbose,
             refused: source.limits(&selection),
             selection,
@@ -377,11 +380,6 @@ pub fn about() -> About {
         kernel: printable(&uname.release().to_string_lossy()).to_string(),
         ..About::default()
     }
-}
-
-fn online_cpus() -> Option<u32> {
-    // SAFETY: sysconf has no preconditions.
-    u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
 }
 
 pub fn words(end: &End) -> String {

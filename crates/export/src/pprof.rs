@@ -66,7 +66,9 @@ impl Pprof {
         let mut profile = Profile {
             time_nanos: self.start_unix_ns.unwrap_or(self.about.start_unix_ns).cast_signed(),
             duration_nanos: self.duration_ns.cast_signed(),
-            sample_type: SAMPLE_TYPES.map(|(name, unit)| tables.value_type(name, unit)).into(),
+            sample_type: SAMPLE_TYPES
+                .map(|(name, unit)| ValueType { r#type: tables.string(name), unit: tables.string(unit) })
+                .into(),
             default_sample_type: tables.string(DEFAULT_SAMPLE_TYPE),
             comment: vec![
                 tables.string(&self.about.words()),
@@ -143,10 +145,6 @@ impl ProfileTables {
         self.strings.push(text.to_owned());
         self.index.insert(text.to_owned(), index);
         index
-    }
-
-    fn value_type(&mut self, name: &str, unit: &str) -> ValueType {
-        ValueType { r#type: self.string(name), unit: self.string(unit) }
     }
 
     fn text_label(&mut self, key: &str, text: &str) -> Label {

@@ -32,30 +32,19 @@ pub(crate) struct Cgroup {
     pub culprits: Culprits,
     /// Sums since the cgroup is exported; `None` if never read.
     counters: [Option<u64>; COUNTERS],
-    gauges: Gauges,
-}
-
-/// Values at the end of the last interval; `None` if they could not be read.
-#[derive(Debug, Default)]
-struct Gauges {
-    waiting: Option<u64>,
-    longest_wait_ns: Option<u64>,
-    threads: u64,
-    quota_us: Option<u64>,
-    period_us: Option<u64>,
-    burst_us: Option<u64>,
-    effective_cores: Option<f64>,
+    /// Values of [`GAUGES`] at the end of the last interval; `None` if they could not be read.
+    gauges: [Option<Value>; GAUGES.len()],
 }
 
 /// The gauges with one series for each cgroup.
-const GAUGES: [Figure<Cgroup>; 7] = [
-    (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
-    (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),
-    (&family::QUOTA, |cgroup| cgroup.gauges.quota_us.map(Value::us)),
-    (&family::PERIOD, |cgroup| cgroup.gauges.period_us.map(Value::us)),
-    (&family::BURST, |cgroup| cgroup.gauges.burst_us.map(Value::us)),
-    (&family::EFFECTIVE_CORES, |cgroup| cgroup.gauges.effective_cores.map(Value::Float)),
-    (&family::TASKS, |cgroup| Some(Value::Count(cgroup.gauges.threads))),
+const GAUGES: [&Family; 7] = [
+    &family::WAITING,
+    &family::LONGEST_WAIT,
+    &family::QUOTA,
+    &family::PERIOD,
+    &family::BURST,
+    &family::EFFECTIVE_CORES,
+    &family::TASKS,
 ];
 
 impl Cgroup {
@@ -89,8 +78,7 @@ impl Cgroup {
     /// Returns the cgroup's figure in a family with one series for each cgroup; `None` if it is unknown.
     pub fn value(&self, family: &Family) -> Option<Value> {
         let Some(counter) = family.counter else {
-            let (_, gauge) = GAUGES.iter().find(|(gauge, _)| *gauge == family)?;
-            return gauge(self);
+            return self.gauges[GAUGES.iter().position(|gauge| *gauge == family)?];
         };
         let value = if counter.info().counts == Counts::Ns { Value::Ns } else { Value::Count };
         self.counters[counter as usize].map(value)
@@ -99,13 +87,18 @@ impl Cgroup {
     /// Adds what the cgroup's tasks did in an interval.
     pub fn add(&mut self, group: &Group, mode: Mode) {
         self.count(&Observed::group(group, mode));
-        self.gauges.waiting = mode.exact(|| group.pending);
-        self.gauges.longest_wait_ns = mode.exact(|| group.pending_max_ns);
-        self.gauges.threads = group.threads;
+        self.set(&family::WAITING, mode.exact(|| Value::Count(group.pending)));
+        self.set(&family::LONGEST_WAIT, mode.exact(|| Value::Ns(group.pending_max_ns)));
+        self.set(&family::TASKS, Some(Value::Count(group.threads)));
         // Coarse mode knows sums of waits, but not the lengths of single waits that a histogram needs.
         if mode == Mode::Bpf {
             self.waits.add(&group.wait);
         }
+    }
+
+    fn set(&mut self, gauge: &Family, value: Option<Value>) {
+        let places = GAUGES.iter().zip(&mut self.gauges);
+        places.filter(|(family, _)| **family == gauge).for_each(|(_, place)| *place = value);
     }
 
     fn count(&mut self, observed: &Observed<'_>) {
@@ -118,10 +111,10 @@ impl Cgroup {
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
-        self.gauges.quota_us = limits.quota_us;
-        self.gauges.period_us = limits.period_us.filter(|_| has_quota);
-        self.gauges.burst_us = limits.burst_us.filter(|_| has_quota);
-        self.gauges.effective_cores = effective_cores;
+        self.set(&family::QUOTA, limits.quota_us.map(Value::us));
+        self.set(&family::PERIOD, limits.period_us.filter(|_| has_quota).map(Value::us));
+        self.set(&family::BURST, limits.burst_us.filter(|_| has_quota).map(Value::us));
+        self.set(&family::EFFECTIVE_CORES, effective_cores.map(Value::Float));
     }
 }
 
@@ -190,13 +183,13 @@ impl Host {
             let count = Value::Count(self.losses.get(loss));
             page.sample(&none, Some(("loss", loss.name())), count, self.created_unix_ns);
         }
-        page.begin(&family::HOOK_TIME);
-        if let Some(ns) = self.hook_ns {
-            page.sample(&none, None, Value::Ns(ns), self.created_unix_ns);
-        }
-        page.begin(&family::HOOK_RUNS);
-        if let Some(runs) = self.hook_runs {
-            page.sample(&none, None, Value::Count(runs), self.created_unix_ns);
+        let hook = [
+            (family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
+            (family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
+        ];
+        for (family, value) in hook.iter().filter_map(|(family, value)| Some((family, (*value)?))) {
+            page.begin(family);
+            page.sample(&none, None, value, self.created_unix_ns);
         }
     }
 }

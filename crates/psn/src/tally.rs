@@ -9,7 +9,7 @@ use cgscope_ledger::named;
 use cgscope_model::{Names, Selection, TaskState, comm, selection::SelectionFilter};
 
 /// What one thread does at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
     pub tid: u32,
     pub tgid: u32,
@@ -26,18 +26,6 @@ pub struct ThreadReading {
     /// The reader's number for the thread's place in the kernel; 0 if unknown.
     pub place: u32,
 }
-
-const NOBODY: ThreadReading = ThreadReading {
-    tid: 0,
-    tgid: 0,
-    comm: [0; 16],
-    state: ThreadState::Running,
-    cpu: None,
-    cgroup_id: None,
-    uid: None,
-    syscall: None,
-    place: 0,
-};
 
 /// Looks up names for the numbers in readings. `None` means unknown.
 pub trait ThreadNames {
@@ -119,7 +107,7 @@ impl Tally {
         let mut group = self.group(reading);
         if self.counts.len() >= MOST_GROUPS && !self.counts.contains_key(&group) {
             let state = group.state;
-            (group, self.nameless) = (ThreadReading { state, ..NOBODY }, self.nameless + 1);
+            (group, self.nameless) = (ThreadReading { state, ..ThreadReading::default() }, self.nameless + 1);
         }
         *self.counts.entry(group).or_default() += 1;
     }
@@ -253,7 +241,7 @@ impl GroupBy {
 named! {
     /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it shows why a thread in R or D is off its
     /// CPU.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ThreadState (letter, name, words) {
         /// The kernel's letter, as psn shows it.
         letter: char,
@@ -281,6 +269,7 @@ named! {
     Parked = 'P', "parked", "Parked";
     /// Exited, but not reaped yet.
     Zombie = 'Z', "zombie", "Zombie";
+    #[default]
     Unknown = '?', "unknown", "Unknown";
 }
 

@@ -32,7 +32,7 @@ pub fn run(options: &cli::Diff) -> Result {
     let mut after = Recording::open(&options.after)?;
     let (first, second) = thread::scope(|scope| -> Result<_> {
         let second = thread::Builder::new().spawn_scoped(scope, || read(&mut after));
-        let second = second.map_err(|error| Error::no_thread(&error))?;
+        let second = second.map_err(Error::no_thread)?;
         let first = read(&mut before);
         Ok((first?, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?))
     })?;
@@ -44,7 +44,7 @@ pub fn run(options: &cli::Diff) -> Result {
     } else {
         out.write_all(text(recordings, &diff, options.all).as_bytes())
     };
-    written.and_then(|()| out.flush()).map_err(|error| Error::output(&error))?;
+    written.and_then(|()| out.flush()).map_err(Error::output)?;
     Ok(finish(recordings, &diff))
 }
 

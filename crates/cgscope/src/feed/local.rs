@@ -66,7 +66,7 @@ impl Local {
         if is_last {
             settle();
         }
-        let mut sample = self.collector.sample().map_err(|failure| Error::incomplete(failure.to_string()))?;
+        let mut sample = self.collector.sample().map_err(Error::incomplete)?;
         sample.losses.add(Loss::IntervalLate, self.late);
         Ok(sample)
     }

@@ -131,7 +131,7 @@ impl Source {
         let connect = |path: &Path| {
             daemon::check(target)?;
             let daemon = Daemon::connect(path, options, ns(interval), is_whole);
-            daemon.map(Box::new).map_err(|error| Error::could_not_run(error.to_string()))
+            daemon.map(Box::new).map_err(Error::could_not_run)
         };
         if let Some(path) = &target.connect {
             return Ok((Self::Daemon(connect(path)?), None));

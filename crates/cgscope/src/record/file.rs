@@ -43,7 +43,7 @@ impl File {
     /// Starts a recording under a name that the user gave. Keeps an existing file under another name.
     pub fn begin(path: &Path, header: &Header) -> Result<Self> {
         keep_old(path)?;
-        Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
+        Self::create(path, header).map_err(Error::could_not_run)
     }
 
     /// Starts a recording beside `path`. The file gets its final name only if it is kept.
@@ -73,7 +73,7 @@ impl File {
     pub fn end_after(&mut self, failure: &Failure) -> Error {
         let ended = self.end(reason_of(&failure.error)).is_ok();
         if self.samples == 0 {
-            return Error::could_not_run(failure.to_string());
+            return Error::could_not_run(failure);
         }
         let no_end = " (its end record could not be written: reports will say that cgscope was killed)";
         Error::incomplete(format!(

@@ -124,8 +124,7 @@ pub struct Segments {
 impl Segments {
     pub fn create(mut names: SegmentNames, header: &Header, limits: SegmentLimits) -> Result<Self> {
         let path = names.next(header.start_unix_ns);
-        let file =
-            File::create(&path, header).map_err(|failure| Error::could_not_run(failure.to_string()))?;
+        let file = File::create(&path, header).map_err(Error::could_not_run)?;
         Ok(Self {
             names,
             header: header.clone(),

@@ -131,7 +131,7 @@ pub struct Intervals {
 
 impl Intervals {
     pub fn open(path: &Path) -> Result<Self> {
-        let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
+        let mut reader = open(path).map_err(Error::could_not_run)?;
         let file = printable(&path.display().to_string()).to_string();
         let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
         let steps = recording::steps(&reader.header().selection)?;

@@ -227,7 +227,7 @@ impl Daemon {
         };
         let listener = socket.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
         let server = Server::new(listener, collection, &self.header, limits, counters)
-            .map_err(|error| Error::could_not_run(error.to_string()))?;
+            .map_err(Error::could_not_run)?;
         reload.limits = Some(Box::new(server.limits()));
         say!("cgscope: serving viewers at {}", socket.place);
         report(&[NotifyState::Ready]);

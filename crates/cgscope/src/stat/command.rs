@@ -43,7 +43,8 @@ pub async fn run(options: &Stat) -> Result {
     let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
     // Check the output first: do not run a command whose summary could not be written.
     let output = Output::new(options.output.as_deref())?;
-    let (own, mut remarks) = made();
+    let mut remarks = Vec::new();
+    let own = OwnCgroup::make(Path::new("/")).map_err(|failure| remarks.push(failure.to_string())).ok();
     let pace = Pace { interval: EVERY, duration: None, count: None };
     let mut ready = Ready::new(&target, pace)?;
     let own = own.and_then(|own| entered(own, &ready, &mut remarks));
@@ -51,8 +52,13 @@ pub async fn run(options: &Stat) -> Result {
     watch.prepare();
     // Take the first sample before the release. Otherwise the start of the command would not be counted.
     ready.sample()?;
-    let mut session = start(ready, &watch);
-    let measured = measure(&mut session).await.map_err(|error| named(options, error))?;
+    watch.begin();
+    let mut session = ready.go();
+    let at_end = Rc::clone(&watch);
+    session.at_end(Box::new(move || at_end.end()));
+    let measured = measure(&mut session)
+        .await
+        .map_err(|error| Error { sentence: format!("{}: {error}", options.select.command[0]), ..error })?;
     let run = finish(options, session, &watch, measured, remarks, &symbols);
     let code = run.ending.code();
     let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
@@ -61,34 +67,10 @@ pub async fn run(options: &Stat) -> Result {
     Ok(Exit::AsCommand(code))
 }
 
-fn named(options: &Stat, error: Error) -> Error {
-    Error { sentence: format!("{}: {error}", options.select.command[0]), ..error }
-}
-
-fn made() -> (Option<OwnCgroup>, Vec<String>) {
-    match OwnCgroup::make(Path::new("/")) {
-        Ok(own) => (Some(own), Vec::new()),
-        Err(failure) => (None, vec![failure.to_string()]),
-    }
-}
-
 /// Moves the forked process into its own cgroup before it executes the command.
 fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
-    match own.add(ready.command_pid()?) {
-        Ok(()) => Some(own),
-        Err(failure) => {
-            remarks.push(failure.to_string());
-            None
-        }
-    }
-}
-
-fn start(ready: Ready, watch: &Rc<Watch>) -> Session {
-    watch.begin();
-    let mut session = ready.go();
-    let at_end = Rc::clone(watch);
-    session.at_end(Box::new(move || at_end.end()));
-    session
+    let entered = own.add(ready.command_pid()?);
+    entered.map_err(|failure| remarks.push(failure.to_string())).ok().map(|()| own)
 }
 
 fn finish(
@@ -259,26 +241,9 @@ pub struct Measured {
     pub remark: Option<String>,
 }
 
-#[derive(Default)]
-struct SoFar {
-    whole: Appended,
-    peak_threads: u64,
-    peak_processes: u64,
-}
-
-impl SoFar {
-    fn take(&mut self, sample: &Sample, interval: Option<Interval>) {
-        self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
-        self.peak_processes = self.peak_processes.max(processes(sample).len() as u64);
-        if let Some(interval) = interval {
-            self.whole.push(interval);
-        }
-    }
-}
-
 /// Measures until the command has ended, even if measuring fails. Fails only if the command could not be executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
-    let mut so_far = SoFar::default();
+    let (mut whole, mut peak_threads, mut peak_processes) = (Appended::default(), 0, 0);
     let mut every = EVERY;
     let remark = loop {
         let step = match session.next_step().await {
@@ -288,7 +253,9 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
             Err(error) => break Some(format!("{error}: nothing after that is counted")),
         };
         let Some(sample) = session.latest() else { continue };
-        so_far.take(sample, step.interval);
+        peak_threads = peak_threads.max(sample.tasks.len() as u64);
+        peak_processes = peak_processes.max(processes(sample).len() as u64);
+        step.interval.into_iter().for_each(|interval| whole.push(interval));
         let wanted = EVERY.max(EVERY_OF_A_THREAD * u32::try_from(sample.tasks.len()).unwrap_or(u32::MAX));
         if wanted > every {
             session.set_interval(wanted);
@@ -302,10 +269,10 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
     let ended = session.ended.ok_or_else(|| Error::incomplete("the exit of the command was not noticed"))?;
     Ok(Measured {
         left: session.latest().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
-        interval: so_far.whole.into_interval(),
+        interval: whole.into_interval(),
         ended,
-        peak_threads: so_far.peak_threads,
-        peak_processes: so_far.peak_processes,
+        peak_threads,
+        peak_processes,
         every_ns: every.as_nanos() as u64,
         remark,
     })

@@ -68,10 +68,10 @@ async fn tables(options: &Stat) -> Result {
     let mut printer = Printer::new(options, offcpu);
     let session = Session::start(&target, pace)?;
     let ended = for_each_interval(session, merge, Tee::default(), |interval, host| {
-        printer.interval(interval, host).map_err(|error| Error::output(&error))
+        printer.interval(interval, host).map_err(Error::output)
     })
     .await?;
-    printer.end().map_err(|error| Error::output(&error))?;
+    printer.end().map_err(Error::output)?;
     printer.stacks()?;
     Ok(ended)
 }
@@ -191,7 +191,7 @@ impl<'a> Printer<'a> {
             } else {
                 self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
             };
-            written.map_err(|error| Error::output(&error))?;
+            written.map_err(Error::output)?;
         } else if let Some(path) = offcpu.path() {
             say!("cgscope: {} written", path.display());
         }

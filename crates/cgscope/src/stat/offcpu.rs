@@ -50,7 +50,7 @@ impl Offcpu {
         let Some(file) = &options.offcpu else { return Ok(None) };
         let output = file.as_deref().map(Output::new).transpose()?;
         let symbols = KernelSymbols::new();
-        symbols.load().map_err(|failure| Error::could_not_run(failure.to_string()))?;
+        symbols.load().map_err(Error::could_not_run)?;
         Ok(Some(Self::with(output, target.into(), symbols)))
     }
 

@@ -103,18 +103,14 @@ impl Live {
         app.on_interval(interval.clone());
         self.enough.add(sample, &interval, app.area.width.into());
     }
-
-    /// Passes a new interval on to the session if a key has changed it.
-    fn keep_pace(&mut self, app: &App) {
-        if self.session.pace.interval != app.delay {
-            self.session.set_interval(app.delay);
-        }
-    }
 }
 
 impl Updates for Live {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
-        self.keep_pace(app);
+        // A key may have changed the interval.
+        if self.session.pace.interval != app.delay {
+            self.session.set_interval(app.delay);
+        }
         self.names.ask(app);
         self.enough.follow(app);
         let event = tokio::select! {

@@ -55,10 +55,10 @@ pub async fn run(options: &Top) -> Result {
         let (ready, tee) = set_up(&target, pace, options)?;
         printer.about.title.clone_from(&ready.session.title);
         let ended = for_each_interval(ready.go(), false, tee, |interval, host| {
-            printer.interval(interval, host).map_err(|error| Error::output(&error))
+            printer.interval(interval, host).map_err(Error::output)
         })
         .await?;
-        printer.end().map_err(|error| Error::output(&error))?;
+        printer.end().map_err(Error::output)?;
         return Ok(ended);
     }
     let (remembered, settings) = Store::open();

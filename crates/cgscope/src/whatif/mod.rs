@@ -38,7 +38,7 @@ pub async fn run(options: &cli::Whatif) -> Result {
     if answers.is_empty() {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
-    print(options, &answers, &whole, &question(options), left).map_err(|error| Error::output(&error))?;
+    print(options, &answers, &whole, &question(options), left).map_err(Error::output)?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
@@ -93,7 +93,7 @@ async fn of_host(options: &cli::Whatif) -> Result<Answered> {
     let (history, question) = (measured.history, question(options));
     let work = move || answers(&history, &targets, &question);
     let answers = unless_interrupted(&mut session, work).await?;
-    let exit = exit(&whole, &session, &end);
+    let exit = Exit::of_losses(&whole.losses).max(session.finish(&end));
     Ok((answers, whole, left, exit))
 }
 
@@ -143,7 +143,7 @@ fn overview(recording: &mut Recording, more: &[&str]) -> Result<Interval> {
 
 fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
-    let filter = SelectionFilter::new(&selection).map_err(|error| Error::could_not_run(error.to_string()))?;
+    let filter = SelectionFilter::new(&selection).map_err(Error::could_not_run)?;
     if filter.is_by_task() || !selection.pids.is_empty() || !selection.tids.is_empty() {
         return Err(Error::could_not_run(
             "whatif selects cgroups: a quota applies to all tasks of one; use --cgroup, --unit, --pod or --container",
@@ -286,11 +286,6 @@ async fn unless_interrupted<T: Send + 'static>(
             done.map_err(|_| Error::incomplete("the simulation panicked; the message is above"))
         }
     }
-}
-
-/// The exit code of a measurement.
-fn exit(whole: &Interval, session: &Session, end: &End) -> Exit {
-    Exit::of_losses(&whole.losses).max(session.finish(end))
 }
 
 #[cfg(test)]

@@ -115,10 +115,7 @@ impl ProcWalk {
             comm: comm(stat.comm),
             state,
             cpu: Some(stat.cpu),
-            cgroup_id: None,
-            uid: None,
-            syscall: None,
-            place: 0,
+            ..ThreadReading::default()
         };
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);

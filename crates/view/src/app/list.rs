@@ -122,7 +122,11 @@ impl Question<'_> {
         let scope = self.scope_node(data);
         let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
         if self.kind == ListKind::Victims {
-            return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
+            // Only cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.
+            let ran = data.interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
+            let victims: BTreeSet<usize> =
+                ran.filter_map(|pair| data.tree.find_id(&data.interval, pair.victim)).collect();
+            return victims.into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
         below.map(At::Node).chain(unknown).collect()
@@ -237,13 +241,6 @@ impl Question<'_> {
             |row: StateRow| ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(Box::new(row)));
         states.into_iter().map(row).collect()
     }
-}
-
-/// Indexes of cgroups whose own tasks waited behind others. Their ancestors would only repeat the same figures.
-fn victims(data: &Data) -> BTreeSet<usize> {
-    let interval = &*data.interval;
-    let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
-    ran.filter_map(|pair| data.tree.find_id(interval, pair.victim)).collect()
 }
 
 const WAITS: Column = Of(Counter::Waits);

@@ -36,7 +36,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
         let words = with_age(&width::short(&format!("{of}{}", finding.headline())), &age, cells);
         lines.extend(pane::hanging(Span::styled("! ", theme.alarm()), vec![words], theme.heading()));
         if per_finding > 1 {
-            let action = fitted(&format!("→ {}", finding.action), cells);
+            let action = cut_end(&width::short(&format!("→ {}", finding.action)), cells);
             lines.push(Line::styled(format!("  {action}"), theme.quiet()));
         }
     }
@@ -102,11 +102,6 @@ pub fn all(app: &App, area: Rect) -> Lines {
         lines
     };
     data.findings.iter().enumerate().flat_map(one).collect()
-}
-
-/// A sentence in one line, with a mark where it is cut.
-fn fitted(text: &str, cells: usize) -> String {
-    cut_end(&width::short(text), cells)
 }
 
 #[cfg(test)]

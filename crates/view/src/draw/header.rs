@@ -58,12 +58,13 @@ fn title(app: &App) -> Line<'static> {
         (Some(_), _) => Some(Span::styled("  COARSE", theme.alarm())),
         (None, data) => data.map(|_| quiet("  BPF".into())),
     };
+    let scheduler = data.and_then(|data| data.interval.sched_ext.as_ref()?.scheduler.as_deref());
     let words = [
         Some(Span::styled(app.commands()[0], theme.heading())),
         recorded,
         app.paused.then(|| Span::styled("  PAUSED", theme.alarm())),
         mode,
-        scheduler(data).map(|name| Span::styled(format!("  SCHED_EXT {name}"), theme.alarm())),
+        scheduler.map(|name| Span::styled(format!("  SCHED_EXT {name}"), theme.alarm())),
         about.coarse.as_ref().map(|because| quiet(format!(": {because}"))),
         Some(Span::raw(format!("  {}", about.title))),
     ];
@@ -91,11 +92,6 @@ fn title(app: &App) -> Line<'static> {
         }
     }
     Line::from(spans)
-}
-
-/// The name of the BPF scheduler, if one is loaded.
-fn scheduler(data: Option<&Data>) -> Option<&str> {
-    data?.interval.sched_ext.as_ref()?.scheduler.as_deref()
 }
 
 fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span<'static> {

@@ -364,16 +364,19 @@ impl<'a> TaskView<'a> {
         let facts = [
             ("weight", limits.weight.map(|weight| format!("{weight} among its siblings, by default 100"))),
             ("cpuset", limits.cpuset.as_ref().map(|cpus| format!("CPUs {cpus}"))),
-            ("contention", self.contention(limits)),
+            (
+                "contention",
+                text::contention(
+                    limits.contention_ns,
+                    limits.throttled_pressure_ns,
+                    self.interval.duration_ns,
+                ),
+            ),
             ("pressure", self.pressure(limits)),
             ("burst", limits.burst_us.filter(|us| *us != 0).map(|us| burst(limits, us))),
             ("memory", Some(on_nodes(&limits.memory_by_node)).filter(|words| !words.is_empty())),
         ];
         facts.into_iter().flat_map(|(label, words)| self.known(label, words)).collect()
-    }
-
-    fn contention(&self, limits: &CgroupReading) -> Option<String> {
-        text::contention(limits.contention_ns, limits.throttled_pressure_ns, self.interval.duration_ns)
     }
 
     fn pressure(&self, limits: &CgroupReading) -> Option<String> {

@@ -16,8 +16,7 @@ use cgscope_model::{
 };
 
 use crate::{
-    causes::{self, UNNAMED},
-    nodes,
+    causes, nodes,
     report::tables::{Pair, Row},
     text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
@@ -311,7 +310,7 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
         slice.average(waited_ns),
     );
     if let Some((id, part)) = slice.worst_cgroup() {
-        let path = whole.cgroup_path(id).map_or(UNNAMED.into(), |path| whole.names.of(path));
+        let path = causes::name_of(&whole.names, whole.cgroup_path(id));
         let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
         let _ = write!(said, ". {:.0}% of this waiting was in {path}", share(part.waited_ns(), waited_ns));
         if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {

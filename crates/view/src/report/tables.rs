@@ -15,7 +15,7 @@ use cgscope_model::{
     units::{duration, percent},
 };
 
-use crate::causes::{self, UNNAMED};
+use crate::causes;
 
 const ROWS: usize = 15;
 const PAIRS: usize = 20;
@@ -145,7 +145,10 @@ fn quota(
             "  waited   in {limit:.1}% of the time only for the limit; in {behind:.1}% some task waited for a CPU"
         )?;
     }
-    writeln!(out, "  threads  {} busy at some time", busy_threads(whole, path))
+    let is_inside = |id| whole.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
+    let busy = whole.tasks.iter().filter(|task| task.is_busy(whole.duration_ns));
+    let threads = busy.filter(|task| is_inside(task.reading.cgroup_id)).count();
+    writeln!(out, "  threads  {threads} busy at some time")
 }
 
 fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result {
@@ -167,12 +170,6 @@ fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result 
         mode("user", limits.user_ns),
         mode("system", limits.system_ns)
     )
-}
-
-fn busy_threads(whole: &Interval, path: &str) -> usize {
-    let is_inside = |id| whole.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
-    let busy = whole.tasks.iter().filter(|task| task.is_busy(whole.duration_ns));
-    busy.filter(|task| is_inside(task.reading.cgroup_id)).count()
 }
 
 /// The name of a cgroup whose path is unknown.
@@ -263,9 +260,9 @@ pub struct Pair {
 pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut waited: BTreeMap<String, u64> = BTreeMap::new();
-    let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| whole.names.of(path).into());
+    let name = |id| causes::name_of(&whole.names, whole.cgroup_path(id)).into_owned();
     for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
-        let victim: String = name(pair.victim);
+        let victim = name(pair.victim);
         sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
         sum::add(sums.entry((victim, whole.culprit(pair).words(&whole.names))).or_default(), pair.ns);
     }

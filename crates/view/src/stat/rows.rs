@@ -275,7 +275,8 @@ impl Figures {
     /// per cgroup.
     pub fn of_process(group: &Group, mode: Mode) -> Self {
         let mut figures = Self::of_group(group, mode);
-        figures.add(group.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default());
+        let exited = group.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
+        figures.change(exited, u64::saturating_add);
         figures
     }
 
@@ -318,10 +319,6 @@ impl Figures {
     pub fn is_active(&self) -> bool {
         let counters = self.counters.iter().flatten();
         counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
-    }
-
-    fn add(&mut self, exited: ExitedThreads) {
-        self.change(exited, u64::saturating_add);
     }
 
     /// Subtracts the figures of exited threads that are already counted with their process.

@@ -182,7 +182,7 @@ impl Daemon {
                 self.following.on_reconnection()
             }
             Ok(None) => (None, Then::Stop),
-            Err(error) => failed(error.to_string()),
+            Err(error) => failed(error),
         }
     }
 }
@@ -349,7 +349,7 @@ pub enum Then {
 /// An event, if any, and the next step.
 pub type Step = (Option<Result<Event>>, Then);
 
-pub fn failed(sentence: impl Into<String>) -> Step {
+pub fn failed(sentence: impl std::fmt::Display) -> Step {
     (Some(Err(Error::incomplete(sentence))), Then::Stop)
 }
 
