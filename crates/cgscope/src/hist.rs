@@ -63,9 +63,7 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
         write!(out, "{}", part.why)?;
     }
-    let mut memory = String::new();
-    let _ = nodes::memory_lines(&mut memory, interval);
-    write!(out, "{memory}")?;
+    write!(out, "{}", nodes::memory_lines(interval))?;
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
     }
@@ -99,9 +97,7 @@ impl HistPart {
         why.extend(contention_of(path, interval));
         Self { name: Some(format!("cgroup = {}", interval.names.of(path))), wait, why }
     }
-}
 
-impl HistPart {
     fn of_node(node: NodeGroup, interval: &Interval) -> Self {
         let line = nodes::line(&node);
         let waited = contention(node.contention_ns, node.throttled_pressure_ns, interval).unwrap_or_default();

@@ -59,10 +59,8 @@ impl Perfetto {
         let losses = sum::total(interval.losses.shown().map(|(_, count)| count));
         self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, losses)?;
         for cpu in &interval.cpus {
-            if let Some(busy_ns) = cpu.busy_ns {
-                let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
-                self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, busy_ns)?;
-            }
+            let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
+            self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, cpu.busy_ns)?;
         }
         Ok(())
     }
@@ -74,26 +72,25 @@ impl Perfetto {
         for limits in interval.limits.iter().filter(|limits| limits.quota_us.is_some()) {
             let Some(path) = interval.cgroup_path(limits.id) else { continue };
             let scope = Scope::Cgroup(Some(path.clone()));
-            if let Some(ns) = limits.throttled_ns {
-                self.tracks.count(&scope, counters::THROTTLED, CounterUnit::TimeNs, ns)?;
-            }
-            if let Some(periods) = limits.nr_throttled {
-                self.tracks.count(&scope, counters::PERIODS_THROTTLED, CounterUnit::Count, periods)?;
-            }
+            self.tracks.count(&scope, counters::THROTTLED, CounterUnit::TimeNs, limits.throttled_ns)?;
+            self.tracks.count(
+                &scope,
+                counters::PERIODS_THROTTLED,
+                CounterUnit::Count,
+                limits.nr_throttled,
+            )?;
         }
         Ok(())
     }
 
     fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
         for (cause, _) in group.wait.by_cause.iter() {
-            if let Some(ns) = group.wait.by_cause.known(cause, interval.mode) {
-                let name = format!("{}{}", counters::WAITED, cause.name());
-                self.tracks.count(scope, &name, CounterUnit::TimeNs, ns)?;
-            }
+            let name = format!("{}{}", counters::WAITED, cause.name());
+            let ns = group.wait.by_cause.known(cause, interval.mode);
+            self.tracks.count(scope, &name, CounterUnit::TimeNs, ns)?;
         }
-        if let Some(pending) = interval.mode.exact(|| group.pending) {
-            self.tracks.count(scope, counters::WAITING, CounterUnit::Count, pending)?;
-        }
+        let pending = interval.mode.exact(|| group.pending);
+        self.tracks.count(scope, counters::WAITING, CounterUnit::Count, pending)?;
         self.waits(scope, &group.wait, &group.totals)
     }
 
@@ -296,8 +293,15 @@ impl Tracks {
         }
     }
 
-    /// Sets a counter to a value from now on. A counter that stays at 0 is not written.
-    fn count(&mut self, scope: &Scope, name: &str, unit: CounterUnit, value: u64) -> Result<()> {
+    /// Sets a counter to a value from now on, unless the value is unknown. A counter that stays at 0 is not written.
+    fn count(
+        &mut self,
+        scope: &Scope,
+        name: &str,
+        unit: CounterUnit,
+        value: impl Into<Option<u64>>,
+    ) -> Result<()> {
+        let Some(value) = value.into() else { return Ok(()) };
         let parent = self.scope(scope)?;
         let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
         let uuid = match known {

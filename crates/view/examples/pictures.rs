@@ -1,13 +1,25 @@
 //! Draws the pictures of the README and the docs: `cargo xtask pictures`. The pictures show screens of the recordings in
 //! `tests/files` and go to `docs/pictures`. With `--check`, this program only reports whether the existing pictures are up to
 //! date.
+//!
+//! `cargo run -p cgscope-view --example pictures -- FILE WIDTHxHEIGHT [KEYS] [colour]` prints a screen of any recording instead, as
+//! it is after all intervals and the keys. KEYS are named as in the settings file and separated by commas. FILE may be
+//! `made-up:TASKS:CGROUPS`, a made-up host of that size.
 
-mod screen;
+use std::{
+    collections::BTreeMap, error::Error, fs, path::Path, process::ExitCode, sync::Arc, time::Duration,
+};
 
-use std::{collections::BTreeMap, error::Error, fs, path::Path, process::ExitCode};
-
-use cgscope_view::{draw::svg::svg, theme::Colours};
-use screen::{Recorded, screen};
+use cgscope_model::{Interval, Mode, Sample, findings::Host};
+use cgscope_view::{
+    app::{About, App},
+    draw::svg::svg,
+    keys::KeyPress,
+    settings::Settings,
+    snapshot,
+    theme::{Colours, Theme},
+};
+use ratatui::buffer::Buffer;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -45,7 +57,11 @@ fn run() -> Result<String, Box<dyn Error>> {
     let is_check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => false,
         [check] if check == "--check" => true,
-        _ => return Err("unknown argument: only `--check` is allowed".into()),
+        [file, size, rest @ ..] => {
+            look(file, size, rest)?;
+            return Ok(format!("{file} at {size}"));
+        }
+        _ => return Err("unknown argument: use `--check`, or FILE WIDTHxHEIGHT [KEYS] [colour]".into()),
     };
     let folder = Path::new(ROOT).join("docs/pictures");
     fs::create_dir_all(&folder)?;
@@ -83,4 +99,69 @@ fn drawn((name, recording, size, keys, title): Picture) -> Result<(String, Strin
     let recording = format!("{ROOT}/crates/view/tests/files/{recording}.rec");
     let buffer = screen(Recorded::read(recording.as_ref())?, size, keys, colours)?;
     Ok((format!("{name}.svg"), svg(&buffer, title)))
+}
+
+/// Prints a screen.
+fn look(file: &str, size: &str, rest: &[String]) -> Result<(), Box<dyn Error>> {
+    let (width, height) = size.split_once('x').ok_or("WIDTHxHEIGHT")?;
+    let recorded = match file.strip_prefix("made-up:") {
+        Some(size) => made_up(size)?,
+        None => Recorded::read(file.as_ref())?,
+    };
+    let keys = rest.first().map_or("", String::as_str);
+    let is_colour = rest.get(1).is_some_and(|word| word == "colour");
+    let colours = if is_colour { Colours::Many } else { Colours::None };
+    let buffer = screen(recorded, (width.parse()?, height.parse()?), keys, colours)?;
+    print!("{}", if is_colour { snapshot::ansi(&buffer) } else { snapshot::plain(&buffer) });
+    Ok(())
+}
+
+fn made_up(size: &str) -> Result<Recorded, Box<dyn Error>> {
+    let (tasks, cgroups) = size.split_once(':').ok_or("made-up:TASKS:CGROUPS")?;
+    let (tasks, cgroups) = (tasks.parse()?, cgroups.parse()?);
+    let samples = (0..3).map(|round| cgscope_made_up::host(tasks, cgroups, round)).collect();
+    let (hostname, kernel) = ("made-up".into(), "6.12".into());
+    Ok(Recorded { hostname, kernel, interval_ns: cgscope_made_up::ROUND_NS, samples })
+}
+
+/// The parts of a recording that a screen needs.
+struct Recorded {
+    hostname: String,
+    kernel: String,
+    interval_ns: u64,
+    samples: Vec<Sample>,
+}
+
+impl Recorded {
+    fn read(file: &Path) -> Result<Self, Box<dyn Error>> {
+        let reader = cgscope_record::open(file)?;
+        let header = reader.header().clone();
+        let samples = reader.collect::<Result<_, _>>()?;
+        let (hostname, kernel) = (header.hostname, header.kernel_release);
+        Ok(Self { hostname, kernel, interval_ns: header.interval_ns, samples })
+    }
+}
+
+/// The screen after all intervals and these keys, which are separated by commas.
+fn screen(
+    recorded: Recorded,
+    (width, height): (u16, u16),
+    keys: &str,
+    colours: Colours,
+) -> Result<Buffer, Box<dyn Error>> {
+    let Recorded { hostname, kernel, interval_ns, samples } = recorded;
+    let host = Host { cpus: samples.last().map(|sample| sample.cpus.len() as u32), whole: true };
+    let is_coarse = samples.last().is_some_and(|sample| sample.mode == Mode::Coarse);
+    let coarse = is_coarse.then(|| "as recorded".into());
+    let about = About { title: "whole host".into(), hostname, kernel, host, coarse };
+    let interval = Duration::from_nanos(interval_ns);
+    let mut app = App::new(about, Settings::default(), Theme::new(colours), interval);
+    app.on_resize(width, height);
+    for pair in samples.windows(2) {
+        app.on_interval(Arc::new(Interval::between(&pair[0], &pair[1])));
+    }
+    for key in keys.split(',').filter(|key| !key.is_empty()) {
+        app.on_key(key.parse::<KeyPress>()?.into());
+    }
+    Ok(snapshot::buffer(&app))
 }

@@ -1,7 +1,5 @@
 //! NUMA nodes as lines and as a table.
 
-use std::fmt::Write as _;
-
 use cgscope_model::{
     Interval,
     nodes::NodeGroup,
@@ -53,9 +51,9 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
 /// Returns the text of a table cell for a node.
 type NodeCell = fn(&NodeGroup) -> String;
 
-/// Appends a table with a column per node; appends nothing if the host has one node. Writing to a String cannot fail.
-pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
-    let Some(nodes) = several(interval) else { return Ok(()) };
+/// A table with a column per node; empty if the host has one node.
+pub fn table(interval: &Interval) -> String {
+    let Some(nodes) = several(interval) else { return String::new() };
     let rows: [(&str, NodeCell); 11] = [
         ("NUMA node", |node| node.node.to_string()),
         ("CPUs", |node| if node.cpus.is_empty() { "none".into() } else { cpu_list(&node.cpus) }),
@@ -69,17 +67,16 @@ pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
         ("memory in use", |node| or_na(node.used_bytes.map(bytes))),
         ("memory", |node| or_na(node.memory_bytes.map(bytes))),
     ];
-    writeln!(out)?;
-    for (name, cell) in rows {
-        let cells: Vec<String> = nodes.iter().map(|node| format!("{:>14}", cell(node))).collect();
-        writeln!(out, "{name:<18} {}", cells.join(" "))?;
-    }
-    Ok(())
+    let lines = rows.into_iter().map(|(name, cell)| {
+        let cells: String = nodes.iter().map(|node| format!(" {:>14}", cell(node))).collect();
+        format!("{name:<18}{cells}\n")
+    });
+    std::iter::once("\n".to_owned()).chain(lines).collect()
 }
 
-/// Appends a line per process whose memory placement was read: the memory on each node.
-pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
-    for memory in &interval.memory {
+/// A line per process whose memory placement was read: the memory on each node.
+pub fn memory_lines(interval: &Interval) -> String {
+    let lines = interval.memory.iter().map(|memory| {
         let name = interval.process_name(memory.tgid);
         let by_node: Vec<String> =
             memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
@@ -91,16 +88,15 @@ pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
             .collect();
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
         let remote = cgscope_model::nodes::remote_share(&memory.by_node, &ran_ns);
-        writeln!(
-            out,
-            "memory of process {} {name}: {}; {} on another node than its threads; memory policy {}",
+        format!(
+            "memory of process {} {name}: {}; {} on another node than its threads; memory policy {}\n",
             memory.tgid,
             by_node.join(", "),
             or_na(remote.map(|share| format!("{:.1}%", share * 100.0))),
             if policies.is_empty() { "default".into() } else { policies.join(", ") },
-        )?;
-    }
-    Ok(())
+        )
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -131,14 +127,13 @@ mod tests {
     #[test]
     fn nodes_are_side_by_side_with_memory_below() {
         let mut interval = interval();
-        let mut text = String::new();
-        table(&mut text, &interval).unwrap();
+        let mut text = table(&interval);
         interval.memory = vec![ProcessMemory {
             tgid: 7,
             by_node: vec![(0, 1 << 20), (8, 9 << 20)],
             policies: vec![("bind:8".into(), 9 << 20), ("default".into(), 1 << 20)],
         }];
-        memory_lines(&mut text, &interval).unwrap();
+        text += &memory_lines(&interval);
         for node in interval.by_node() {
             text += &format!("{}\n", line(&node));
         }
@@ -151,8 +146,7 @@ mod tests {
         let mut interval = interval();
         interval.cpus.truncate(2);
         interval.nodes.truncate(1);
-        let mut text = String::new();
-        table(&mut text, &interval).unwrap();
+        let text = table(&interval);
         assert_eq!((text.as_str(), short_line(&interval)), ("", None));
     }
 }

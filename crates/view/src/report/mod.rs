@@ -114,8 +114,7 @@ fn body(out: &mut String, whole: &Whole, about: &About) -> Result {
     } else if total.wait.count != 0 {
         write!(out, "\nHow long waits were, and why:\n{}", text::histogram(&total.wait, Unit::Micro))?;
     }
-    nodes::table(out, interval)?;
-    nodes::memory_lines(out, interval)?;
+    out.extend([nodes::table(interval), nodes::memory_lines(interval)]);
     writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
     writeln!(out, "{}", text::loss_line(&interval.losses))
 }

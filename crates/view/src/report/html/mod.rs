@@ -306,7 +306,7 @@ fn us(ns: u64) -> u64 {
 }
 
 /// Time series of all tasks, with one entry per slice.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct Over {
     /// Start of each slice, from the start of the recording.
     at_us: Vec<u64>,
@@ -329,43 +329,39 @@ struct Over {
 
 impl Over {
     fn new(timeline: &Timeline, whole: &Interval) -> Self {
-        let mut over = Self::default();
-        let rows: Vec<Vec<u64>> = timeline.slices().iter().map(heat).collect();
+        fn series<T>(timeline: &Timeline, of: impl Fn(&Slice) -> T) -> Vec<T> {
+            timeline.slices().iter().map(of).collect()
+        }
+        let rows: Vec<Vec<u64>> = series(timeline, |slice| {
+            slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
+        });
         let is_used = |row: usize| rows.iter().any(|counts| counts[row] != 0);
         let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
         let first = used.next();
         let used = first.map_or(0..0, |first| first..used.next_back().unwrap_or(first) + 1);
         let ends = |row| (low_ns(row * BUCKETS_TO_ROW), high_ns((row + 1) * BUCKETS_TO_ROW - 1));
-        over.heat_rows_ns = used.clone().map(ends).collect();
-        for (slice, counts) in timeline.slices().iter().zip(&rows) {
-            over.add(slice, whole);
+        let heat = |counts: &Vec<u64>| {
             let counts = counts[used.clone()].iter().enumerate().filter(|(_, count)| **count != 0);
-            over.heat.push(counts.flat_map(|(row, count)| [row as u64, *count]).collect());
+            counts.flat_map(|(row, count)| [row as u64, *count]).collect()
+        };
+        let quantile =
+            |quantile| series(timeline, move |slice| slice.hist().quantile_ns(quantile, slice.max_ns));
+        Self {
+            at_us: series(timeline, |slice| us(slice.start_unix_ns.saturating_sub(whole.start_unix_ns))),
+            length_us: series(timeline, |slice| us(slice.duration_ns)),
+            waits: series(timeline, |slice| slice.waits),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns: series(timeline, |slice| slice.max_ns),
+            by_cause_ns: ORDER.map(|cause| series(timeline, |slice| slice.all.by_cause.get(cause))),
+            on_cpu_us: series(timeline, |slice| us(slice.all.on_cpu_ns)),
+            busy_us: series(timeline, |slice| slice.busy_ns.map(us)),
+            pending: series(timeline, |slice| slice.pending),
+            pending_max_ns: series(timeline, |slice| slice.pending_max_ns),
+            heat_rows_ns: used.clone().map(ends).collect(),
+            heat: rows.iter().map(heat).collect(),
         }
-        over
     }
-
-    fn add(&mut self, slice: &Slice, whole: &Interval) {
-        let hist = slice.hist();
-        self.at_us.push(us(slice.start_unix_ns.saturating_sub(whole.start_unix_ns)));
-        self.length_us.push(us(slice.duration_ns));
-        self.waits.push(slice.waits);
-        self.p50_ns.push(hist.quantile_ns(0.5, slice.max_ns));
-        self.p99_ns.push(hist.quantile_ns(0.99, slice.max_ns));
-        self.max_ns.push(slice.max_ns);
-        for (series, ns) in self.by_cause_ns.iter_mut().zip(ordered(&slice.all.by_cause.0)) {
-            series.push(ns);
-        }
-        self.on_cpu_us.push(us(slice.all.on_cpu_ns));
-        self.busy_us.push(slice.busy_ns.map(us));
-        self.pending.push(slice.pending);
-        self.pending_max_ns.push(slice.pending_max_ns);
-    }
-}
-
-/// The number of waits in each row of the heatmap.
-fn heat(slice: &Slice) -> Vec<u64> {
-    slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
 }
 
 /// A quota over time; `null` where the cgroup had no quota or its quota was not read.
