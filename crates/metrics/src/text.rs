@@ -48,22 +48,18 @@ impl Text {
         }
     }
 
-    /// Writes a line of the family. `more` is a label after the current ones, which must need no escape.
+    /// Writes a line of the family. `more` is a label after the current ones.
     fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);
-        if !self.labels.is_empty() || more.is_some() {
-            self.out.push('{');
-            self.out.push_str(&self.labels);
-            if let Some((name, value)) = more {
-                self.out.push_str(if self.labels.is_empty() { "" } else { "," });
-                self.out.push_str(name);
-                self.out.push_str("=\"");
-                self.out.push_str(value);
-                self.out.push('"');
-            }
-            self.out.push('}');
+        let length = self.labels.len();
+        if let Some((name, value)) = more {
+            push_label(&mut self.labels, name, value);
         }
+        if !self.labels.is_empty() {
+            self.out.extend(["{", &self.labels, "}"]);
+        }
+        self.labels.truncate(length);
         self.out.push(' ');
         value.write(&mut self.out);
         self.out.push('\n');

@@ -83,8 +83,7 @@ pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
     if !text.is_empty() {
         text.push(',');
     }
-    text.push_str(name);
-    text.push_str("=\"");
+    text.extend([name, "=\""]);
     escape(text, value);
     text.push('"');
 }

@@ -3,13 +3,13 @@
 use std::{borrow::Cow, sync::Arc};
 
 use cgscope_model::{
-    ByCause, CAUSES, Cause, Interval, Names,
+    ByCause, CAUSES, Interval, Names,
     pairs::Culprit,
     units::{duration, percent},
 };
 
 pub use cgscope_model::{
-    causes::{Blames, ORDER, shown},
+    causes::{Blames, ORDER, TABLE, shown},
     cgroup_name::UNNAMED,
 };
 
@@ -18,20 +18,10 @@ use crate::text::listed;
 /// Maximum number of culprits named in a line.
 const NAMED: usize = 3;
 
-/// The letter of a cause in a bar without colours.
-pub const fn letter(cause: Cause) -> char {
-    shown(cause).letter
-}
-
-/// The name of a cause in sentences and legends.
-pub const fn words(cause: Cause) -> &'static str {
-    shown(cause).words
-}
-
 /// The legend of a bar: only the causes that occur.
 pub fn legend(parts: &ByCause) -> String {
-    let named = ORDER.iter().filter(|cause| parts.get(**cause) != 0);
-    named.map(|cause| format!("{} {}", letter(*cause), words(*cause))).collect::<Vec<_>>().join("  ")
+    let named = TABLE.iter().filter(|shown| parts.get(shown.cause) != 0);
+    named.map(|shown| format!("{} {}", shown.letter, shown.words)).collect::<Vec<_>>().join("  ")
 }
 
 /// Number of cells in a bar for each cause, in [`ORDER`]. They are proportional and sum to `width`, unless all parts are 0.
@@ -52,8 +42,8 @@ pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N]
 
 /// A bar of letters, one letter per cause.
 pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
-    let letters = ORDER.into_iter().zip(cells(parts, width));
-    letters.flat_map(|(cause, count)| std::iter::repeat_n(letter(cause), count)).collect()
+    let letters = TABLE.iter().zip(cells(parts, width));
+    letters.flat_map(|(shown, count)| std::iter::repeat_n(shown.letter, count)).collect()
 }
 
 /// Converts times to the parts of a bar.
@@ -68,7 +58,7 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
     parts.retain(|(_, ns)| *ns != 0);
     parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let said = parts.iter().filter_map(|(cause, ns)| {
-        Some(format!("{} {:.1}% ({})", words(*cause), percent(*ns, total)?, duration(*ns)))
+        Some(format!("{} {:.1}% ({})", shown(*cause).words, percent(*ns, total)?, duration(*ns)))
     });
     let said: Vec<String> = said.collect();
     (!said.is_empty()).then(|| said.join(", "))
@@ -110,6 +100,8 @@ pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culp
 
 #[cfg(test)]
 mod tests {
+    use cgscope_model::Cause;
+
     use super::*;
 
     fn split(throttled: u64, own: u64, wakeup: u64) -> ByCause {

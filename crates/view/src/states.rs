@@ -38,7 +38,9 @@ impl State {
     pub fn words(self) -> String {
         match self {
             Self::OnCpu => "on CPU".into(),
-            Self::Waits(_) => format!("runnable: {}", self.cause().map_or("", causes::words)),
+            Self::Waits(_) => {
+                format!("runnable: {}", self.cause().map_or("", |cause| causes::shown(cause).words))
+            }
             Self::Blocked(Some(state)) => format!("blocked: {} ({})", state.name(), state.letter()),
             Self::Blocked(None) => "blocked".into(),
         }

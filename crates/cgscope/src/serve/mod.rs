@@ -2,7 +2,6 @@
 
 mod exporter;
 mod listen;
-mod readers;
 
 use std::{
     fs,
@@ -164,7 +163,7 @@ impl Daemon {
             say!("cgscope: {refused}");
         }
         let viewers = socket.as_ref().and_then(Listening::viewers);
-        for warning in readers::warnings(&config, viewers) {
+        for warning in listen::warnings(&config, viewers) {
             say!("cgscope: {warning}");
         }
         give_up(user.as_ref())?;
@@ -283,7 +282,7 @@ impl Reload {
             warnings.extend(errors.iter().map(ToString::to_string));
             warnings.extend(http.warning());
         }
-        warnings.extend(readers::warnings(&config, self.viewers));
+        warnings.extend(listen::warnings(&config, self.viewers));
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
         say!("cgscope: {source} was read again{}", what_stays(&self.started, &config));
     }

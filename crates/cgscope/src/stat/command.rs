@@ -128,18 +128,10 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
 /// Where time was spent off the CPU, as text. With an output file, writes the file and returns `None`.
 fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Option<String> {
     offcpu.push(&run.interval);
-    match offcpu.finish() {
-        Ok(text) => {
-            if let Some(path) = offcpu.path() {
-                say!("cgscope: {} written", path.display());
-            }
-            text
-        }
-        Err(error) => {
-            say!("cgscope: {error}");
-            None
-        }
-    }
+    offcpu.finish().unwrap_or_else(|error| {
+        say!("cgscope: {error}");
+        None
+    })
 }
 
 fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {

@@ -192,8 +192,6 @@ impl<'a> Printer<'a> {
                 self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
             };
             written.map_err(Error::output)?;
-        } else if let Some(path) = offcpu.path() {
-            say!("cgscope: {} written", path.display());
         }
         Ok(())
     }

@@ -94,16 +94,12 @@ impl Offcpu {
                 "no task was blocked in {} ({}), so {} is not written: select other tasks, or measure for longer",
                 units::duration(self.duration_ns),
                 self.target,
-                output.path().display(),
+                output.place.path().display(),
             )));
         }
-        output.write(&self.rendered(output.format())?).inspect_err(|_| say!("{}", self.text().trim_end()))?;
+        output.write(&self.rendered(output.format)?).inspect_err(|_| say!("{}", self.text().trim_end()))?;
+        say!("cgscope: {} written", output.place.path().display());
         Ok(None)
-    }
-
-    /// The output file, if there is one.
-    pub fn path(&self) -> Option<&Path> {
-        self.output.as_ref().map(Output::path)
     }
 
     fn rendered(&self, format: Format) -> Result<String> {
@@ -289,6 +285,7 @@ impl Format {
 #[derive(Debug)]
 pub struct Output {
     place: Place,
+    /// By file name extension.
     format: Format,
 }
 
@@ -313,18 +310,9 @@ impl Output {
             Error::incomplete(format!(
                 "the stacks could not be written to {} ({error}), so only the largest are printed: free some space, or \
                  name another file with --offcpu=FILE",
-                self.path().display()
+                self.place.path().display()
             ))
         })
-    }
-
-    pub fn path(&self) -> &Path {
-        self.place.path()
-    }
-
-    /// The format, by file name extension.
-    pub fn format(&self) -> Format {
-        self.format
     }
 }
 

@@ -36,7 +36,7 @@ pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Th
 
 /// A legend in one line. Uses single words if the longer explanations do not fit.
 pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans {
-    let long = legend(causes::words, parts, theme).concat();
+    let long = legend(|cause| causes::shown(cause).words, parts, theme).concat();
     // The two blanks at the end of the line may be cut.
     let fits = long.iter().map(Span::width).sum::<usize>() <= cells + 2;
     if fits { long } else { legend(|cause| causes::shown(cause).word, parts, theme).concat() }
@@ -44,7 +44,7 @@ pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans
 
 /// A legend in lines of at most this many cells.
 pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines {
-    let mut lines = flow(legend(causes::words, parts, theme), 0, cells);
+    let mut lines = flow(legend(|cause| causes::shown(cause).words, parts, theme), 0, cells);
     lines.retain(|line| line.width() != 0);
     lines
 }

@@ -114,7 +114,7 @@ pub fn lines(app: &App) -> Lines {
     }
     lines.push(Line::raw(""));
     lines.push(Line::styled("Parts of a bar: why a wait took as long as it did", theme.heading()));
-    lines.push(Line::from(bars::legend(causes::words, &[1.0; CAUSES], theme).concat()));
+    lines.push(Line::from(bars::legend(|cause| causes::shown(cause).words, &[1.0; CAUSES], theme).concat()));
     lines.push(Line::raw(""));
     lines.push(Line::styled("Columns, and the letters that sort by them", theme.heading()));
     let shown = |column: &Column| ListKind::ALL.iter().any(|kind| kind.columns().contains(column));

@@ -52,7 +52,7 @@ fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
         vec![bars::repeated(theme.block_or('R'), 1, theme.busy()), Span::styled(" on CPU", theme.quiet())];
     let mut used: usize = spans.iter().map(Span::width).sum();
     for (cause, threads) in causes {
-        let words = format!(" {} {threads:.2}", causes::words(cause));
+        let words = format!(" {} {threads:.2}", causes::shown(cause).words);
         used += 3 + width(&words);
         if used > cells {
             break;

@@ -162,7 +162,7 @@ impl TaskView<'_> {
         parts.sort_by_key(|(_, ns)| Reverse(*ns));
         let room = self.cells.saturating_sub(LABEL + CAUSE + SHARE + TIME + 1);
         for (cause, ns) in parts {
-            let cause_words = left(causes::words(cause), CAUSE);
+            let cause_words = left(causes::shown(cause).words, CAUSE);
             let share = right(&format!("{:.1}%", percent(ns, total).unwrap_or(0.0)), SHARE);
             let time = right(&duration(ns), TIME);
             let theme = self.app.theme;
@@ -444,7 +444,7 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
         Some(CAUSES) => ('-', theme.quiet(), "blocked"),
         Some(at) => {
             let cause = causes::ORDER[at.min(CAUSES - 1)];
-            (theme.sign(cause), theme.cause(cause), causes::words(cause))
+            (theme.sign(cause), theme.cause(cause), causes::shown(cause).words)
         }
     }
 }

@@ -317,7 +317,7 @@ pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
                 said,
                 "; {:.0}% of the waiting there was {}",
                 share(ns, part.waited_ns()),
-                causes::words(cause)
+                causes::shown(cause).words
             );
         }
     }

@@ -16,7 +16,7 @@ use cgscope_model::{
 use serde::Serialize;
 
 use crate::{
-    causes::{self, ORDER},
+    causes::ORDER,
     report::{
         self, About, Whole,
         tables::{Pair, Row, limit_words},
@@ -235,12 +235,8 @@ impl<'a> Data<'a> {
             duration_ns: interval.duration_ns,
             exact,
             cpus: about.host.cpus,
-            causes: ORDER
-                .map(|cause| CauseWords {
-                    name: cause.name(),
-                    letter: causes::letter(cause),
-                    words: causes::words(cause),
-                })
+            causes: TABLE
+                .map(|Shown { cause, letter, words, .. }| CauseWords { name: cause.name(), letter, words })
                 .into(),
             total: RowData::of("", &total.wait, &total.totals, exact),
             over: Over::new(&whole.timeline, interval),
