@@ -66,26 +66,25 @@ impl Config {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Eligible,
-    TooDeep,
-    TooLong,
-    Excluded,
+cgscope_ledger::named! {
+    /// Whether a cgroup can be exported; the name is its state on the page if it is not.
+    Standing {
+        Eligible = "over_limit",
+        TooDeep = "too_deep",
+        TooLong = "too_long",
+        Excluded = "excluded",
+    }
 }
 
 /// Counts the cgroups in each state, in the order of the page.
-pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 5] {
+pub(crate) fn states(forest: &Forest) -> impl Iterator<Item = (&'static str, u64)> {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
-    let cut =
-        |standing| count(&|node| !node.now.is_exported && node.now.has_tasks && node.standing == standing);
-    [
-        ("exported", count(&|node| node.now.is_exported)),
-        ("over_limit", cut(Standing::Eligible)),
-        ("too_deep", cut(Standing::TooDeep)),
-        ("too_long", cut(Standing::TooLong)),
-        ("excluded", cut(Standing::Excluded)),
-    ]
+    let exported = ("exported", count(&|node| node.now.is_exported));
+    let cut = move |standing: Standing| {
+        let is_cut = |node: &Node| !node.now.is_exported && node.now.has_tasks && node.standing == standing;
+        (standing.name(), count(&is_cut))
+    };
+    std::iter::once(exported).chain(Standing::ALL.into_iter().map(cut))
 }
 
 /// Returns the paths to export besides the root. Removed and ineligible cgroups lose their places. Those that waited most get

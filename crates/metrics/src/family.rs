@@ -5,26 +5,20 @@ use std::sync::LazyLock;
 
 use cgscope_model::counters::{Counter, Counts, Info, OF_METRICS, OF_METRICS_FIRST};
 
-/// How the values of a family change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only rises while its series exists.
-    Counter,
-    /// The value at the time of the page.
-    Gauge,
-    /// Counts by length, which only rise.
-    Histogram,
-}
-
-impl Kind {
-    /// Returns the name for the line `# TYPE`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+cgscope_ledger::named! {
+    /// How the values of a family change.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind (name,) {
+        /// The name for the line `# TYPE`.
+        name: &'static str,
     }
+
+    /// Only rises while its series exists.
+    Counter = "counter";
+    /// The value at the time of the page.
+    Gauge = "gauge";
+    /// Counts by length, which only rise.
+    Histogram = "histogram";
 }
 
 /// A metric family: all series with one name.

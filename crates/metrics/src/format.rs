@@ -1,36 +1,27 @@
 //! The formats of a page, and which one a client requests.
 
-/// A format of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+cgscope_ledger::named! {
+    /// A format of a page.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Format (content_type,) {
+        /// The `Content-Type` header of the page.
+        content_type: &'static str,
+    }
+
     /// OpenMetrics 1.0: text with units and the creation times of counters.
-    OpenMetrics,
+    OpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     /// Prometheus text format, version 0.0.4, for people and older collectors.
-    Text,
+    Text = "text/plain; version=0.0.4; charset=utf-8";
     /// Length-delimited `io.prometheus.client.MetricFamily` messages, with native histograms.
-    Protobuf,
+    Protobuf = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 }
 
 impl Format {
-    /// All formats.
-    pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Text, Self::Protobuf];
-
     /// Returns the format that a request's `Accept` header prefers; on a tie, the first. If the header accepts none of them,
     /// returns text, so that a scrape does not fail because of a header.
     pub fn for_accept(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',').filter_map(range);
         ranges.fold((Self::Text, 0.0), |best, range| if range.1 > best.1 { range } else { best }).0
-    }
-
-    /// Returns the `Content-Type` header of the page.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Self::Protobuf => {
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-            }
-        }
     }
 }
 
