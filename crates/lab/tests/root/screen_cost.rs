@@ -11,9 +11,9 @@ use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, view::View},
-    snapshot,
     keys::KeyPress,
     settings::Settings,
+    snapshot,
     theme::{Colours, Theme},
 };
 
