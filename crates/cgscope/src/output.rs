@@ -25,17 +25,28 @@ pub fn place(
     failed: fn(&Path, &str) -> Error,
 ) -> Result<Place> {
     let place = Place::of(path).map_err(|error| failed(path, &error.to_string()))?;
-    let is_free = place.holds_something().and_then(|holds| match holds {
-        true => is_ours(&place),
-        // Create and remove a temporary file. A pipe is not opened: its reader would mistake our close for the end.
-        false if !place.is_direct() => place.create().map(|_| true),
-        false => Ok(true),
-    });
-    match is_free {
+    match place.holds_something().and_then(|holds| Ok(!holds || is_ours(&place)?)) {
         Ok(true) => Ok(place),
         Ok(false) => Err(failed(place.path(), &format!("it holds something other than {what} of cgscope"))),
         Err(error) => Err(failed(place.path(), &error.to_string())),
     }
+}
+
+/// As [`place`], for work that cannot be repeated: where a new file goes, creates and removes a temporary file. Does not open a
+/// pipe: its reader would mistake our close for the end.
+pub fn tried_place(
+    path: &Path,
+    what: &str,
+    is_ours: impl FnOnce(&Place) -> io::Result<bool>,
+    failed: fn(&Path, &str) -> Error,
+) -> Result<Place> {
+    let place = place(path, what, is_ours, failed)?;
+    let tried = place.holds_something().and_then(|holds| match holds || place.is_direct() {
+        true => Ok(()),
+        false => place.create().map(|_| ()),
+    });
+    tried.map_err(|error| failed(place.path(), &error.to_string()))?;
+    Ok(place)
 }
 
 /// Whether a file begins with one of these texts, by which we recognize our own files.

@@ -164,7 +164,7 @@ impl Output {
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::StandardError) };
         let is_ours = |place: &Place| output::begins_with(place, &[BEGINNING, OBJECT]);
-        output::place(path, "a summary", is_ours, cannot_write).map(Self::Place)
+        output::tried_place(path, "a summary", is_ours, cannot_write).map(Self::Place)
     }
 
     /// Writes the summary. A file gets either all of it or nothing. If writing fails, prints the summary on standard error,

@@ -300,7 +300,7 @@ impl Output {
     pub fn new(path: &Path) -> Result<Self> {
         let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
         let format = if is_svg { Format::Svg } else { Format::Folded };
-        let place = output::place(path, "stacks", |place| format.began(place), cannot_write)?;
+        let place = output::tried_place(path, "stacks", |place| format.began(place), cannot_write)?;
         Ok(Self { place, format })
     }
 
