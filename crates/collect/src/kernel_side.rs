@@ -25,7 +25,7 @@ use cgscope_model::{Losses, Selection};
 use crate::{
     Failure,
     bpf_calls::{self, Plain, Raw, TableReading},
-    offsets::Resolved,
+    offsets::{PROGRAMS, Resolved},
     patch::patched,
 };
 
@@ -420,25 +420,6 @@ pub(crate) fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) 
 const CGROUP_PROGRAMS: [&str; 4] =
     [names::ON_CGROUP_MADE, names::ON_CGROUP_REMOVED, names::ON_CGROUP_RENAMED, names::ON_CGROUP_ATTACH];
 
-/// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
-pub(crate) const PROGRAMS: [(&str, &str); 16] = [
-    (names::ON_SWITCH, "sched_switch"),
-    (names::ON_MOVE, "sched_migrate_task"),
-    (names::READ_TASKS, "task"),
-    (names::READ_CHANGES, "bpf_map_elem"),
-    (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
-    (names::ON_LEAVE_GROUP, "task_change_group_fair"),
-    (names::ON_ENTER_GROUP, "task_change_group_fair"),
-    (names::ON_CGROUP_MADE, "cgroup_mkdir"),
-    (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
-    (names::ON_CGROUP_RENAMED, "cgroup_rename"),
-    (names::ON_NEW_TASK, "task_newtask"),
-    (names::ON_TASK_FREED, "sched_process_free"),
-    (names::ON_RENAME, "task_rename"),
-    (names::READ_EXITED, "bpf_map_elem"),
-    (names::ON_THROTTLE, "tg_throttle_down"),
-    (names::ON_UNTHROTTLE, "tg_unthrottle_up"),
-];
 /// Maximum number of threads that load programs: two programs take most of the time.
 const LOADERS: usize = 4;
 

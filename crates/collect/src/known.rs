@@ -12,9 +12,9 @@ use cgscope_ledger::{
 use cgscope_model::{BeforeMove, Hist, Placement, TaskReading, Totals, comm, follower::Followed};
 
 use crate::{
-    domain::{cpus::NodePlaces, culprits::Throttled, stacks::frames},
+    domain::{cpus::NodePlaces, culprits::Throttled},
     placement::Active,
-    readings::{accounts, make_whole, pending, state, waits_since_ns},
+    readings::{accounts, frames, make_whole, pending, state, waits_since_ns},
     shared,
     stream::{Reported, TaskReported},
 };

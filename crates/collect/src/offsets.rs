@@ -7,18 +7,37 @@ use std::{
 
 use aya::Endianness;
 use cgscope_ledger::{
-    ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID,
+    ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe, feature::TASK_BY_ID, wire::names,
 };
 use cgscope_model::doctor::FeatureOff;
 
 use crate::{
     Failure,
     btf::{self, AttachPoint, Btf, Type, kind},
-    kernel_side::PROGRAMS,
 };
 
 /// The file with the kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// The programs, and what each belongs to in the kernel. Those for which the verifier takes longest come first.
+pub(crate) const PROGRAMS: [(&str, &str); 16] = [
+    (names::ON_SWITCH, "sched_switch"),
+    (names::ON_MOVE, "sched_migrate_task"),
+    (names::READ_TASKS, "task"),
+    (names::READ_CHANGES, "bpf_map_elem"),
+    (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
+    (names::ON_LEAVE_GROUP, "task_change_group_fair"),
+    (names::ON_ENTER_GROUP, "task_change_group_fair"),
+    (names::ON_CGROUP_MADE, "cgroup_mkdir"),
+    (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
+    (names::ON_CGROUP_RENAMED, "cgroup_rename"),
+    (names::ON_NEW_TASK, "task_newtask"),
+    (names::ON_TASK_FREED, "sched_process_free"),
+    (names::ON_RENAME, "task_rename"),
+    (names::READ_EXITED, "bpf_map_elem"),
+    (names::ON_THROTTLE, "tg_throttle_down"),
+    (names::ON_UNTHROTTLE, "tg_unthrottle_up"),
+];
 
 /// Offsets and missing features.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_ledger::{
-    Cause,
+    Cause, Stack,
     wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
@@ -86,6 +86,12 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
     });
     let (tasks, max_ns) = (place.tasks, place.max_ns);
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist: Arc::new(hist) }
+}
+
+/// Returns the frames of a stack, which ends at its first 0.
+pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
+    let end = stack.iter().position(|frame| *frame == 0).unwrap_or(stack.len());
+    stack[..end].into()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
 
 use aya::maps::HashMap as BpfMap;
 use cgscope_ledger::{
-    BlockedState, Stack,
+    BlockedState,
     wire::{STACKS, StackCount, StackKey, names},
 };
 use cgscope_model::{StackReading, comm};
@@ -18,6 +18,7 @@ use crate::{
     domain::{Domain, Draft, Setup},
     kernel_side::{if_there, step},
     known::KnownTask,
+    readings::frames,
     stream::TaskReported,
 };
 
@@ -178,12 +179,6 @@ impl Stacks {
 /// What was counted for a stack. `counted`: the stacks of its task.
 fn of_key(counted: &[&StackReading], of: &StackReading) -> u64 {
     counted.iter().filter(|stack| stack.key() == of.key()).map(|stack| stack.ns).sum()
-}
-
-/// Returns the frames of a stack, which ends at its first 0.
-pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
-    let end = stack.iter().position(|frame| *frame == 0).unwrap_or(stack.len());
-    stack[..end].into()
 }
 
 #[cfg(test)]
