@@ -53,7 +53,7 @@ fn report(samples: &[Sample], intervals: &[Interval], host: Host) {
         whole.append(interval.clone());
     }
     let mut whole = Whole::new(whole, timeline, &Losses::default(), &host);
-    whole.enough = brief::lines(&history, &whole.interval);
+    whole.enough = brief::lines(&whole.interval, |_| Some(history.clone()));
     let word = String::new;
     let about = report::About {
         file: word(),

@@ -27,8 +27,6 @@ pub struct Recording {
     /// The path as the user gave it.
     pub file: String,
     pub host: Host,
-    /// Whether it can be opened again.
-    pub is_file: bool,
     /// Takes every sample that is read, if there is one.
     pub history: Option<History>,
     steps: Steps,
@@ -40,25 +38,36 @@ pub struct Recording {
 
 impl Recording {
     pub fn open(path: &Path) -> Result<Self> {
-        let reader = open(path).map_err(Error::could_not_run)?;
+        let reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
+        Self::of(reader, printable(&path.display().to_string()).to_string())
+    }
+
+    fn of(reader: FileReader, file: String) -> Result<Self> {
         let header = reader.header();
         let host = Host {
             cpus: u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0),
             whole: header.selection.is_whole_host() && header.command.is_none(),
         };
-        let file = printable(&path.display().to_string()).to_string();
         let steps = steps(&header.selection)?;
-        Ok(Self {
-            reader,
-            file,
-            host,
-            is_file: path.is_file(),
-            history: None,
-            steps,
-            samples: 0,
-            stride: 1,
-            worst: Exit::Done,
-        })
+        Ok(Self { reader, file, host, history: None, steps, samples: 0, stride: 1, worst: Exit::Done })
+    }
+
+    /// The same recording from its start, also if it came through a pipe.
+    pub fn again(&self) -> Result<Self> {
+        let reader = self.reader.again().map_err(|error| self.error(&error))?;
+        Self::of(reader, self.file.clone())
+    }
+
+    /// Reads the demand of these cgroups.
+    pub fn demand_of(&self, ids: BTreeSet<u64>) -> Result<History> {
+        let mut again = self.again()?;
+        let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
+        again.only(&["whole", "limits", "demand", "cpus"], &rows);
+        let mut history = History::of(ids);
+        while let Some(sample) = again.next_without_tasks()? {
+            history.add(&sample);
+        }
+        Ok(history)
     }
 
     pub fn header(&self) -> &Header {

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    os::fd::AsRawFd,
     path::PathBuf,
     sync::Arc,
 };
@@ -12,7 +13,7 @@ use std::{
 use cgscope_ledger::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
 use memchr::memmem;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 
 use crate::{
     Damage, End, Ending, FileError, Gap, Header, MAGIC, ReadError,
@@ -55,11 +56,23 @@ pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>
         .map_err(|error| FileError { path, error })
 }
 
+impl FileReader {
+    /// Opens the same recording again, at its start, also if its name is gone.
+    ///
+    /// # Errors
+    /// If `/proc` is not mounted, or the header cannot be read.
+    pub fn again(&self) -> Result<Self, ReadError> {
+        let same = format!("/proc/self/fd/{}", self.input.get_ref().as_raw_fd());
+        Self::new(BufReader::with_capacity(1 << 16, File::open(same)?))
+    }
+}
+
+/// In memory where the directory for temporary files cannot be written.
 fn copied(mut pipe: File) -> Result<File, ReadError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let mut file = File::from(
-        rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?,
-    );
+    let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)
+        .or_else(|_| memfd_create("recording", MemfdFlags::CLOEXEC));
+    let mut file = File::from(file.map_err(io::Error::from)?);
     let mut start = Vec::new();
     (&mut pipe).take(MAGIC.len() as u64).read_to_end(&mut start)?;
     file.write_all(&start)?;

@@ -1,6 +1,6 @@
 //! The answer for one cgroup: what other limits would have done, or why that is not known.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use cgscope_model::{
     CgroupReading, Interval,
@@ -159,6 +159,11 @@ pub enum Refusal {
     Unfit,
     /// Too many cgroups share its limits to be simulated for so long. Their number.
     TooMany(usize),
+}
+
+/// The ids of the cgroups whose demand is needed.
+pub fn ids(targets: &[Target]) -> BTreeSet<u64> {
+    targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect()
 }
 
 /// Maximum number of cgroups that are simulated at the same time: by the sizes of its vectors, each takes 30 to 57 MB for an hour.

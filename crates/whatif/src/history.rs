@@ -72,6 +72,10 @@ pub struct History {
     cpus: u32,
     /// A sample had no demand.
     pub has_gaps: bool,
+    /// Maximum number of slots of all cgroups together; `None`: [`MOST_SLOTS`].
+    most: Option<usize>,
+    /// There was no room for some slots.
+    pub is_cut: bool,
 }
 
 impl Cgroup {
@@ -274,6 +278,11 @@ impl History {
         Self { chosen: Some(chosen), ..Self::default() }
     }
 
+    /// A history of all cgroups, while they have at most this many slots together, of 20 bytes.
+    pub fn within(slots: usize) -> Self {
+        Self { most: Some(slots), ..Self::default() }
+    }
+
     /// It keeps all of these cgroups.
     pub fn has(&self, ids: &BTreeSet<u64>) -> bool {
         self.chosen.as_ref().is_none_or(|chosen| ids.is_subset(chosen))
@@ -308,11 +317,12 @@ impl History {
             }
         }
         if self.samples > 2 {
-            let mut room =
-                MOST_SLOTS.saturating_sub(self.cgroups.values().map(|cgroup| cgroup.slots.len()).sum());
+            let most = self.most.unwrap_or(MOST_SLOTS);
+            let mut room = most.saturating_sub(self.cgroups.values().map(|cgroup| cgroup.slots.len()).sum());
             for demand in &sample.demand {
                 if let Some(cgroup) = self.cgroups.get_mut(&demand.cgroup_id) {
                     room = cgroup.add(demand, begin_ns, now_ns, room);
+                    self.is_cut |= room == 0;
                 }
             }
         }

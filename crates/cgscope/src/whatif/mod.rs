@@ -1,7 +1,6 @@
 //! `cgscope whatif`: which quota would have been enough.
 
 use std::{
-    collections::BTreeSet,
     io::{self, Write},
     path::Path,
     sync::Arc,
@@ -13,7 +12,7 @@ use cgscope_model::{
     Interval, Mode, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
 };
 use cgscope_whatif::{
-    answer::{Answer, Question, Target, answers, targets, without_quota},
+    answer::{Answer, Question, answers, ids, targets, without_quota},
     history::{History, MOST_US},
     json, words,
 };
@@ -49,15 +48,11 @@ type Answered = (Vec<Answer>, Interval, usize, Exit);
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
     let filter = filter(options)?;
     let mut recording = Recording::open(file)?;
-    let (whole, guessed) = if recording.is_file {
-        thread::scope(|scope| {
-            let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(file, &filter)).ok();
-            (overview(&mut recording, &[]), guessed.and_then(|guessed| guessed.join().ok().flatten()))
-        })
-    } else {
-        recording.history = Some(History::default());
-        (overview(&mut recording, &DEMAND), recording.history.take())
-    };
+    let beside = recording.again()?;
+    let (whole, guessed) = thread::scope(|scope| {
+        let guessed = thread::Builder::new().spawn_scoped(scope, || guessed_history(beside, &filter)).ok();
+        (overview(&mut recording), guessed.and_then(|guessed| guessed.join().ok().flatten()))
+    });
     let mut whole = whole?;
     Arc::make_mut(&mut whole.names).only_paths = options.measure.paths;
     if whole.mode == Mode::Coarse {
@@ -70,7 +65,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
         targets(&whole, &filter).map_err(|why| Error::could_not_run(format!("{}: {why}", recording.file)))?;
     let history = match guessed.filter(|guessed| guessed.has(&ids(&targets))) {
         Some(guessed) => guessed,
-        None => history(file, &targets)?,
+        None => recording.demand_of(ids(&targets))?,
     };
     if history.has_gaps {
         return Err(Error::could_not_run(format!(
@@ -127,12 +122,9 @@ fn print(
 /// The tables that show which cgroups there were.
 const OVERVIEW: [&str; 4] = ["whole", "limits", "cgroups", "containers"];
 
-/// The tables of a history.
-const DEMAND: [&str; 4] = ["whole", "limits", "demand", "cpus"];
-
 /// The whole recording as one interval, without its selection: the CPU time of cgroups is that of all their tasks.
-fn overview(recording: &mut Recording, more: &[&str]) -> Result<Interval> {
-    recording.only(&[&OVERVIEW, more].concat(), &[]);
+fn overview(recording: &mut Recording) -> Result<Interval> {
+    recording.only(&OVERVIEW, &[]);
     recording.at_most(1)?;
     let mut whole = Appended::default();
     while let Some(interval) = recording.next_interval()? {
@@ -152,29 +144,11 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
     Ok(filter)
 }
 
-/// The ids of the cgroups whose demand is needed.
-fn ids(targets: &[Target]) -> BTreeSet<u64> {
-    targets.iter().flat_map(|target| target.family.iter().map(|(id, _)| *id)).collect()
-}
-
-fn history(file: &Path, targets: &[Target]) -> Result<History> {
-    let ids = ids(targets);
-    let mut recording = Recording::open(file)?;
-    let rows = ["limits", "demand"].map(|table| (table, ids.clone()));
-    recording.only(&DEMAND, &rows);
-    let mut history = History::of(ids);
-    while let Some(sample) = recording.next_without_tasks()? {
-        history.add(&sample);
-    }
-    Ok(history)
-}
-
 /// The history of the targets that the first and the last sample suggest. Errors are left out: the overview has them, too.
-fn guessed_history(file: &Path, filter: &SelectionFilter) -> Option<History> {
-    let mut recording = Recording::open(file).ok()?;
+fn guessed_history(mut recording: Recording, filter: &SelectionFilter) -> Option<History> {
     recording.only(&OVERVIEW, &[]);
     let (targets, _) = targets(&recording.ends().ok()??, filter).ok()?;
-    history(file, &targets).ok()
+    recording.demand_of(ids(&targets)).ok()
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use cgscope_record::{FileWriter, Header, Reason};
 use cgscope_whatif::answer::Answer;
 use clap::Parser;
 
-use super::{cli, filter, guessed_history, of_recording};
+use super::{Recording, cli, filter, guessed_history, of_recording};
 
 mod live;
 
@@ -46,7 +46,10 @@ fn a_cgroup_that_was_gone_at_the_end_is_answered() {
     let mut samples = samples(&LOOP);
     for gone in [false, true] {
         let file = File::new("gone", &samples);
-        let guessed = guessed_history(&file.0, &filter(&options(&file)).expect("no filter"));
+        let guessed = guessed_history(
+            Recording::open(&file.0).unwrap_or_else(|error| panic!("{}", error.sentence)),
+            &filter(&options(&file)).expect("no filter"),
+        );
         assert_eq!(guessed.is_some(), !gone);
         let (answers, ..) =
             of_recording(&options(&file), &file.0).unwrap_or_else(|error| panic!("{}", error.sentence));

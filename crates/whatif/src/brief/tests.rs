@@ -11,7 +11,7 @@ fn changed(load: &Load, change: fn(&mut Sample)) -> Vec<String> {
     samples.iter_mut().for_each(change);
     let mut history = History::default();
     samples.iter().for_each(|sample| history.add(sample));
-    lines(&history, &Interval::between(&samples[0], &samples[samples.len() - 1]))
+    lines(&Interval::between(&samples[0], &samples[samples.len() - 1]), |_| Some(history))
 }
 
 #[test]
