@@ -67,21 +67,28 @@ impl FileReader {
     }
 }
 
-/// In memory where the directory for temporary files cannot be written.
+/// Copies a pipe to a file without a name; in memory where the directory for temporary files cannot be written.
 fn copied(mut pipe: File) -> Result<File, ReadError> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)
-        .or_else(|_| memfd_create("recording", MemfdFlags::CLOEXEC));
-    let mut file = File::from(file.map_err(io::Error::from)?);
     let mut start = Vec::new();
     (&mut pipe).take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    file.write_all(&start)?;
-    // What is no recording may have no end.
-    if start == MAGIC {
-        io::copy(&mut pipe, &mut file)?;
-    }
-    file.rewind()?;
-    Ok(file)
+    let folder = std::env::temp_dir();
+    let mut copy = || -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(file.or_else(|_| memfd_create("recording", MemfdFlags::CLOEXEC))?);
+        file.write_all(&start)?;
+        // What is no recording may have no end.
+        if start == MAGIC {
+            io::copy(&mut pipe, &mut file)?;
+        }
+        file.rewind()?;
+        Ok(file)
+    };
+    let failed = |error| {
+        let folder = folder.display();
+        io::Error::other(format!("its copy in {folder} failed: {error}; set TMPDIR to another directory"))
+    };
+    Ok(copy().map_err(failed)?)
 }
 
 impl<R: Read + Seek> Reader<R> {

@@ -166,9 +166,6 @@ impl CgroupPressures {
 
     /// Takes what is kept for a cgroup: the waits that found no entry on their CPU, of all CPUs.
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
-        if *kept == KeptPressure::default() {
-            return;
-        }
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
         let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
         self.entries

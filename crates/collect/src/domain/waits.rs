@@ -127,7 +127,9 @@ impl Waits {
         } else {
             self.places.retain(|_, place| place.reported_in == turn);
         }
-        draft.kept_pressure.extend(self.places.iter().map(|(id, place)| (*id, place.pressure)));
+        // Most cgroups have none.
+        let kept = self.places.iter().filter(|(_, place)| place.pressure != KeptPressure::default());
+        draft.kept_pressure.extend(kept.map(|(id, place)| (*id, place.pressure)));
         let exited = &mut draft.sample.exited;
         exited.extend(self.places.values().map(|place| place.reading.clone()));
         exited.sort_unstable_by_key(|place| place.cgroup_id);
