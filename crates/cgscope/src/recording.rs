@@ -252,7 +252,7 @@ mod tests {
     use std::{path::PathBuf, sync::Arc};
 
     use cgscope_model::{
-        ByCause, Cause, ExitedReading, Hist, PairReading, TaskReading, Totals, interval::Appended,
+        ByCause, Cause, ExitedReading, Hist, PairReading, TaskReading, Totals, table::interval::Appended,
     };
     use cgscope_record::{FileWriter, Reason};
     use proptest::prelude::*;

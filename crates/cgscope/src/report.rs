@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use cgscope_model::{Interval, Timeline, interval::Appended, json::IntervalObject, units};
+use cgscope_model::{Interval, Timeline, json::IntervalObject, table::interval::Appended, units};
 use cgscope_record::Place;
 use cgscope_view::{
     report::{About, Whole, html, report as report_text},

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cgscope_model::{Interval, findings::Host, interval::Appended};
+use cgscope_model::{Interval, findings::Host, table::interval::Appended};
 
 use crate::{
     cli::Rhythm,

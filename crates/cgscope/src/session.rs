@@ -246,7 +246,7 @@ impl Session {
 
     /// The latest sample.
     pub fn latest(&self) -> Option<&Sample> {
-        self.steps.latest()
+        self.steps.latest().map(AsRef::as_ref)
     }
 
     fn on(&mut self, event: Event) -> Result<Event> {

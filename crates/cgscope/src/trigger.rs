@@ -6,7 +6,7 @@ use cgscope_ledger::bucket::LAST_LOW_NS;
 use cgscope_model::{
     Cause, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,
-    selection::{is_at_or_below, normal_path},
+    path::{is_at_or_below, normal_path},
     units::{self, duration, percent, seconds},
 };
 

@@ -11,7 +11,9 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
 fn imports_between_modules_have_no_cycles() {
-    for (name, some, used) in [("cgscope", "run", "session"), ("ledger", "waits", "pressure")] {
+    for (name, some, used) in
+        [("cgscope", "run", "session"), ("ledger", "waits", "pressure"), ("model", "tree", "table")]
+    {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
         let mut uses = Uses::new();
         read(&folder, None, &mut uses);
@@ -30,7 +32,9 @@ fn imports_between_modules_have_no_cycles() {
 fn exported(lib: &str) -> BTreeMap<String, String> {
     let parts = lib.split("pub use ").skip(1).filter_map(|part| part.split_once(';')?.0.split_once("::"));
     let names = parts.flat_map(|(module, names)| {
-        first_names(names).into_iter().map(move |name| (name, module.to_owned()))
+        let is_name = |name: &&str| !name.is_empty() && !name.ends_with("::");
+        let names = names.split_inclusive("::").flat_map(|part| part.split([' ', '\n', ',', '{', '}']));
+        names.filter(is_name).map(|name| (name.to_owned(), module.to_owned()))
     });
     names.collect()
 }
@@ -56,9 +60,12 @@ fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
         let module = module.unwrap_or(name);
+        if name == "tests" {
+            continue;
+        }
         if path.is_dir() {
             read(&path, Some(module), uses);
-        } else if name != "main" && name != "lib" && name != "tests" {
+        } else if name != "main" && name != "lib" {
             let used = uses.entry(module.to_owned()).or_default();
             used.extend(named(&fs::read_to_string(&path).unwrap()).filter(|name| name != module));
         }
@@ -90,6 +97,14 @@ fn first_names(path: &str) -> Vec<String> {
         depth == 0 && c == ','
     };
     outer.split(is_top).map(word).collect()
+}
+
+#[test]
+fn exported_names_lead_to_their_modules() {
+    let names = exported("pub use a::B;\npub use c::d::{E, f};\npub use g::{\n    h::{I, J},\n    k,\n};\n");
+    let expected = [("B", "a"), ("E", "c"), ("I", "g"), ("J", "g"), ("f", "c"), ("k", "g")];
+    let names: Vec<_> = names.iter().map(|(name, module)| (&**name, &**module)).collect();
+    assert_eq!(names, expected);
 }
 
 #[test]

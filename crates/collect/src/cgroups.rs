@@ -15,8 +15,8 @@ use std::{
 
 use cgscope_ledger::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::{
+    path::{DEEPEST, is_bounded, path_and_ancestors},
     printable,
-    selection::{DEEPEST, is_bounded, path_and_ancestors},
 };
 use rustix::{
     fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat},

@@ -11,7 +11,7 @@ use std::{
 
 use cgscope_model::{
     Finding, Group, Interval, Totals, Wait, cgroup_name::UNNAMED, findings::findings,
-    selection::path_and_ancestors, sum,
+    path::path_and_ancestors, sum,
 };
 use prost::Message;
 

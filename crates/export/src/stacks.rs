@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_model::{
-    ByCause, CAUSES, Cause, Interval, TaskInterval, Wait, cgroup_name::UNNAMED,
-    selection::path_and_ancestors, sum, table::exited::ENDED,
+    ByCause, CAUSES, Cause, Interval, TaskInterval, Wait, cgroup_name::UNNAMED, path::path_and_ancestors,
+    sum, table::exited::ENDED,
 };
 
 #[derive(Default)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use cgscope_ledger::history::KERNEL;
-use cgscope_model::{Blame, CgroupReading, PairReading, selection::path_and_ancestors};
+use cgscope_model::{Blame, CgroupReading, PairReading, path::path_and_ancestors};
 
 use crate::{CPUS, Chance};
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::selection::family;
+use cgscope_model::path::family;
 use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use cgscope_model::{Interval, selection::path_and_ancestors, sum};
+use cgscope_model::{Interval, path::path_and_ancestors, sum};
 
 use crate::choice::{Config, Standing};
 

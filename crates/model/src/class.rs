@@ -15,9 +15,11 @@ use crate::{
     BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, ExitedInterval, Interval,
     TaskInterval, Tree,
     causes::{Behind, MORE_CPUS, Shown, TABLE},
-    findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
+    findings::{BELOW_LIMIT_PERCENT, BUSY_THREAD_PERCENT, REALTIME_PERCENT},
     named::by_name,
-    sum, units,
+    sum,
+    sum::is_share,
+    units,
     words::{list, raise},
 };
 

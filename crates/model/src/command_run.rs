@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::Serialize;
 
 use crate::{
-    Blame, BlockedTime, Interval, class::Classified, findings::Host, quota_use::QuotaUse,
-    selection::is_at_or_below, sum,
+    Blame, BlockedTime, Interval, class::Classified, findings::Host, path::is_at_or_below,
+    quota_use::QuotaUse, sum,
 };
 
 /// How a command ended.

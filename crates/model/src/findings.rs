@@ -21,21 +21,18 @@ use std::{
 use cgscope_ledger::Cause;
 use serde::Serialize;
 
-pub use crate::interval::REALTIME_PERCENT;
+pub use crate::table::{interval::REALTIME_PERCENT, tasks::BUSY_THREAD_PERCENT};
 pub use crate::words::{QUOTA_FILE, set_burst, set_quota};
 use crate::{
     Blame, CgroupReading, Group, Interval, Names, Tree,
     cgroup_name::container_words,
     named::by_name,
-    sched_ext, sum,
+    sum::{self, is_share},
     tree::{Node, Sums},
     units::duration,
 };
 pub use quota::BELOW_LIMIT_PERCENT;
 
-/// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
-/// quota.
-pub const BUSY_THREAD_PERCENT: u64 = 1;
 /// Maximum number of findings of an interval; the most costly are kept.
 pub const MOST: usize = 12;
 
@@ -108,7 +105,7 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
     findings.truncate(MOST);
     findings.iter_mut().for_each(|finding| name(finding, &interval.names));
     if let Some(scheduler) = interval.scheduler_instead_of_quotas() {
-        findings.iter_mut().for_each(|finding| sched_ext::advise(finding, scheduler));
+        findings.iter_mut().for_each(|finding| contention::advise(finding, scheduler));
     }
     findings
 }
@@ -116,11 +113,6 @@ pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding
 fn order(finding: &Finding) -> (bool, Reverse<u64>, Option<&str>, Rule) {
     let Finding { rule, cgroup, lost_ns, .. } = finding;
     (*rule == Rule::Unattributed, Reverse(*lost_ns), cgroup.as_deref(), *rule)
-}
-
-/// True if `part` is at least this percentage of `whole`; false if `whole` is 0.
-pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
-    whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
 
 fn is_much(ns: u64, least_ns: u64, whole_ns: u64, percent: u64) -> bool {

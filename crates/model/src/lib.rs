@@ -8,7 +8,6 @@ pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
 pub mod class;
-mod coarse;
 pub mod command_run;
 pub mod counters;
 pub mod diff;
@@ -16,13 +15,14 @@ pub mod doctor;
 pub mod findings;
 pub mod follower;
 pub mod hist;
-pub mod interval;
 pub mod json;
+mod mode;
 mod named;
 pub mod names;
+pub mod path;
 pub mod placement;
+mod printable;
 pub mod quota_use;
-pub mod sample;
 mod sched_ext;
 pub mod selection;
 pub mod skipped;
@@ -35,7 +35,6 @@ pub mod tree;
 pub mod units;
 mod words;
 
-pub use crate::table::tasks::Totals;
 pub use accounts::{Accounts, ByState, CpuTimes, ExitedThreads};
 pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
@@ -45,17 +44,19 @@ pub use command_run::CommandRun;
 pub use counters::{Counter, Observed};
 pub use findings::Finding;
 pub use hist::Hist;
-pub use interval::{Group, GroupSum, Interval, Wait, WallTime};
-pub use names::Names;
+pub use mode::Mode;
+pub use names::{ContainerReading, Names};
 pub use placement::{Cpuset, Placement};
+pub use printable::{comm, printable, printable_lines, steers};
 pub use quota_use::QuotaUse;
-pub use sample::{Cost, Losses, Mode, Sample, comm, printable, printable_lines, steers};
 pub use sched_ext::SchedExt;
 pub use selection::Selection;
 pub use skipped::Skipped;
 pub use steps::Steps;
+pub use table::interval::{Group, GroupSum, Interval, Wait, WallTime};
+pub use table::sample::{Cost, Losses, Sample};
 pub use table::{
-    cgroups::{AVERAGED_S, Averages, CgroupReading, ContainerReading, PressureAverages, weight_of_shares},
+    cgroups::{AVERAGED_S, Averages, CgroupReading, PressureAverages, weight_of_shares},
     cpus::{CpuInterval, CpuReading, CpuWaits},
     demand,
     demand::{DemandReading, DemandSlot},
@@ -66,7 +67,7 @@ pub use table::{
     pairs::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of},
     stacks,
     stacks::StackReading,
-    tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState},
+    tasks::{BeforeMove, Figures, Pending, Scheduling, TaskInterval, TaskReading, TaskState, Totals},
 };
 pub use timeline::Timeline;
 pub use tree::Tree;

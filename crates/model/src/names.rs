@@ -6,7 +6,20 @@ use std::{
     sync::Arc,
 };
 
-use crate::{CgroupName, ContainerReading, Selection, cgroup_name, selection::path_and_ancestors};
+use crate::{CgroupName, cgroup_name, path::path_and_ancestors};
+
+/// What the container runtime calls the container or the pod of a cgroup. A name is `None` if the runtime does not report it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerReading {
+    /// The id of the cgroup: of the container itself, or of the pod around its containers.
+    pub cgroup_id: u64,
+    /// The container's name; `None` for a pod.
+    pub container: Option<Arc<str>>,
+    /// The pod's name; `None` outside of Kubernetes.
+    pub pod: Option<Arc<str>>,
+    /// The pod's namespace.
+    pub namespace: Option<Arc<str>>,
+}
 
 impl ContainerReading {
     /// `shop/cart-7d9f (cart)`; `shop/cart-7d9f` for a pod; `container web` outside of Kubernetes. No path begins like these,
@@ -121,24 +134,24 @@ impl Names {
     /// A sentence that says which ones have this name, or which names are similar.
     pub fn check(
         &self,
-        selection: &Selection,
+        pod: Option<&str>,
+        container: Option<&str>,
         paths: impl Iterator<Item = impl AsRef<str>>,
     ) -> Result<(), String> {
-        let Selection { pod, container, .. } = selection;
         if pod.is_none() && container.is_none() {
             return Ok(());
         }
         let (mut pods, mut containers) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
             let path = path.as_ref();
-            let of_pod = pod.as_deref().map(|pod| self.cgroup_of_pod(path, pod));
+            let of_pod = pod.map(|pod| self.cgroup_of_pod(path, pod));
             if let Some(of_pod) = of_pod.flatten() {
                 pods.extend(self.container(of_pod).and_then(|(_, named)| named.pod()));
             }
             if of_pod == Some(None) {
                 continue;
             }
-            let at = container.as_deref().and_then(|container| self.cgroup_of_container(path, container));
+            let at = container.and_then(|container| self.cgroup_of_container(path, container));
             containers.extend(at.map(|at| self.of(at).into_owned()));
         }
         let pods = pods.into_iter().map(|(namespace, pod)| format!("{namespace}/{pod}")).collect();
@@ -149,16 +162,6 @@ impl Names {
             self.only(("container", container), containers, self.containers(), "its id, or --pod with it")?;
         }
         Ok(())
-    }
-
-    /// All pods, as `NAMESPACE/NAME`.
-    pub fn pods(&self) -> BTreeSet<String> {
-        self.by_path.values().filter_map(ContainerReading::pod_words).collect()
-    }
-
-    /// The names of all containers.
-    pub fn containers(&self) -> BTreeSet<String> {
-        self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
     }
 
     fn only(
@@ -180,6 +183,16 @@ impl Names {
                 Err(format!("several have the name of {what}: {}; give {better}", found.join(", ")))
             }
         }
+    }
+
+    /// All pods, as `NAMESPACE/NAME`.
+    pub fn pods(&self) -> BTreeSet<String> {
+        self.by_path.values().filter_map(ContainerReading::pod_words).collect()
+    }
+
+    /// The names of all containers.
+    pub fn containers(&self) -> BTreeSet<String> {
+        self.by_path.values().filter_map(|named| named.container.as_deref()).map(str::to_owned).collect()
     }
 
     /// The name that people use first for a cgroup, or its path if it has none. Below a container or a unit, the rest of the path
@@ -309,12 +322,7 @@ mod tests {
         ];
         let names = Names::new(&cgroups, &containers);
         let said = |pod: Option<&str>, container: Option<&str>| {
-            let selection = Selection {
-                pod: pod.map(Into::into),
-                container: container.map(Into::into),
-                ..Selection::default()
-            };
-            names.check(&selection, paths.iter()).err().unwrap_or_default()
+            names.check(pod, container, paths.iter()).err().unwrap_or_default()
         };
         for (pod, container, sentence) in [
             (None, None, ""),
@@ -336,8 +344,7 @@ mod tests {
         ] {
             assert_eq!(said(pod, container), sentence);
         }
-        let pod = Selection { pod: Some("a/b".into()), ..Selection::default() };
-        let nobody = Names::default().check(&pod, paths.iter()).unwrap_err();
+        let nobody = Names::default().check(Some("a/b"), None, paths.iter()).unwrap_err();
         assert!(nobody.contains("no container runtime of this host reports names"), "{nobody}");
     }
 }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::findings::{Finding, Rule};
-
 /// What the kernel reports about sched_ext.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SchedExt {
@@ -25,26 +23,6 @@ impl SchedExt {
     /// The BPF scheduler, if it schedules all normal tasks. The kernel then enforces no quota (`cpu.max`) and no weight.
     pub(crate) fn instead_of_quotas(reading: Option<&Self>) -> Option<&Arc<str>> {
         reading.filter(|reading| reading.takes_all)?.scheduler.as_ref()
-    }
-}
-
-/// Replaces advice that relies on `cpu.weight` and `cpu.max`: the scheduler may ignore them.
-pub(crate) fn advise(finding: &mut Finding, scheduler: &str) {
-    match finding.rule {
-        Rule::NoisyNeighbour => {
-            finding.action = format!("see the options of the BPF scheduler {scheduler}");
-            finding.advice = format!(
-                "see the options of the BPF scheduler {scheduler}, which may ignore cpu.weight and cpu.max; or give the \
-                 cgroups separate CPUs (cpuset.cpus)"
-            );
-        }
-        Rule::CpuOversubscription => {
-            finding.advice = format!(
-                "run fewer tasks at once on this host, or add CPUs; until then, the BPF scheduler {scheduler} decides who \
-                 waits, and it may ignore cpu.weight and cpu.max"
-            );
-        }
-        _ => {}
     }
 }
 

@@ -4,16 +4,14 @@
 //! this file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
 //! costs nothing. A [`SelectionFilter`] applies the other selectors.
 
-use std::collections::HashSet;
-
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CgroupName, Interval, Names,
+    CgroupName, Names,
+    path::{normal_path, path_and_ancestors},
     placement::{cpu_list, parse_cpu_list},
     printable,
-    table::{self, Selected},
 };
 
 /// The user's selection. Empty lists and `None` select everything.
@@ -194,21 +192,12 @@ impl Selection {
         let (pod, container) = (printable(self.pod), printable(self.container));
         Self { cgroup, unit, pod, container, comm: printable(self.comm), ..self }
     }
-
-    /// Removes everything from the interval that is not selected.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
-    pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
-        SelectionFilter::new(self)?.apply(interval);
-        Ok(())
-    }
 }
 
 /// Applies all selectors except ids, which the source has already applied.
 #[derive(Clone, Debug, Default)]
 pub struct SelectionFilter {
-    selection: Selection,
+    pub(crate) selection: Selection,
     comm: Option<Regex>,
 }
 
@@ -251,7 +240,7 @@ impl SelectionFilter {
     /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
     ///
     /// With several selectors, all of them must match, and the result is the lowest cgroup.
-    fn selected_cgroup<'p>(&self, path: &'p str, names: &Names) -> Option<&'p str> {
+    pub(crate) fn selected_cgroup<'p>(&self, path: &'p str, names: &Names) -> Option<&'p str> {
         let Selection { cgroup, unit, pod, container, .. } = &self.selection;
         let by_path = cgroup.as_deref().map(|root| path_and_ancestors(path).find(|above| *above == root));
         let by_unit = unit.as_deref().map(|unit| cgroup_of_unit(path, unit));
@@ -274,21 +263,6 @@ impl SelectionFilter {
             && is_chosen(&self.selection.cpus, cpu)
             && self.wants_node(node)
     }
-
-    /// Removes everything from the interval that is not selected.
-    ///
-    /// The selected CPUs and nodes themselves stay.
-    pub(crate) fn apply(&self, interval: &mut Interval) {
-        let names = interval.names.clone();
-        let wanted = self.is_by_cgroup().then(|| {
-            let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path, &names));
-            wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
-        });
-        table::select(interval, &Selected { filter: self, cgroups: wanted });
-        let selected = interval.cgroups.iter().find_map(|(_, path)| self.selected_cgroup(path, &names));
-        interval.selected_cgroup = selected.or(self.selection.cgroup.as_deref()).map(Into::into);
-        interval.is_selection = !self.selection.is_whole_host();
-    }
 }
 
 fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
@@ -304,71 +278,9 @@ pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
     path_and_ancestors(path).filter(is_of_unit).last()
 }
 
-/// Normalises a path: `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
-pub fn normal_path(path: &str) -> String {
-    let mut out = String::new();
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        out.push('/');
-        out.push_str(part);
-    }
-    if out.is_empty() { "/".into() } else { out }
-}
-
-/// True if `path` is `root` or lies below it.
-pub fn is_at_or_below(path: &str, root: &str) -> bool {
-    let is_below = || path.strip_prefix(root).is_some_and(|rest| !root.is_empty() && rest.starts_with('/'));
-    root == "/" || path == root || is_below()
-}
-
-/// Maximum length of a cgroup's path, bytes: the longest that the kernel opens.
-pub const LONGEST_PATH: usize = 4_096;
-/// Maximum number of levels below the root.
-pub const DEEPEST: usize = 256;
-
-/// True for a path that may be kept: any user may make a cgroup, and file it as deep as they like, and each level of a path costs memory and time.
-pub fn is_bounded(path: &str) -> bool {
-    let levels = || path.bytes().filter(|byte| *byte == b'/').count();
-    !path.is_empty() && path.len() <= LONGEST_PATH && levels() <= DEEPEST
-}
-
-/// The first three names of a path. Only root makes cgroups so high in the tree: of a user, a service, a pod.
-pub fn family(path: &str) -> &str {
-    path.match_indices('/').nth(3).map_or(path, |(end, _)| &path[..end])
-}
-
-/// A path and its ancestors, such as `/a/b`, `/a` and `/`: every path that this path [is at or below](is_at_or_below).
-///
-/// A file may hold a path that does not begin at the root.
-pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| match path.rfind('/') {
-        _ if *path == "/" => None,
-        None | Some(0) => Some("/"),
-        Some(end) => Some(&path[..end]),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_ancestors_of_a_path_are_the_paths_it_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
-            let is_ancestor = path_and_ancestors(&path).any(|at| at == root);
-            prop_assert_eq!(is_ancestor, is_at_or_below(&path, &root));
-            prop_assert!(path_and_ancestors(&path).last() == Some("/"));
-        }
-    }
-
-    #[test]
-    fn a_cgroup_selects_itself_and_all_below_but_no_namesake() {
-        assert!(is_at_or_below("/a", "/a"));
-        assert!(is_at_or_below("/a/b", "/a"));
-        assert!(!is_at_or_below("/ab", "/a"));
-        assert!(is_at_or_below("/ab", "/"));
-    }
-
     #[test]
     fn a_selection_is_described_in_words() {
         let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
@@ -433,14 +345,5 @@ mod tests {
         let before = r#"{"pids":[],"tids":[],"cgroup":null,"comm":null,"cpus":[],"nodes":[]}"#;
         assert_eq!(serde_json::to_string(&Selection::default()).unwrap(), before);
         assert_eq!(serde_json::from_str::<Selection>(before).unwrap(), Selection::default());
-    }
-
-    #[test]
-    fn paths_are_normalised() {
-        for path in ["a/b", "/a/b", "/a/b/", "//a//b"] {
-            assert_eq!(normal_path(path), "/a/b");
-        }
-        assert_eq!(normal_path("/"), "/");
-        assert_eq!(normal_path(""), "/");
     }
 }

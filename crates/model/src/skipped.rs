@@ -19,7 +19,7 @@ use crate::{
 /// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
 /// cgroups.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
-    let mut still_there = sum::same_task(&now.tasks);
+    let mut still_there = tasks::same_task(&now.tasks);
     let tasks: Vec<_> = before.tasks.iter().filter(|task| still_there(task).is_none()).cloned().collect();
     let mut still_there = sum::earlier(&now.exited, |exited| exited.cgroup_id);
     let exited = before.exited.iter().filter(|exited| still_there(exited.cgroup_id).is_none()).cloned();

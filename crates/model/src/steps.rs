@@ -1,19 +1,26 @@
 //! From Sample to Sample: the one place that keeps the earlier Sample.
 
-use crate::{Interval, Sample, Selection, selection::SelectionFilter};
+use crate::{Interval, Sample, Selection, Skipped, selection::SelectionFilter};
 use std::sync::Arc;
 
-/// Makes the interval to each Sample from the one before.
-#[derive(Clone, Debug, Default)]
-pub struct Steps {
+/// Makes the interval to each Sample from the one before. `S` holds a Sample.
+#[derive(Clone, Debug)]
+pub struct Steps<S = Box<Sample>> {
     filter: SelectionFilter,
     /// Cgroups are called by their paths alone.
     only_paths: bool,
-    earlier: Option<Box<Sample>>,
+    earlier: Option<S>,
 }
 
-impl Steps {
-    /// Begins without a Sample. Intervals have what is selected. The default is the whole host.
+/// Begins without a Sample. Intervals have the whole host.
+impl<S> Default for Steps<S> {
+    fn default() -> Self {
+        Self { filter: SelectionFilter::default(), only_paths: false, earlier: None }
+    }
+}
+
+impl<S: AsRef<Sample>> Steps<S> {
+    /// Begins without a Sample. Intervals have what is selected.
     ///
     /// # Errors
     /// If the `comm` of the selection is not a regular expression.
@@ -28,33 +35,39 @@ impl Steps {
     }
 
     /// The selected part of the interval that ends with this Sample; `None` for the first one.
-    pub fn step(&mut self, sample: Box<Sample>) -> Option<Interval> {
+    pub fn step(&mut self, sample: S) -> Option<Interval> {
+        Some(self.step_over(sample, |_, _| Skipped::default())?.0)
+    }
+
+    /// As [`Self::step`], with the earlier Sample. `skipped` returns the rows that ended in the Samples between the two.
+    pub fn step_over(&mut self, sample: S, skipped: impl FnOnce(&S, &S) -> Skipped) -> Option<(Interval, S)> {
         let earlier = self.earlier.replace(sample)?;
-        let mut interval = Interval::between(&earlier, self.earlier.as_deref()?);
+        let now = self.earlier.as_ref()?;
+        let mut interval = Interval::over(earlier.as_ref(), now.as_ref(), &mut skipped(&earlier, now));
         self.select(&mut interval);
-        Some(interval)
+        Some((interval, earlier))
     }
 
     /// Removes from an interval what is not selected.
     pub fn select(&self, interval: &mut Interval) {
-        self.filter.apply(interval);
+        interval.filter(&self.filter);
         if self.only_paths {
             Arc::make_mut(&mut interval.names).only_paths = true;
         }
     }
 
     /// The latest Sample.
-    pub fn latest(&self) -> Option<&Sample> {
-        self.earlier.as_deref()
+    pub fn latest(&self) -> Option<&S> {
+        self.earlier.as_ref()
     }
 
     /// Takes a Sample without an interval.
-    pub fn skip(&mut self, sample: Box<Sample>) {
+    pub fn skip(&mut self, sample: S) {
         self.earlier = Some(sample);
     }
 
     /// Takes the latest Sample away: the next one is a first one.
-    pub fn restart(&mut self) -> Option<Box<Sample>> {
+    pub fn restart(&mut self) -> Option<S> {
         self.earlier.take()
     }
 }

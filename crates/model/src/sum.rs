@@ -2,9 +2,7 @@
 //!
 //! A file may contain any number, so sums saturate at the largest 64-bit number.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use crate::TaskReading;
+use std::collections::BTreeMap;
 
 /// Adds to a sum.
 pub fn add(sum: &mut u64, amount: u64) {
@@ -105,18 +103,9 @@ pub(crate) fn earlier<'a, T, K: Ord>(
     }
 }
 
-/// Returns a function that finds a task in another Sample. The tasks, and those passed in, must ascend by serial. A reading that
-/// both Samples share is found without access to its memory.
-pub(crate) fn same_task<'a>(
-    tasks: &'a [Arc<TaskReading>],
-) -> impl FnMut(&Arc<TaskReading>) -> Option<&'a Arc<TaskReading>> {
-    let mut rest = tasks.iter().peekable();
-    move |wanted| {
-        rest.next_if(|task| Arc::ptr_eq(task, wanted)).or_else(|| {
-            while rest.next_if(|task| task.serial < wanted.serial).is_some() {}
-            rest.next_if(|task| task.serial == wanted.serial)
-        })
-    }
+/// True if `part` is at least this percentage of `whole`; false if `whole` is 0.
+pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
+    whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
 
 #[cfg(test)]

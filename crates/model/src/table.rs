@@ -4,8 +4,10 @@ pub mod cgroups;
 pub mod cpus;
 pub mod demand;
 pub mod exited;
+pub mod interval;
 pub mod nodes;
 pub mod pairs;
+pub mod sample;
 pub mod stacks;
 pub mod tasks;
 

@@ -11,10 +11,10 @@ use shape::Places;
 
 use crate::{
     ByCause, CgroupReading, Group, Interval, Wait,
-    interval::{GroupSum, processes},
     pairs::Culprit,
+    path::path_and_ancestors,
     placement::{ByNode, add_by_node},
-    selection::path_and_ancestors,
+    table::interval::{GroupSum, processes},
 };
 
 /// The cgroups of an interval. References into the interval are indexes into its lists.
@@ -414,5 +414,18 @@ impl Tree {
             at = self.nodes[at].parent.unwrap_or(0);
         }
         at
+    }
+}
+
+impl Interval {
+    /// Groups by cgroup path, each with all cgroups below it; `None` holds the tasks of cgroups without a known path.
+    pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
+        Tree::new(self).into_groups()
+    }
+
+    /// Time on a CPU by node, by the path of the cgroup, each with all cgroups below it.
+    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
+        let nodes = Tree::new(self).into_nodes().into_iter();
+        nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 }

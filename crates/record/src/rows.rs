@@ -8,7 +8,7 @@ use cgscope_model::{
     Accounts, BeforeMove, Blame, ByCause, CgroupReading, ContainerReading, Cost, CpuReading, CpuWaits,
     Cpuset, DemandReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending, Placement,
     ProcessMemory, Sample, SchedExt, Scheduling, TaskReading, TaskState, Totals,
-    selection::is_bounded,
+    path::is_bounded,
     table::{self, Member, Table},
 };
 

@@ -50,6 +50,12 @@ pub struct Taken {
     pub changes: u64,
 }
 
+impl AsRef<Sample> for Taken {
+    fn as_ref(&self) -> &Sample {
+        &self.reading.sample
+    }
+}
+
 /// The latest sample, if there is one. The error says why there are no more samples.
 pub type Latest = Result<Option<Taken>, String>;
 

@@ -11,8 +11,8 @@ use std::{
 use cgscope_model::{
     PairKey, PairReading, Sample, TaskReading, between,
     follower::{Followed, Follower},
+    path::path_and_ancestors,
     rest_of,
-    selection::path_and_ancestors,
 };
 
 /// Everything that was read at one moment, and which tasks are followed for whom.

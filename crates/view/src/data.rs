@@ -5,8 +5,8 @@ use std::{cell::OnceCell, sync::Arc};
 use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval, TaskReading,
     findings::{Host, Rule, findings_in},
-    interval::Process,
     nodes::NodeGroup,
+    table::interval::Process,
     tree::Tree,
 };
 

@@ -9,7 +9,7 @@ use cgscope_ledger::{BUCKETS, cause::CELLS};
 use cgscope_model::{
     ByCause, Cause, Finding, Hist, Interval, PressureAverages, TaskReading, Wait,
     findings::Rule,
-    selection::{is_at_or_below, path_and_ancestors},
+    path::{is_at_or_below, path_and_ancestors},
     sum,
 };
 

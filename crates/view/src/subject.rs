@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Group, Interval, Names, Observed, TaskInterval, Totals, Wait, interval::Process,
-    pairs::Culprit, tree::Node,
+    CgroupReading, Group, Interval, Names, Observed, TaskInterval, Totals, Wait, pairs::Culprit,
+    table::interval::Process, tree::Node,
 };
 
 use crate::{causes::UNNAMED, data::Data, states::State};

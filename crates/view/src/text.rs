@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cgscope_ledger::named;
 use cgscope_model::{
     Finding, Interval, Losses, Mode, Wait,
-    interval::CostInterval,
+    table::interval::CostInterval,
     units::{self, bytes, duration, per_second, percent},
 };
 

@@ -2,10 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use cgscope_model::{
-    CgroupReading, Interval,
-    selection::{SelectionFilter, is_at_or_below},
-};
+use cgscope_model::{CgroupReading, Interval, path::is_at_or_below, selection::SelectionFilter};
 
 use crate::{
     Check, Figures, Limit, Loop,

@@ -14,7 +14,7 @@ use std::{
 
 use cgscope_model::{
     Interval, Sample, Steps,
-    selection::is_at_or_below,
+    path::is_at_or_below,
     units::{self, duration},
 };
 use cgscope_record::{Ending, FileReader, Header, Place, Reason};

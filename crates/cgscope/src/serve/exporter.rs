@@ -10,7 +10,7 @@ use std::{
 };
 
 use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
-use cgscope_model::{Interval, Skipped};
+use cgscope_model::{Skipped, Steps};
 use cgscope_serve::{
     collection::{Latest, Taken},
     http::{Http, Page, Pages},
@@ -103,8 +103,8 @@ impl Drop for Exporter {
 struct State {
     metrics: Metrics,
     config: Arc<Mutex<Option<Config>>>,
-    /// The last sample that was added.
-    before: Option<Taken>,
+    /// Has the last sample that was added.
+    steps: Steps<Taken>,
     /// The time from the start of the last sample until that sample was added.
     readying: Duration,
     counters: Arc<Counters>,
@@ -118,7 +118,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let state = State {
         metrics: Metrics::new(begun),
         config,
-        before: None,
+        steps: Steps::default(),
         readying: Duration::ZERO,
         counters,
         http: http.clone(),
@@ -182,29 +182,32 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
+/// The rows that ended in the samples between two.
+fn skipped(before: &Taken, now: &Taken) -> Skipped {
+    let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
+    for ended in before.ended.until(now.number) {
+        let sample = &ended.reading.sample;
+        if Skipped::concerns(sample, ended.number, before.number) {
+            skipped.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), sample);
+        }
+    }
+    skipped
+}
+
 impl State {
     fn add(&mut self, taken: Option<Taken>) {
         if let Some(config) = lock(&self.config).take() {
             self.metrics.set_config(config);
         }
         let Some(taken) = taken else { return };
-        let Some(before) = self.before.replace(taken) else { return };
-        let now = self.before.as_ref().unwrap_or(&before);
-        if now.number == before.number {
+        if self.steps.latest().is_some_and(|before| before.number == taken.number) {
             return;
         }
-        let began = Instant::now();
-        let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
-        for ended in before.ended.until(now.number) {
-            let sample = &ended.reading.sample;
-            if Skipped::concerns(sample, ended.number, before.number) {
-                skipped.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), sample);
-            }
-        }
-        let interval = Interval::over(since, &now.reading.sample, &mut skipped);
+        let (began, number, took) = (Instant::now(), taken.number, taken.took);
+        let Some((interval, before)) = self.steps.step_over(taken, skipped) else { return };
         self.metrics.add(&interval);
-        let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
-        self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();
+        let samples = u32::try_from(number - before.number).unwrap_or(u32::MAX);
+        self.readying = took.saturating_sub(before.took) / samples + began.elapsed();
         // On a host with 20,000 tasks this takes about 10 ms, so the page does not wait for it.
         // Without memory for a thread, it happens here.
         let _ = thread::Builder::new().spawn(move || drop((interval, before)));
@@ -238,7 +241,7 @@ impl State {
             by(family::BUILD_INFO, "version", vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]),
             Given::one(family::PROCESS_START, self.started_s),
         ];
-        let Some(taken) = &self.before else { return given };
+        let Some(taken) = self.steps.latest() else { return given };
         let cost = &taken.reading.sample.cost;
         given.push(Given::one(family::SAMPLE_AGE, taken.at.elapsed().as_secs_f64()));
         given.push(Given::one(family::COLLECTIONS, taken.number as f64));

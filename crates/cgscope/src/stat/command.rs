@@ -20,8 +20,8 @@ use cgscope_model::{
     BlockedKind, BlockedOn, BlockedTime, CgroupReading, Interval, Mode, QuotaUse, Sample, Tree,
     class::{Classes, Classified},
     command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, places, quotas_of},
-    interval::Appended,
     json::StatObject,
+    table::interval::Appended,
 };
 use cgscope_record::Place;
 use cgscope_view::stat_command::{BEGINNING, summary};

@@ -15,8 +15,8 @@ use std::{
 
 use cgscope_collect::{Accounting, KernelSymbols, clock::Ticks};
 use cgscope_model::{
-    BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, interval::Appended,
-    json::IntervalObject,
+    BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, json::IntervalObject,
+    table::interval::Appended,
 };
 use cgscope_view::{
     data::Data,

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use cgscope_model::{Interval, findings::Host, interval::Appended, json::IntervalObject, printable, units};
+use cgscope_model::{
+    Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended, units,
+};
 use cgscope_view::{
     app::{About, App, Begin, list::ListKind, view::View},
     batch::{self, Asked},

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_model::{
-    Interval, Mode, Sample, Selection, Steps, interval::Appended, selection::SelectionFilter, units,
+    Interval, Mode, Sample, Selection, Steps, selection::SelectionFilter, table::interval::Appended, units,
 };
 use cgscope_whatif::{
     answer::{Answer, Question, answers, ids, targets, without_quota},

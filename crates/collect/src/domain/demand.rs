@@ -15,7 +15,7 @@ use cgscope_ledger::{
 use cgscope_model::{
     CgroupReading, DemandReading, Losses,
     demand::{ns_of, parts},
-    selection::family,
+    path::family,
 };
 
 use crate::{

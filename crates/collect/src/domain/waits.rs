@@ -14,7 +14,7 @@ use cgscope_ledger::{
     pressure::KeptPressure,
     wire::{EXITED_CGROUPS, Exited, names},
 };
-use cgscope_model::{ExitedReading, Sample, selection::family, skipped::ExitedSums};
+use cgscope_model::{ExitedReading, Sample, path::family, skipped::ExitedSums};
 
 use crate::{
     Failure, Held,

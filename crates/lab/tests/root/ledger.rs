@@ -232,7 +232,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_cgroup_which_is_named_also
         assert!(culprits[0].ns as f64 >= 0.95 * all as f64, "{culprits:?}");
     }
     let selection = Selection { cgroup: Some(a.name.clone()), ..Selection::default() };
-    selection.apply(&mut interval).expect("no expression");
+    interval.select(&selection).expect("no expression");
     let pids: Vec<u32> = interval.tasks.iter().map(|task| task.reading.tgid).collect();
     assert_eq!(pids, [loads[0].pid()]);
     let wait = interval.total().wait;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::selection::path_and_ancestors;
+use cgscope_model::path::path_and_ancestors;
 use serde_json::Value;
 
 use self::containerd::{Container, Pod, Running};

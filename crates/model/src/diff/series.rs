@@ -10,7 +10,7 @@ use super::{
     resample::{RatioSeries, Shape},
     side::Recorded,
 };
-use crate::{Hist, selection::is_at_or_below, sum};
+use crate::{Hist, path::is_at_or_below, sum};
 
 /// Fewest events, on both sides together, for a rate to be tested. Also the fewest waits beyond a quantile.
 pub(super) const FEW_EVENTS: f64 = 10.0;

@@ -14,10 +14,10 @@ use crate::{
     Blame, ExitedInterval, Hist, Interval, Mode, Observed, TaskInterval, TaskReading, Totals, Wait,
     cgroup_name::without_ids,
     hist::HistSum,
-    interval::Appended,
     nodes::remote_share,
+    path::path_and_ancestors,
     placement::{ByNode, sum_by_node, total},
-    selection::path_and_ancestors,
+    table::interval::Appended,
 };
 
 /// A recording that is being read.

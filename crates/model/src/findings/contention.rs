@@ -10,10 +10,10 @@ use crate::{
         BusyThreads, Context, Finding, MOST, Rule, Short, about, finding, host, idle_cpus, is_much, is_share,
         leaf, numa, quota, rate,
     },
-    interval::{Realtime, mostly_realtime},
     pairs::Culprit,
-    selection::{is_at_or_below, path_and_ancestors},
+    path::{is_at_or_below, path_and_ancestors},
     sum,
+    table::interval::{Realtime, mostly_realtime},
     units::{self, count, duration},
     words::{list, percent},
 };
@@ -344,4 +344,24 @@ fn own_contention_finding(context: &Context, node: usize, host: u32, busy: &Busy
     };
     let short = Short::new("waits for its own threads", amount, action);
     about(context.path(node), finding(Rule::OwnContention, ns, short, says, advice))
+}
+
+/// Replaces advice that relies on `cpu.weight` and `cpu.max`: the scheduler may ignore them.
+pub(super) fn advise(finding: &mut Finding, scheduler: &str) {
+    match finding.rule {
+        Rule::NoisyNeighbour => {
+            finding.action = format!("see the options of the BPF scheduler {scheduler}");
+            finding.advice = format!(
+                "see the options of the BPF scheduler {scheduler}, which may ignore cpu.weight and cpu.max; or give the \
+                 cgroups separate CPUs (cpuset.cpus)"
+            );
+        }
+        Rule::CpuOversubscription => {
+            finding.advice = format!(
+                "run fewer tasks at once on this host, or add CPUs; until then, the BPF scheduler {scheduler} decides who \
+                 waits, and it may ignore cpu.weight and cpu.max"
+            );
+        }
+        _ => {}
+    }
 }

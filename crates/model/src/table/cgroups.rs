@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Interval, Sample, sum,
+    ContainerReading, Interval, Sample, sum,
     table::{Table, later, merge},
 };
 
@@ -51,19 +51,6 @@ impl Table for Containers {
             Arc::make_mut(&mut into.names).append(&next.names);
         }
     }
-}
-
-/// What the container runtime calls the container or the pod of a cgroup. A name is `None` if the runtime does not report it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerReading {
-    /// The id of the cgroup: of the container itself, or of the pod around its containers.
-    pub cgroup_id: u64,
-    /// The container's name; `None` for a pod.
-    pub container: Option<Arc<str>>,
-    /// The pod's name; `None` outside of Kubernetes.
-    pub pod: Option<Arc<str>>,
-    /// The pod's namespace.
-    pub namespace: Option<Arc<str>>,
 }
 
 /// The table of limits: a row for each cgroup that is named in the Sample, and for its ancestors.

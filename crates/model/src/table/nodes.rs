@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Interval, Sample, TaskInterval, TaskReading, Tree, Wait,
+    Interval, Sample, TaskInterval, TaskReading, Wait,
     placement::{ByNode, add_by_node, amount, sum_by_node, total},
     sum,
     table::{Selected, Table, cpus::CpuInterval, merge},
@@ -157,12 +157,6 @@ impl Interval {
             task.ran_on().for_each(|(node, ns)| add_by_node(&mut ran, node, ns));
         }
         ran
-    }
-
-    /// Time on a CPU by node, by the path of the cgroup, each with all cgroups below it.
-    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
-        let nodes = Tree::new(self).into_nodes().into_iter();
-        nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 
     /// True if waits are counted by the CPU where they ended.

@@ -5,10 +5,9 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 use cgscope_ledger::history::KERNEL;
 
 use crate::{
-    Interval, Names, Sample, Tree,
+    Interval, Names, Sample,
     cgroup_name::UNNAMED,
-    findings::is_share,
-    sum,
+    sum::{self, is_share},
     table::{Selected, Table, merge},
 };
 
@@ -181,18 +180,6 @@ impl Culprit {
 }
 
 impl Interval {
-    /// The culprits that ran while tasks of `victim` (with all cgroups below it) waited, the worst first.
-    pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        let pairs = 0..self.pairs.len();
-        Tree::new(self)
-            .culprits_among(self, pairs.filter(|pair| self.is_in(self.pairs[*pair].victim, victim)))
-    }
-
-    /// The culprits that ran while any recorded task waited, the worst first.
-    pub fn culprits(&self) -> Vec<Culprit> {
-        Tree::new(self).culprits(self)
-    }
-
     /// The culprit of one pair, without [`Culprit::beyond_ns`].
     pub fn culprit(&self, pair: &PairReading) -> Culprit {
         Culprit {
@@ -215,15 +202,8 @@ impl Interval {
         limits
     }
 
-    fn is_in(&self, id: u64, root: &str) -> bool {
-        self.cgroup_path(id).is_some_and(|path| crate::selection::is_at_or_below(path, root))
-    }
-}
-
-impl Tree {
-    /// The same as [`Interval::culprits`], for a caller that has the tree.
-    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
-        self.culprits_among(interval, 0..interval.pairs.len())
+    pub(crate) fn is_in(&self, id: u64, root: &str) -> bool {
+        self.cgroup_path(id).is_some_and(|path| crate::path::is_at_or_below(path, root))
     }
 }
 

@@ -9,7 +9,6 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     Accounts, ByCause, ExitedThreads, Hist, Interval, Placement, Sample, Wait,
-    findings::BUSY_THREAD_PERCENT,
     placement::TaskPlacement,
     table::{Selected, Table, cpus::only_node, exited::add_exited, merge},
 };
@@ -64,6 +63,10 @@ fn leave_out_exited_threads(interval: &mut Interval) {
         }
     }
 }
+
+/// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
+/// quota.
+pub const BUSY_THREAD_PERCENT: u64 = 1;
 
 /// The reading of one task.
 ///
@@ -358,6 +361,20 @@ pub(crate) fn came(
             Some((now.totals.since(totals)?, hist))
         }
         None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
+    }
+}
+
+/// Returns a function that finds a task in another Sample. The tasks, and those passed in, must ascend by serial. A reading that
+/// both Samples share is found without access to its memory.
+pub(crate) fn same_task<'a>(
+    tasks: &'a [Arc<TaskReading>],
+) -> impl FnMut(&Arc<TaskReading>) -> Option<&'a Arc<TaskReading>> {
+    let mut rest = tasks.iter().peekable();
+    move |wanted| {
+        rest.next_if(|task| Arc::ptr_eq(task, wanted)).or_else(|| {
+            while rest.next_if(|task| task.serial < wanted.serial).is_some() {}
+            rest.next_if(|task| task.serial == wanted.serial)
+        })
     }
 }
 

@@ -179,6 +179,27 @@ fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item
     worst.into_iter()
 }
 
+impl Interval {
+    /// The culprits that ran while tasks of `victim` (with all cgroups below it) waited, the worst first.
+    pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
+        let pairs = 0..self.pairs.len();
+        Tree::new(self)
+            .culprits_among(self, pairs.filter(|pair| self.is_in(self.pairs[*pair].victim, victim)))
+    }
+
+    /// The culprits that ran while any recorded task waited, the worst first.
+    pub fn culprits(&self) -> Vec<Culprit> {
+        Tree::new(self).culprits(self)
+    }
+}
+
+impl Tree {
+    /// The same as [`Interval::culprits`], for a caller that has the tree.
+    pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
+        self.culprits_among(interval, 0..interval.pairs.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{

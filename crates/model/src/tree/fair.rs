@@ -12,7 +12,7 @@ use std::{
 use cgscope_ledger::{Cause, history::KERNEL};
 
 use super::Tree;
-use crate::{Blame, Interval, REST, Wait, interval::mostly_realtime, sum};
+use crate::{Blame, Interval, REST, Wait, sum, table::interval::mostly_realtime};
 
 /// The weight of a cgroup with `cpu.idle`, on the scale of `cpu.weight`. The kernel uses 3 where the default weight is 1024
 /// (`WEIGHT_IDLEPRIO` in `kernel/sched/sched.h`).

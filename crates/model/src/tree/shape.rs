@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::Node;
-use crate::{Blame, Interval, selection::path_and_ancestors};
+use crate::{Blame, Interval, path::path_and_ancestors};
 
 /// The node of each of [`Interval::cgroups`].
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -47,7 +47,7 @@ proptest! {
     fn a_container_selected_by_name_has_the_figures_of_its_cgroup(a in sample(), b in sample()) {
         let apply = |selection: Selection| {
             let mut interval = Interval::between(&a, &b);
-            selection.apply(&mut interval).unwrap();
+            interval.select(&selection).unwrap();
             interval
         };
         let by_name = apply(Selection { container: Some("c".into()), ..Selection::default() });

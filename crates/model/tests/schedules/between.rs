@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_model::{
     ByCause, Cause, ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, TaskState, Totals,
-    interval::Appended,
+    table::interval::Appended,
 };
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_model::{
     ByCause, Cause, Hist, Interval, Pending, Sample, TaskReading, Totals, Tree, findings::Host,
-    interval::Appended, json::IntervalObject,
+    json::IntervalObject, table::interval::Appended,
 };
 use proptest::prelude::*;
 

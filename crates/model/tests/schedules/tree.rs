@@ -6,8 +6,8 @@ use crate::any::{nothing_before, sample};
 use cgscope_made_up::host;
 use cgscope_model::{
     Group, Interval, Sample, TaskInterval, Tree, pairs,
+    path::{is_at_or_below, path_and_ancestors},
     placement::sum_by_node,
-    selection::{is_at_or_below, path_and_ancestors},
 };
 use proptest::{collection::vec, prelude::*};
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_model::selection::path_and_ancestors;
+use cgscope_model::path::path_and_ancestors;
 use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };

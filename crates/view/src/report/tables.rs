@@ -9,7 +9,7 @@ use std::{
 
 use cgscope_model::{
     Blame, Cause, CgroupReading, Group, Interval, Mode, Totals, Wait,
-    selection::is_at_or_below,
+    path::is_at_or_below,
     sum,
     table::exited::ENDED,
     units::{duration, percent},

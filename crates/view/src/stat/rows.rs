@@ -7,9 +7,9 @@ use cgscope_model::{
     Tree, Wait,
     class::{Class, Classes, Classified},
     counters::COUNTERS,
-    interval::Process,
     sum,
     table::exited::ENDED,
+    table::interval::Process,
     tree::Node,
 };
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use cgscope_made_up::{host, with_accounts};
 use cgscope_model::{
     Accounts, BlockedOn, CgroupReading, ExitedThreads, Interval, Mode, Sample, Totals, class::Classes,
-    findings::Host, interval::Appended,
+    findings::Host, table::interval::Appended,
 };
 
 use super::*;

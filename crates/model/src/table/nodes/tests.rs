@@ -128,7 +128,7 @@ fn appended_intervals_equal_one_interval() {
 fn in_a_selection_waits_count_for_the_last_node_of_a_task() {
     let mut interval = two_nodes();
     let selection = Selection { cgroup: Some("/".into()), nodes: vec![8], ..Selection::default() };
-    selection.apply(&mut interval).unwrap();
+    interval.select(&selection).unwrap();
     let nodes = interval.by_node();
     assert_eq!((nodes.len(), nodes[0].node), (1, 8));
     assert_eq!((nodes[0].wait.count, nodes[0].wait.total_ns), (1, 15));

@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use super::same_task;
 use super::{Interval, TaskInterval, task_between};
-use crate::{TaskReading, sum};
+use crate::TaskReading;
 
 /// The changes of all tasks of the later Sample: tasks that did something, and the others. Both ascend by serial.
 pub(super) fn split<'a>(
@@ -14,7 +15,7 @@ pub(super) fn split<'a>(
 ) -> (Vec<TaskInterval>, Vec<Arc<TaskReading>>) {
     let now = now.into_iter();
     let (mut tasks, mut idle) = (Vec::new(), Vec::with_capacity(now.size_hint().0));
-    let mut earlier = sum::same_task(all);
+    let mut earlier = same_task(all);
     for now in now {
         let before = earlier(now);
         match before {
@@ -108,7 +109,7 @@ impl Interval {
 
     /// The last readings in the earlier interval of tasks that do not exist at the end of this one.
     pub fn removed_since<'a>(&self, before: &'a Self) -> impl Iterator<Item = &'a TaskReading> {
-        let mut still_idle = sum::same_task(&self.idle);
+        let mut still_idle = same_task(&self.idle);
         let idle = before.idle.iter().filter(move |task| still_idle(task).is_none()).map(AsRef::as_ref);
         let all = before.tasks.iter().map(|task| &task.reading).chain(idle);
         all.filter(|task| self.place_of(task.serial).is_none())

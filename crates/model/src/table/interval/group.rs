@@ -1,11 +1,11 @@
 //! Sums over groups of tasks, the processes among them, and where the time of their threads went.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use super::{Interval, Wait};
 use crate::{
     Accounts, ByCause, ByState, Cause, ExitedInterval, Figures, Pending, TaskInterval, Totals, accounts,
-    hist::HistSum, sum, tree::Tree,
+    hist::HistSum, sum,
 };
 
 /// Several tasks together: a process, a cgroup, the whole host.
@@ -135,11 +135,6 @@ impl Interval {
             ended.subtract(whole, task);
         }
         ended
-    }
-
-    /// Groups by cgroup path, each with all cgroups below it; `None` holds the tasks of cgroups without a known path.
-    pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
-        Tree::new(self).into_groups()
     }
 }
 

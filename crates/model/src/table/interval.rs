@@ -1,22 +1,26 @@
 //! The changes between two Samples. The only place that subtracts readings.
 
+mod coarse;
 mod group;
 
 pub(crate) use group::processes;
 pub use group::{Group, GroupSum, Process, WallTime};
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use cgscope_ledger::bucket::LAST_LOW_NS;
 use serde::Serialize;
 
 use crate::{
     ByCause, CgroupReading, ContainerReading, Cost, Hist, Losses, Mode, Names, NodeReading, PairReading,
-    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals, coarse,
-    findings::is_share,
-    sum,
+    ProcessMemory, Sample, SchedExt, StackReading, TaskInterval, TaskReading, Totals,
+    selection::{Selection, SelectionFilter},
+    sum::{self, is_share},
     table::{
-        self,
+        self, Selected,
         cpus::CpuInterval,
         exited::{ExitedInterval, add_exited},
         later, stacks,
@@ -60,7 +64,7 @@ pub struct Interval {
     /// Where tasks were blocked, ascending by key.
     pub stacks: Vec<StackReading>,
     /// True if this is not the whole host: a selection left out tasks, in the kernel or by
-    /// [`Selection::apply`](crate::Selection::apply).
+    /// [`Self::select`].
     pub is_selection: bool,
     /// The selected cgroup, if any.
     pub selected_cgroup: Option<Arc<str>>,
@@ -160,6 +164,28 @@ impl Interval {
         (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
         self.losses.append(&next.losses);
         self.cost.append(&next.cost);
+    }
+
+    /// Removes everything that is not selected.
+    ///
+    /// # Errors
+    /// If `comm` is not a regular expression.
+    pub fn select(&mut self, selection: &Selection) -> Result<(), regex::Error> {
+        self.filter(&SelectionFilter::new(selection)?);
+        Ok(())
+    }
+
+    /// Removes everything that is not selected. The selected CPUs and nodes themselves stay.
+    pub(crate) fn filter(&mut self, filter: &SelectionFilter) {
+        let names = self.names.clone();
+        let wanted = filter.is_by_cgroup().then(|| {
+            let wanted = self.cgroups.iter().filter(|(_, path)| filter.wants_cgroup(path, &names));
+            wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
+        });
+        table::select(self, &Selected { filter, cgroups: wanted });
+        let selected = self.cgroups.iter().find_map(|(_, path)| filter.selected_cgroup(path, &names));
+        self.selected_cgroup = selected.or(filter.selection.cgroup.as_deref()).map(Into::into);
+        self.is_selection = !filter.selection.is_whole_host();
     }
 
     /// Names the cgroups by what the container runtime reported at the start and at the end.

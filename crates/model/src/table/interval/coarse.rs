@@ -12,7 +12,7 @@ use std::{
 
 use cgscope_ledger::Cause;
 
-use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below, sum};
+use crate::{Blame, ByCause, Interval, PairReading, path::is_at_or_below, sum};
 
 /// Attributes the time that quotas took to the waits in `interval`, inner cgroups first. The rest stays unattributed.
 ///
