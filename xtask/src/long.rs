@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn every_part_is_in_the_help_and_in_the_documents() {
-        let document = include_str!("../../docs/building.md");
+        let document = include_str!("../../docs/testing.md");
         for part in &PARTS {
             assert!(crate::HELP.contains(&format!("{}: {}", part.name, part.what)), "{}", part.name);
             assert!(document.contains(&format!("| `{}` | ", part.name)), "{}", part.name);

@@ -279,7 +279,7 @@ fn the_status_of_cgscope_is_passed_on() {
 
 #[test]
 fn the_documented_commands_work() {
-    let docs = include_str!("../../docs/fleet.md");
+    let docs = include_str!("../../docs/how-to/many-hosts.md");
     let commands: Vec<&str> =
         docs.lines().filter_map(|line| line.strip_prefix("    kubectl cgscope ")).collect();
     assert!(commands.len() >= 5, "{commands:?}");

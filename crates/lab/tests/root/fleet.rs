@@ -1,4 +1,4 @@
-//! Many hosts: one query over their exports, as in docs/fleet.md, and the Kubernetes objects.
+//! Many hosts: one query over their exports, as in docs/how-to/many-hosts.md, and the Kubernetes objects.
 
 mod long;
 
@@ -13,7 +13,7 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-const DOCS: &str = include_str!("../../../../docs/fleet.md");
+const DOCS: &str = include_str!("../../../../docs/how-to/many-hosts.md");
 pub(crate) const DAEMONSET: &str = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
 const ACCESS: &str = include_str!("../../../../deploy/kubernetes/access.yaml");
 

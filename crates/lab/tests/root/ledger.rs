@@ -352,7 +352,7 @@ fn all_causes_at_once_sum_to_the_wait_and_hardly_any_time_is_unattributed() {
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
     // Keep the loops and the switcher in separate cgroups: otherwise tasks starve for seconds
-    // (docs/journal/a-starved-sleeper.md).
+    // (docs/testing.md).
     let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
     let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));
     let interval = host.measured(5);

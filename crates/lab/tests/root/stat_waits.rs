@@ -142,7 +142,7 @@ mod long {
         let half = half_a_cpu("stat-p99");
         let crowd = Cgroup::new("stat-p99-crowd");
         // The sleepers have their own cgroup. Together with loops in one cgroup, and with a loop in another, they keep all other
-        // tasks off the CPUs for seconds (docs/journal/a-starved-sleeper.md).
+        // tasks off the CPUs for seconds (docs/testing.md).
         let sleepers = Cgroup::new("stat-p99-sleepers");
         let limited = Load::busy_loop(Some(&half));
         let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));

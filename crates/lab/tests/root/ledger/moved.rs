@@ -225,7 +225,7 @@ fn a_sleep_that_the_kernel_counts_as_a_wait_is_unattributed_and_counted() {
 fn tasks_that_switch_all_the_time_and_are_moved_have_causes() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("switching");
-    // Otherwise this process starves beside it (docs/journal/a-starved-sleeper.md).
+    // Otherwise this process starves beside it (docs/testing.md).
     cgroup.slight();
     let _load = Load::start("stress-ng", &["--switch", "4", "-t", "30"], Some(&cgroup));
     // Its workers start their own children.

@@ -1,4 +1,4 @@
-//! The commands of "Try it on a systemd host" in `docs/packages.md`, as they are written there. The first one installs the package
+//! The commands of "Try it on a systemd host" in `docs/how-to/install.md`, as they are written there. The first one installs the package
 //! of `cargo xtask dist`.
 
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{
     terminal::Terminal,
 };
 
-const DOCUMENT: &str = include_str!("../../../../../docs/packages.md");
+const DOCUMENT: &str = include_str!("../../../../../docs/how-to/install.md");
 const HEADING: &str = "## Try it on a systemd host\n";
 /// Directory of the package.
 const PLACE: &str = "/lab";
