@@ -1,6 +1,6 @@
 //! Classes: what keeps a target from being faster, in one word and one sentence.
 //!
-//! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/class.md`
+//! Shares are shares of the time of active threads, so that idle threads do not hide busy ones (see `Activity`). `docs/figures.md`
 //! explains the rules; the last functions hold their text.
 
 #[cfg(test)]

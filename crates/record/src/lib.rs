@@ -1,4 +1,4 @@
-//! Recordings: files of samples, framed, versioned and checksummed. The layout is in `docs/recording-format.md`.
+//! Recordings: files of samples, framed, versioned and checksummed. The layout is in `docs/record.md`.
 //!
 //! A recording is worth most after something went wrong. So a recording can be read up to the last complete frame, even if the
 //! writer was killed, the disk was full, or the file was cut or damaged. Every reader reports how the recording ended.

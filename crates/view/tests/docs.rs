@@ -1,4 +1,4 @@
-//! Checks that `docs/tui.md` matches the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs` rewrites its tables.
+//! Checks that `docs/top.md` matches the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs` rewrites its tables.
 
 use std::{env, fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use cgscope_view::{
 };
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/tui.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/top.md")
 }
 
 fn text() -> String {
@@ -91,7 +91,7 @@ fn the_tables_match_the_program() {
     for (is, was) in after.lines().zip(before.lines()) {
         assert_eq!(
             is, was,
-            "docs/tui.md is out of date: run this test with UPDATE_DOCS=1 to rewrite its tables"
+            "docs/top.md is out of date: run this test with UPDATE_DOCS=1 to rewrite its tables"
         );
     }
     assert_eq!(after.len(), before.len());

@@ -34,7 +34,7 @@ fn charged_slabs() -> f64 {
     charged.map(numbers).map(|of_cache| of_cache[0] * of_cache[2]).sum()
 }
 
-/// Sizes of a recording's delta frames, bytes (docs/recording-format.md).
+/// Sizes of a recording's delta frames, bytes (docs/record.md).
 fn delta_frames(recording: &[u8]) -> Vec<usize> {
     let (mut sizes, mut rest) = (Vec::new(), &recording[12..]);
     while let Some((head, after)) = rest.split_at_checked(9) {
