@@ -10,6 +10,7 @@ pub mod config;
 pub mod http;
 pub mod pace;
 pub mod protocol;
+mod rates;
 pub mod shown;
 pub mod socket;
 mod streams;

@@ -212,7 +212,7 @@ impl State {
 
     fn page(&self, format: Format) -> Page {
         // Readers hold the page, so drop spare capacity.
-        Page::ok(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
+        Page::new(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
     fn own(&self) -> Vec<Given> {

@@ -111,7 +111,7 @@ impl Http {
     /// Reads certificate, key and users, and binds the address; port 0 means any free port. Requests are answered only after
     /// [`Http::serve`] is called. Needs no async runtime.
     pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
-        let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
+        let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
         let taken = |error| not_listening(listen, &error);
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
@@ -143,7 +143,7 @@ impl Http {
     /// Open connections keep the certificate that they began with. A connection without TLS ends after its next answer if there
     /// is a certificate now. The new users apply to each further request.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
-        let (tls, users) = (read_tls(config), read_users(config, self.rules().users.as_deref()));
+        let (tls, users) = (read_tls(config), read_users(config));
         // Remove a setting only if all files could be read. Otherwise neither users nor TLS might protect the pages.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
@@ -224,16 +224,8 @@ fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     files.map(|(certificate, key)| answer::read_tls(certificate, key).map(Arc::new)).transpose()
 }
 
-fn read_users(
-    config: &HttpConfig,
-    before: Option<&PasswordFile>,
-) -> Result<Option<Arc<PasswordFile>>, Error> {
-    let Some(path) = &config.users else { return Ok(None) };
-    let users = PasswordFile::read(path)?;
-    Ok(Some(Arc::new(match before {
-        Some(before) => users.keeping(before),
-        None => users,
-    })))
+fn read_users(config: &HttpConfig) -> Result<Option<Arc<PasswordFile>>, Error> {
+    config.users.as_deref().map(|path| PasswordFile::read(path).map(Arc::new)).transpose()
 }
 
 cgscope_ledger::named! {

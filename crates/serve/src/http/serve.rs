@@ -51,7 +51,11 @@ impl Http {
         let limits = self.limits;
         let seats = Seats::new(limits);
         let pages = SharedPages::new(pages, limits, seats.clone());
-        let answers = Arc::new(Answers { http: self, login: Login::new(), pages });
+        let login = match Login::new() {
+            Ok(login) => login,
+            Err(error) => return error,
+        };
+        let answers = Arc::new(Answers { http: self, login, pages });
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -132,7 +136,7 @@ impl<P: Pages> Answers<P> {
                 // The connection began before there was a certificate. Close it, so that the next request is encrypted.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            watch.enter(Phase::Write { handed: false });
+            watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)
         });
         let stream = TokioIo::new(Watched { stream, watch: watch.clone() });

@@ -96,7 +96,7 @@ impl Server {
             let mut body = format!("/metrics {accept:?}\n").into_bytes();
             let lines = (0..).flat_map(|n| format!("line {n}\n").into_bytes());
             body.extend(lines.take(page_bytes.saturating_sub(body.len())));
-            std::future::ready(Page::ok(CONTENT_TYPE, body))
+            std::future::ready(Page::new(CONTENT_TYPE, body))
         })
     }
 
