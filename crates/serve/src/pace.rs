@@ -56,37 +56,36 @@ impl Default for Pace {
 impl Pace {
     /// Requests samples at this interval.
     pub fn ask(&self, interval_ns: u64) {
-        *lock(&self.asked).intervals.entry(interval_ns.max(1)).or_default() += 1;
-        self.changed.notify_one();
+        self.change(|asked| *asked.intervals.entry(interval_ns.max(1)).or_default() += 1);
     }
 
     /// Withdraws one request for this interval.
     pub fn ask_no_longer(&self, interval_ns: u64) {
-        let mut asked = lock(&self.asked);
-        if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
-            *count -= 1;
-            if *count == 0 {
-                asked.intervals.remove(&interval_ns.max(1));
+        self.change(|asked| {
+            if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
+                *count -= 1;
             }
-        }
-        self.changed.notify_one();
+            asked.intervals.retain(|_, count| *count > 0);
+        });
     }
 
     /// Sets the common step of all grids, ns.
     pub fn set_step(&self, step_ns: u64) {
-        lock(&self.asked).step = step_ns;
-        self.changed.notify_one();
+        self.change(|asked| asked.step = step_ns);
     }
 
     /// Requests an immediate sample.
     pub fn now(&self) {
-        lock(&self.asked).now = true;
-        self.changed.notify_one();
+        self.change(|asked| asked.now = true);
     }
 
     /// Ends the wait; no further sample is taken.
     pub fn end(&self) {
-        lock(&self.asked).over = true;
+        self.change(|asked| asked.over = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Asked)) {
+        change(&mut lock(&self.asked));
         self.changed.notify_one();
     }
 
@@ -137,29 +136,25 @@ impl Pace {
 impl Asked {
     /// Returns the first point of any grid after `last_ns`.
     fn next_ns(&self, last_ns: u64) -> Option<u64> {
-        self.intervals.keys().map(|interval| self.next_of(*interval, last_ns)).min()
+        let next = |interval: &u64| self.rounded((last_ns / interval + 1).saturating_mul(*interval));
+        self.intervals.keys().map(next).min()
     }
 
-    /// Returns the first point of one grid after `last_ns`, rounded up to a multiple of the common step.
-    fn next_of(&self, interval: u64, last_ns: u64) -> u64 {
-        let next = (last_ns / interval + 1).saturating_mul(interval);
-        next.div_ceil(self.step()).saturating_mul(self.step())
+    /// Rounds up to a multiple of the common step.
+    fn rounded(&self, ns: u64) -> u64 {
+        ns.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
 
     /// Returns the last point that has passed, and how many points of the shortest interval were missed before it. A point less
     /// than half an interval late is not missed.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
-        let shortest = shortest.div_ceil(self.step()).saturating_mul(self.step());
+        let shortest = self.rounded(*shortest);
         let missed = (now_ns - next_ns + shortest / 2) / shortest;
         if missed == 0 {
             return (next_ns, 0);
         }
         ((now_ns / shortest * shortest).max(next_ns), missed)
-    }
-
-    fn step(&self) -> u64 {
-        self.step.max(1)
     }
 }
 

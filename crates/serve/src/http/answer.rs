@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Method, Response, StatusCode,
+    Method, Request, Response, StatusCode,
     body::Incoming,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
@@ -50,14 +50,8 @@ pub(super) struct Answers<P: Pages> {
 
 impl<P: Pages> Answers<P> {
     /// Answers a request. Its body is ignored: no supported request has one.
-    pub(super) async fn answer(
-        &self,
-        request: hyper::Request<Incoming>,
-        peer: IpAddr,
-        watch: &Watch,
-    ) -> Answer {
-        let mut answer =
-            self.found(request.method(), request.uri().path(), request.headers(), peer, watch).await;
+    pub(super) async fn answer(&self, request: Request<Incoming>, watch: &Watch) -> Answer {
+        let mut answer = self.found(&request, watch).await;
         let refusal = answer.extensions().get().copied();
         let headers = answer.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -73,15 +67,9 @@ impl<P: Pages> Answers<P> {
         answer
     }
 
-    async fn found(
-        &self,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-        peer: IpAddr,
-        watch: &Watch,
-    ) -> Answer {
-        if !matches!(*method, Method::GET | Method::HEAD) {
+    async fn found(&self, request: &Request<Incoming>, watch: &Watch) -> Answer {
+        let (path, headers) = (request.uri().path(), request.headers());
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let words = "Only GET and HEAD are allowed: this server is read-only.\n";
             let answer = refused(StatusCode::METHOD_NOT_ALLOWED, HttpRefusal::Method, words);
             return with(answer, header::ALLOW, "GET, HEAD");
@@ -98,7 +86,7 @@ impl<P: Pages> Answers<P> {
             let answer = refused(StatusCode::SERVICE_UNAVAILABLE, HttpRefusal::Full, words);
             return with(answer, header::RETRY_AFTER, "1");
         }
-        if let Some(answer) = self.stopped(headers, peer).await {
+        if let Some(answer) = self.stopped(headers, watch.client).await {
             return answer;
         }
         match path {
@@ -109,9 +97,9 @@ impl<P: Pages> Answers<P> {
     }
 
     /// Returns the refusal for a client that may not read.
-    async fn stopped(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Answer> {
+    async fn stopped(&self, headers: &HeaderMap, client: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
-        let refusal = self.login.check(&users, headers, peer).await.err()?;
+        let refusal = self.login.check(&users, headers, client).await.err()?;
         Some(match refusal {
             HttpRefusal::Guessing => {
                 let words = "Too many wrong passwords; wait 10 s.\n";

@@ -16,7 +16,7 @@ use ring::{hmac, rand::SystemRandom};
 use tokio::{sync::Semaphore, task, time::sleep};
 
 use crate::{
-    http::{Error, HttpRefusal, answer::read_file, beside, watch::network},
+    http::{Error, HttpRefusal, answer::read_file, beside},
     lock,
     rates::Rates,
 };
@@ -50,19 +50,18 @@ impl Login {
         }))
     }
 
-    /// Checks whether the client at this address may read.
+    /// Checks whether a client may read.
     pub(super) async fn check(
         self: &Arc<Self>,
         users: &Arc<PasswordFile>,
         headers: &HeaderMap,
-        address: IpAddr,
+        client: IpAddr,
     ) -> Result<(), HttpRefusal> {
         let Some(credentials) = credentials(headers) else { return Err(HttpRefusal::Unauthorized) };
         if self.verified.has(users, &credentials) {
             return Ok(());
         }
         let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
-        let client = network(address);
         // Counted as wrong before it is checked.
         if !lock(&self.guesses).take(client, Instant::now()) {
             return Err(HttpRefusal::Guessing);
@@ -286,6 +285,7 @@ mod users_tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::watch::network;
 
     fn parse(text: &str) -> Result<PasswordFile, Error> {
         PasswordFile::parse(Path::new("users"), text)
@@ -347,12 +347,12 @@ mod users_tests {
         let wrong = HeaderMap::from_iter([(AUTHORIZATION, "Basic YTpi".parse().unwrap())]);
         let mut refused = Vec::new();
         for n in 0..=FREE_GUESSES {
-            let address = format!("2001:db8::{n:x}").parse().unwrap();
-            refused.extend(login.check(&users, &wrong, address).await.err());
+            let client = network(format!("2001:db8::{n:x}").parse().unwrap());
+            refused.extend(login.check(&users, &wrong, client).await.err());
         }
         assert_eq!(refused.pop(), Some(HttpRefusal::Guessing));
         assert_eq!(refused, [HttpRefusal::Unauthorized; FREE_GUESSES as usize]);
-        let other = login.check(&users, &wrong, "2001:db8:0:1::1".parse().unwrap()).await;
+        let other = login.check(&users, &wrong, network("2001:db8:0:1::1".parse().unwrap())).await;
         assert_eq!(other, Err(HttpRefusal::Unauthorized));
     }
 

@@ -1,6 +1,6 @@
 //! Accepts connections, and closes those that are over.
 
-use std::{convert::Infallible, io::Write, net::IpAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io::Write, sync::Arc, time::Duration};
 
 use hyper::{
     header::{CONNECTION, HeaderValue},
@@ -62,7 +62,7 @@ impl Http {
                 taken = listener.accept() => match taken {
                     Ok((stream, peer)) => match seats.take(peer.ip()) {
                         Some(seat) => {
-                            connections.spawn(answers.clone().connection(stream, peer.ip(), seat));
+                            connections.spawn(answers.clone().connection(stream, seat));
                         }
                         None => answers.turn_away(stream),
                     },
@@ -89,11 +89,11 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
+    async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
         let _open = self.http.open.clone();
         // Without this, the last piece of an answer waits for the acknowledgement of the piece before.
         let _ = stream.set_nodelay(true);
-        let ended = seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await;
+        let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counts.refuse(refusal);
         }
@@ -104,26 +104,20 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    async fn converse(
-        &self,
-        stream: &mut TcpStream,
-        peer: IpAddr,
-        watch: &Arc<Watch>,
-    ) -> Result<(), Option<HttpRefusal>> {
+    async fn converse(&self, stream: &mut TcpStream, watch: &Arc<Watch>) -> Result<(), Option<HttpRefusal>> {
         let Some(config) = self.http.rules().tls else {
-            return self.requests(stream, false, peer, watch).await;
+            return self.requests(stream, false, watch).await;
         };
         watch.enter(Phase::Handshake);
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| HttpRefusal::Tls)?;
         watch.enter(Phase::Request);
-        self.requests(stream, true, peer, watch).await
+        self.requests(stream, true, watch).await
     }
 
     async fn requests<S>(
         &self,
         stream: S,
         is_encrypted: bool,
-        peer: IpAddr,
         watch: &Arc<Watch>,
     ) -> Result<(), Option<HttpRefusal>>
     where
@@ -131,7 +125,7 @@ impl<P: Pages> Answers<P> {
     {
         let service = service_fn(|request| async move {
             watch.enter(Phase::Answer);
-            let mut response = self.answer(request, peer, watch).await;
+            let mut response = self.answer(request, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
                 // The connection began before there was a certificate. Close it, so that the next request is encrypted.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -39,7 +39,7 @@ pub(super) enum Phase {
 pub(super) struct Watch {
     limits: HttpLimits,
     /// See [`network`].
-    client: IpAddr,
+    pub(super) client: IpAddr,
     /// The connection is beyond the limit: only health probes are answered.
     is_spare: bool,
     at: Mutex<(Phase, Instant)>,
@@ -223,22 +223,20 @@ impl Seats {
         let client = network(address);
         let mut taken = lock(&self.taken);
         let usual = taken.iter().filter(|watch| !watch.is_spare).count();
+        let spare = taken.len() - usual;
         let of_client = taken.iter().filter(|watch| watch.client == client && !watch.is_spare).count();
         let is_greedy = of_client >= self.limits.of_a_client;
         let mut is_spare = false;
         if usual >= self.limits.connections || is_greedy {
-            let displaceable =
-                |(_, watch): &(usize, &Arc<Watch>)| !watch.is_spare && (!is_greedy || watch.client == client);
-            let those = taken.iter().enumerate().filter(displaceable);
-            let longest = those.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
-            is_spare = longest.is_none();
-            if let Some((_, at)) = longest {
-                taken.swap_remove(at).displaced.notify_one();
-            } else if taken.len() - usual >= SPARE {
+            let mut displace = |may: &dyn Fn(&Watch) -> bool| {
+                let those = taken.iter().enumerate().filter(|(_, watch)| may(watch));
+                let longest = those.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
+                longest.map(|(_, at)| taken.swap_remove(at).displaced.notify_one())
+            };
+            is_spare = displace(&|watch| !watch.is_spare && (!is_greedy || watch.client == client)).is_none();
+            if is_spare && spare >= SPARE {
                 // A probe that still waits for its client makes way for the next one.
-                let spare = taken.iter().enumerate().filter(|(_, watch)| watch.is_spare);
-                let longest = spare.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
-                taken.swap_remove(longest?.1).displaced.notify_one();
+                displace(&|watch| watch.is_spare)?;
             }
         }
         let watch = Watch::new(self.limits, client, is_spare);

@@ -63,7 +63,8 @@ impl Daemon {
             LocalSet::new().block_on(&runtime, async move {
                 let listener = UnixListener::from_std(listener).unwrap();
                 let collection = Collection::start(made).unwrap();
-                let server = Server::new(listener, collection, &Header::default(), limits, counted).unwrap();
+                let server =
+                    Server::new(Some(listener), collection, &Header::default(), limits, counted).unwrap();
                 server.serve(async move { drop(stopped.await) }).await
             })
         });
