@@ -101,27 +101,20 @@ impl Pace {
 
     /// Waits until a sample is due, and marks it as in progress. `last_ns` is the point of the sample before.
     pub fn wait(&self, last_ns: u64) -> Due {
-        lock(&self.asked).busy_since = None;
-        let due = self.wait_for_due(last_ns);
-        lock(&self.asked).busy_since = (due != Due::Never).then(Instant::now);
-        due
-    }
-
-    fn wait_for_due(&self, last_ns: u64) -> Due {
         let mut asked = lock(&self.asked);
-        loop {
+        asked.busy_since = None;
+        let due = loop {
             if asked.over {
                 return Due::Never;
             }
             if std::mem::take(&mut asked.now) {
-                return Due::Now;
+                break Due::Now;
             }
             let now_ns = self.since_ns();
-            let next_ns = asked.next_ns(last_ns);
-            match next_ns {
+            match asked.next_ns(last_ns) {
                 Some(next_ns) if next_ns <= now_ns => {
                     let (at_ns, late) = asked.latest(next_ns, now_ns);
-                    return Due::At { at_ns, late };
+                    break Due::At { at_ns, late };
                 }
                 Some(next_ns) => {
                     let wait = Duration::from_nanos(next_ns - now_ns);
@@ -129,7 +122,9 @@ impl Pace {
                 }
                 None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
             }
-        }
+        };
+        asked.busy_since = Some(Instant::now());
+        due
     }
 }
 

@@ -64,7 +64,7 @@ impl Shower {
         }
         let pairs = self.pairs(victims, sample);
         let culprits = pairs.iter().map(|pair| pair.culprit);
-        let shown = with_ancestors(own.iter().copied().chain(culprits), &paths(sample));
+        let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
         let mut cpus = sample.cpus.clone();
         for cpu in &mut cpus {
             cpu.waits = None;
@@ -134,15 +134,11 @@ impl Shower {
     }
 }
 
-fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {
-    sample.cgroups.iter().map(|(id, path)| (*id, path)).collect()
-}
-
-fn with_ancestors(ids: impl Iterator<Item = u64>, paths: &BTreeMap<u64, &Arc<str>>) -> HashSet<u64> {
+fn with_ancestors(ids: impl Iterator<Item = u64>, cgroups: &[(u64, Arc<str>)]) -> HashSet<u64> {
     let mut shown: HashSet<u64> = ids.collect();
-    let wanted: HashSet<&str> =
-        shown.iter().filter_map(|id| paths.get(id)).flat_map(|path| path_and_ancestors(path)).collect();
-    shown.extend(paths.iter().filter(|(_, path)| wanted.contains(path.as_ref())).map(|(id, _)| *id));
+    let own = cgroups.iter().filter(|(id, _)| shown.contains(id));
+    let wanted: HashSet<&str> = own.flat_map(|(_, path)| path_and_ancestors(path)).collect();
+    shown.extend(cgroups.iter().filter(|(_, path)| wanted.contains(path.as_ref())).map(|(id, _)| *id));
     shown
 }
 

@@ -23,7 +23,7 @@ use cgscope_serve::{
     http::Http,
     pace::Pace,
     shown::Reading,
-    socket::{Counters, Server, ViewerLimits},
+    socket::{Counters, Server},
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -75,25 +75,16 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     Ok((config, file.display().to_string()))
 }
 
-/// The limits of viewers, and warnings about groups that do not exist.
-fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
-    let (mut viewer_gids, mut warnings) = (Vec::new(), config.outdated());
-    let groups = config.groups();
-    for group in &groups {
-        match listen::group_id(group) {
-            Ok(gid) => viewer_gids.push(gid),
-            Err(_) if *group == SocketConfig::default_viewers() => {}
+/// The limits of viewers with the ids of their groups, and warnings about groups that do not exist.
+fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
+    let (mut limits, mut warnings) = (config.clone(), config.outdated());
+    for group in config.groups() {
+        match listen::group_id(&group) {
+            Ok(gid) => limits.viewer_gids.push(gid),
+            Err(_) if group == SocketConfig::default_viewers() => {}
             Err(sentence) => warnings.push(format!("{sentence}; until it exists, it has no members")),
         }
     }
-    let limits = ViewerLimits {
-        viewer_gids,
-        viewers: groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        shortest_interval_ns: config.shortest_interval,
-        clients: config.clients,
-        clients_per_user: config.clients_per_user,
-        ..ViewerLimits::default()
-    };
     (limits, warnings)
 }
 
@@ -237,7 +228,7 @@ struct Reload {
     http: Option<Arc<Http>>,
     metrics: watch::Sender<cgscope_metrics::Config>,
     exporter: Option<Exporter>,
-    limits: Box<dyn Fn(ViewerLimits)>,
+    limits: Box<dyn Fn(SocketConfig)>,
     viewers: Option<u32>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    fmt, fs,
+    fs,
     net::IpAddr,
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -155,7 +155,8 @@ fn accept(headers: &HeaderMap) -> Option<String> {
 }
 
 /// An error with its consequence and its remedy.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{what}, so the {}; {remedy}", if *is_kept { "earlier settings stay in use" } else { "HTTP server does not run" })]
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
@@ -168,18 +169,6 @@ impl Error {
         Self { what, remedy: remedy.into(), is_kept: false }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let effect = match self.is_kept {
-            true => "so the earlier settings stay in use",
-            false => "so the HTTP server does not run",
-        };
-        write!(f, "{}, {effect}; {}", self.what, self.remedy)
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Reads a file that the configuration names under this key.
 pub(crate) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {

@@ -309,7 +309,7 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
-        push(out, &other_interval(interval_ns, shared.limits.shortest_interval_ns))?;
+        push(out, &other_interval(interval_ns, shared.limits.shortest_interval))?;
     }
     match shared.streams.of(cursor).behind(cursor) {
         0 | 1 => Ok(()),

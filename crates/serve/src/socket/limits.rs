@@ -10,6 +10,7 @@ use cgscope_model::follower::Follower;
 
 use super::Peer;
 use crate::{
+    config::SocketConfig,
     protocol::{Refusal, Word},
     rates::Rates,
     streams::{Stream, Streams},
@@ -39,24 +40,7 @@ pub(super) fn is_root(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// What clients may do.
-#[derive(Clone, Debug)]
-pub struct ViewerLimits {
-    /// Groups whose members may connect, besides root and the daemon's own user.
-    pub viewer_gids: Vec<u32>,
-    /// What these groups are called.
-    pub viewers: String,
-    /// The shortest interval, ns. All other intervals are multiples of it.
-    pub shortest_interval_ns: u64,
-    /// Maximum number of clients at a time.
-    pub clients: usize,
-    /// Maximum number of clients of one user at a time.
-    pub clients_per_user: usize,
-    /// Disconnect a client that reads nothing, or requests nothing after connecting, for this long.
-    pub patience: Duration,
-}
-
-impl ViewerLimits {
+impl SocketConfig {
     /// Returns whether a client may see everything. Others may not connect.
     pub(super) fn may_see(&self, peer: &Peer) -> bool {
         is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
@@ -64,7 +48,7 @@ impl ViewerLimits {
 
     /// Returns the interval at which a client that requests this one gets samples: the next multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
-        let shortest_ns = self.shortest_interval_ns.max(1);
+        let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
@@ -75,8 +59,8 @@ impl ViewerLimits {
 
     /// Returns the sentence with which a client is refused who may not connect.
     pub(super) fn not_allowed(&self) -> String {
-        let viewers = match self.viewers.as_str() {
-            "" => " (`viewers` in the daemon's configuration can name a group)".into(),
+        let viewers = match self.groups_in_words(", ") {
+            none if none.is_empty() => " (`viewers` in the daemon's configuration can name a group)".into(),
             viewers => format!(", and members of {viewers} (`usermod -aG`, then log in again)"),
         };
         format!(
@@ -97,19 +81,6 @@ impl ViewerLimits {
                 self.clients_per_user
             ),
             _ => "you connect or send requests too fast: wait a second".into(),
-        }
-    }
-}
-
-impl Default for ViewerLimits {
-    fn default() -> Self {
-        Self {
-            viewer_gids: Vec::new(),
-            viewers: String::new(),
-            shortest_interval_ns: 100_000_000,
-            clients: 128,
-            clients_per_user: 64,
-            patience: Duration::from_secs(30),
         }
     }
 }
@@ -156,7 +127,7 @@ impl Clients {
     }
 
     /// Adds a client of a user. Returns an error if there are too many clients, or they connect too fast.
-    pub(super) fn admit(&mut self, uid: u32, limits: &ViewerLimits, now: Instant) -> Result<(), Refusal> {
+    pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
         if !self.request(uid, now) {
             return Err(Refusal::TooManyRequests);
         }
@@ -255,8 +226,8 @@ mod tests {
 
     const USER: u32 = 61_000;
 
-    fn limits() -> ViewerLimits {
-        ViewerLimits { clients: 5, clients_per_user: 3, ..ViewerLimits::default() }
+    fn limits() -> SocketConfig {
+        SocketConfig { clients: 5, clients_per_user: 3, ..SocketConfig::default() }
     }
 
     #[test]
@@ -278,11 +249,11 @@ mod tests {
     #[test]
     fn some_connections_stay_reserved_for_root_after_the_limits_change() {
         let (mut users, now) = (Clients::default(), Instant::now());
-        let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
+        let many = SocketConfig { clients: 32, clients_per_user: 32, ..SocketConfig::default() };
         let admitted = (0..100).filter(|n| users.admit(USER + n % 7, &many, now).is_ok()).count();
         assert_eq!(admitted, 28, "an eighth is reserved");
         let root = 0;
-        let fewer = ViewerLimits { clients: 30, ..many.clone() };
+        let fewer = SocketConfig { clients: 30, ..many.clone() };
         assert_eq!(users.admit(root, &fewer, now), Ok(()));
         assert_eq!(users.admit(root, &fewer, now), Ok(()));
         assert_eq!(users.admit(root, &fewer, now), Err(Refusal::TooManyClients));

@@ -22,13 +22,14 @@ use tokio::{
     time::sleep_until,
 };
 
+pub use crate::config::SocketConfig;
 use crate::{
     collection::{Collection, Latest, Taken},
     protocol::{Refusal, Word},
     streams::{Cursor, StreamKind, Streams},
 };
+pub use limits::Counters;
 use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
-pub use limits::{Counters, ViewerLimits};
 pub use peer::{Peer, note_senders};
 
 /// Minimum time between a sample outside the grid and any other sample, for the configured `shortest_interval`: the first is for a daemon that
@@ -43,7 +44,7 @@ const END: Duration = Duration::from_millis(1_500);
 struct Shared {
     collection: Collection,
     streams: Streams,
-    limits: ViewerLimits,
+    limits: SocketConfig,
     clients: Clients,
     opening: Arc<[u8]>,
     counters: Arc<Counters>,
@@ -69,13 +70,13 @@ impl Server {
         listener: Option<UnixListener>,
         collection: Collection,
         header: &Header,
-        limits: ViewerLimits,
+        limits: SocketConfig,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
         // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
-        collection.pace.set_step(limits.shortest_interval_ns);
+        collection.pace.set_step(limits.shortest_interval);
         let shared = Shared {
             collection,
             streams: Streams::default(),
@@ -93,11 +94,11 @@ impl Server {
     }
 
     /// Returns a function that sets new limits, for new and connected clients.
-    pub fn limits(&self) -> impl Fn(ViewerLimits) + use<> {
+    pub fn limits(&self) -> impl Fn(SocketConfig) + use<> {
         let shared = self.shared.clone();
         move |limits| {
             let mut shared = shared.borrow_mut();
-            shared.collection.pace.set_step(limits.shortest_interval_ns);
+            shared.collection.pace.set_step(limits.shortest_interval);
             shared.limits = limits;
             shared.news.send_replace(());
         }
@@ -210,7 +211,7 @@ impl Shared {
     /// Returns when a wanted sample may be taken.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
-        let gap = Duration::from_nanos(self.limits.shortest_interval_ns).clamp(LEAST_GAP, MOST_GAP);
+        let gap = Duration::from_nanos(self.limits.shortest_interval).clamp(LEAST_GAP, MOST_GAP);
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + gap)))
     }
 

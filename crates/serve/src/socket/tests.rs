@@ -20,7 +20,7 @@ impl Collect for Nothing {
 }
 
 /// A server without clients, and the folder of its socket.
-pub(super) fn server(limits: ViewerLimits) -> (Server, tempfile::TempDir) {
+pub(super) fn server(limits: SocketConfig) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
     let collection = Collection::start(Nothing).unwrap();
@@ -31,7 +31,7 @@ pub(super) fn server(limits: ViewerLimits) -> (Server, tempfile::TempDir) {
 
 #[test]
 fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_requested() {
-    let limits = ViewerLimits::default();
+    let limits = SocketConfig::default();
     for (asked_ms, ms) in [(1, 100), (100, 100), (101, 200), (250, 300), (300, 300), (1_000, 1_000)] {
         assert_eq!(limits.interval_ns(asked_ms * 1_000_000), ms * 1_000_000, "{asked_ms}");
     }
@@ -39,7 +39,7 @@ fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_requested() {
 
 #[tokio::test]
 async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |uid, seconds| shared.join(uid, &[], seconds * SECOND);
     let cursors: Vec<Cursor> = (1..=16).map(|seconds| join(ALICE, seconds).unwrap()).collect();
@@ -57,7 +57,7 @@ async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
 
 #[tokio::test]
 async fn only_root_and_viewers_may_connect() {
-    let limits = ViewerLimits { viewer_gids: vec![61_101], ..ViewerLimits::default() };
+    let limits = SocketConfig { viewer_gids: vec![61_101], ..SocketConfig::default() };
     let (server, _folder) = server(limits);
     let shared = server.shared.borrow();
     let may = |uid, gids: &[u32]| shared.limits.may_see(&Peer { uid, gids: gids.to_vec() });
@@ -68,7 +68,7 @@ async fn only_root_and_viewers_may_connect() {
 /// As with a host on which thousands of cgroups come and go each second.
 #[tokio::test]
 async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let mut cursor = shared.join(ALICE, &[], 86_400 * SECOND).unwrap();
     let (mut before, mut ended) = (Reading::default(), Arc::<crate::collection::Ended>::default());
@@ -113,7 +113,7 @@ const ROOT: u32 = 0;
 
 #[tokio::test]
 async fn only_the_user_at_the_limit_of_followers_is_refused() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let first = taken(5, 1);
     let pid = first.reading.sample.tasks[0].tgid;
@@ -130,7 +130,7 @@ async fn only_the_user_at_the_limit_of_followers_is_refused() {
 #[tokio::test]
 async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     const MOST: usize = 30 << 20;
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |uid, ms| shared.join(uid, &[], ms * SECOND / 1_000).unwrap();
     // All of them show each sample.
@@ -161,7 +161,7 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
 #[tokio::test]
 async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     const TASKS: u32 = 5_000;
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let kind = StreamKind { follower: Follower::all().next(), interval_ns: SECOND };
     let mut cursor = shared.begin(ROOT, kind, 0).unwrap();

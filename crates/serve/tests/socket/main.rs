@@ -19,7 +19,7 @@ use cgscope_serve::{
     collection::{Collect, Collection},
     protocol::{Refusal, Request},
     shown::Reading,
-    socket::{Counters, Server, ViewerLimits},
+    socket::{Counters, Server, SocketConfig},
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
@@ -50,7 +50,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(made: Made, limits: ViewerLimits) -> Self {
+    fn start(made: Made, limits: SocketConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.sock");
         let (stop, stopped) = oneshot::channel();
@@ -104,7 +104,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn two_viewers_with_one_interval_share_samples_and_can_change_it_separately() {
-    let daemon = Daemon::start(made(50), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
+    let daemon = Daemon::start(made(50), SocketConfig { shortest_interval: 1, ..SocketConfig::default() });
     let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
     let next = |(viewer, _): &mut (Connection, _)| loop {
         match viewer.receive() {
@@ -126,7 +126,7 @@ fn two_viewers_with_one_interval_share_samples_and_can_change_it_separately() {
 fn many_similar_intervals_do_not_cause_more_samples() {
     let made = made(20);
     let rounds = made.round.clone();
-    let daemon = Daemon::start(made, ViewerLimits::default());
+    let daemon = Daemon::start(made, SocketConfig::default());
     let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
     let viewers: Vec<_> = (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
@@ -140,7 +140,7 @@ fn many_similar_intervals_do_not_cause_more_samples() {
 
 #[test]
 fn a_viewer_is_notified_only_if_its_interval_is_longer_than_requested() {
-    let daemon = Daemon::start(made(5), ViewerLimits::default());
+    let daemon = Daemon::start(made(5), SocketConfig::default());
     let said = |ms| {
         let (mut viewer, _sender) = Connection::open(&daemon.path, &every(ms)).unwrap();
         loop {
@@ -165,7 +165,7 @@ fn a_viewer_is_notified_only_if_its_interval_is_longer_than_requested() {
 #[test]
 fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
     let limits =
-        ViewerLimits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..ViewerLimits::default() };
+        SocketConfig { shortest_interval: 1, patience: Duration::from_secs(1), ..SocketConfig::default() };
     let daemon = Daemon::start(made(3_000), limits);
     let mut slow = UnixStream::connect(&daemon.path).unwrap();
     slow.write_all(&every(100).line()).unwrap();
@@ -193,8 +193,7 @@ fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
 
 #[test]
 fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
-    let daemon =
-        Daemon::start(made(2_000), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
+    let daemon = Daemon::start(made(2_000), SocketConfig { shortest_interval: 1, ..SocketConfig::default() });
     let mut greedy = UnixStream::connect(&daemon.path).unwrap();
     greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     for n in 0..100_000u64 {
@@ -210,7 +209,7 @@ fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
 
 #[test]
 fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
-    let mut daemon = Daemon::start(made(10), ViewerLimits::default());
+    let mut daemon = Daemon::start(made(10), SocketConfig::default());
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(1_000)).unwrap();
     assert_eq!(daemon.end(), Ok(()));
     let word = loop {
@@ -226,7 +225,7 @@ fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
 
     let mut daemon = Daemon::start(
         Made { left: 3, ..made(10) },
-        ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() },
+        SocketConfig { shortest_interval: 1, ..SocketConfig::default() },
     );
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(20)).unwrap();
     while viewer
@@ -238,7 +237,7 @@ fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
 
 #[test]
 fn the_shutdown_does_not_wait_for_clients_that_do_not_read() {
-    let mut daemon = Daemon::start(made(10_000), ViewerLimits::default());
+    let mut daemon = Daemon::start(made(10_000), SocketConfig::default());
     let (mut good, _sender) = Connection::open(&daemon.path, &every(60_000)).unwrap();
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();

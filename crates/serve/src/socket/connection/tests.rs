@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     collection::Taken,
     socket::{
-        Server, ViewerLimits,
+        Server, SocketConfig,
         limits::free_follower,
         tests::{server, taken},
     },
@@ -15,11 +15,11 @@ const ALICE: u32 = 61_001;
 const VIEWERS: u32 = 61_101;
 const MS: u64 = 1_000_000;
 
-fn limits(viewer_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
-    ViewerLimits {
+fn limits(viewer_gids: &[u32], shortest_ms: u64) -> SocketConfig {
+    SocketConfig {
         viewer_gids: viewer_gids.to_vec(),
-        shortest_interval_ns: shortest_ms * MS,
-        ..ViewerLimits::default()
+        shortest_interval: shortest_ms * MS,
+        ..SocketConfig::default()
     }
 }
 
@@ -101,7 +101,7 @@ const GOES: Duration = Duration::from_secs(20);
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
-    limits: ViewerLimits,
+    limits: SocketConfig,
     watched: Duration,
 ) -> Option<Word> {
     let mut news = server.shared.borrow().news.subscribe();
