@@ -7,6 +7,7 @@
 pub mod client;
 pub mod collection;
 pub mod config;
+pub mod counters;
 pub mod http;
 pub mod pace;
 pub mod protocol;

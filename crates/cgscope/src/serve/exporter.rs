@@ -13,11 +13,11 @@ use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
 use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
-    http::{Http, Page, Pages},
+    counters::Counters,
+    http::{Http, HttpRefusal, Page, Pages},
     lock,
     pace::Pace,
     protocol::Refusal,
-    socket::Counters,
 };
 use tokio::{
     sync::{oneshot, watch},
@@ -33,7 +33,7 @@ pub struct Parts {
     pub pace: Arc<Pace>,
     pub latest: watch::Receiver<Latest>,
     pub http: Arc<Http>,
-    pub counters: Arc<Counters>,
+    pub counters: Arc<Counters<Refusal>>,
     /// A new configuration applies from the next sample on.
     pub config: watch::Receiver<Config>,
 }
@@ -199,26 +199,21 @@ impl State {
 
     fn own(&self) -> Vec<Given> {
         let Parts { http, counters, .. } = &self.parts;
-        let count =
-            |atomic: &std::sync::atomic::AtomicU64| atomic.load(std::sync::atomic::Ordering::Relaxed) as f64;
-        let by = |family, label, samples: Vec<(String, f64)>| Given {
-            family,
-            samples: samples
-                .into_iter()
-                .map(|(name, value)| GivenSample { labels: vec![(label, name)], value })
-                .collect(),
+        let of = |label, name: &str, value: u64| GivenSample {
+            labels: vec![(label, name.to_owned())],
+            value: value as f64,
         };
-        let refused =
-            Refusal::ALL.map(|refusal| (refusal.name().to_owned(), counters.refused(refusal) as f64));
-        let of_http = http.refused().map(|(refusal, count)| (refusal.name().to_owned(), count as f64));
+        let refused = Refusal::ALL.map(|why| of("reason", why.name(), counters.refused(why)));
+        let of_http = HttpRefusal::ALL.map(|why| of("reason", why.name(), http.counters.refused(why)));
+        let build = of("version", env!("CARGO_PKG_VERSION"), 1);
         let mut given = vec![
-            Given::one(family::CLIENTS, count(&counters.clients)),
-            Given::one(family::CLIENT_REQUESTS, count(&counters.requests)),
-            by(family::CLIENTS_REFUSED, "reason", refused.into()),
+            Given::one(family::CLIENTS, counters.clients() as f64),
+            Given::one(family::CLIENT_REQUESTS, counters.requests() as f64),
+            Given { family: family::CLIENTS_REFUSED, samples: refused.into() },
             Given::one(family::HTTP_CONNECTIONS, http.connections() as f64),
-            Given::one(family::HTTP_REQUESTS, http.answered() as f64),
-            by(family::HTTP_REFUSED, "reason", of_http.into()),
-            by(family::BUILD_INFO, "version", vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]),
+            Given::one(family::HTTP_REQUESTS, http.counters.requests() as f64),
+            Given { family: family::HTTP_REFUSED, samples: of_http.into() },
+            Given { family: family::BUILD_INFO, samples: vec![build] },
             Given::one(family::PROCESS_START, self.started_s),
         ];
         let Some(taken) = &self.before else { return given };
@@ -312,15 +307,9 @@ impl Freshness {
         let mut ahead = self.ahead.subscribe();
         loop {
             let at = *ahead.borrow_and_update();
-            let due = async {
-                match at {
-                    Some(at) => sleep_until(at.into()).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 _ = ahead.changed() => continue,
-                () = due => {}
+                () = sleep_until(at.unwrap_or_else(Instant::now).into()), if at.is_some() => {}
             }
             *lock(&self.asked) = Some(Instant::now());
             self.pace.now();

@@ -20,10 +20,11 @@ use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
     collection::{Collect, Collection},
     config::{Config, FILE, MetricsConfig, SocketConfig},
+    counters::Counters,
     http::Http,
     pace::Pace,
     shown::Reading,
-    socket::{Counters, Server},
+    socket::Server,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,

@@ -1,12 +1,6 @@
 //! Answers one request.
 
-use std::{
-    borrow::Cow,
-    fs,
-    net::IpAddr,
-    path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{borrow::Cow, fs, net::IpAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -60,9 +54,9 @@ impl<P: Pages> Answers<P> {
             Some(refusal) => {
                 // A refused client must not keep a place that another client could use.
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-                self.http.counts.refuse(refusal);
+                self.http.counters.refuse(refusal);
             }
-            None => drop(self.http.counts.answered.fetch_add(1, Relaxed)),
+            None => self.http.counters.request(),
         }
         answer
     }

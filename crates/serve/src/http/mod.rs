@@ -18,10 +18,7 @@ mod watch;
 use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
@@ -33,7 +30,7 @@ pub use crate::config::HttpConfig;
 pub use crate::http::answer::Error;
 pub use page::{Page, Pages};
 
-use crate::lock;
+use crate::{counters::Counters, lock};
 use login::PasswordFile;
 
 /// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
@@ -95,7 +92,8 @@ pub struct Http {
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
-    counts: Counts,
+    /// Counts refusals and answered requests.
+    pub counters: Counters<HttpRefusal>,
     /// Each open connection holds a clone.
     open: Arc<()>,
 }
@@ -121,7 +119,7 @@ impl Http {
             listener,
             local,
             rules: Mutex::new(rules),
-            counts: Counts::default(),
+            counters: Counters::default(),
             open: Arc::default(),
         })
     }
@@ -150,16 +148,6 @@ impl Http {
         let errors =
             [replace(&mut rules.tls, tls, may_take_away), replace(&mut rules.users, users, may_take_away)];
         errors.into_iter().flatten().collect()
-    }
-
-    /// Returns how often clients were refused since the start, for every reason, including reasons with 0.
-    pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
-        HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
-    }
-
-    /// Returns the number of requests that were answered with a page since the start.
-    pub fn answered(&self) -> u64 {
-        self.counts.answered.load(Relaxed)
     }
 
     /// Returns the number of connections that are open now.
@@ -256,22 +244,6 @@ cgscope_ledger::named! {
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    refused: [AtomicU64; HttpRefusal::ALL.len()],
-    answered: AtomicU64,
-}
-
-impl Counts {
-    fn refuse(&self, refusal: HttpRefusal) {
-        self.refused[refusal as usize].fetch_add(1, Relaxed);
-    }
-
-    fn refused(&self, refusal: HttpRefusal) -> u64 {
-        self.refused[refusal as usize].load(Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     fn warning(listen: &str, tls: bool, users: bool) -> Option<String> {
@@ -299,7 +271,7 @@ mod tests_of_refusals {
 
     #[test]
     fn every_refusal_has_its_own_count_and_name() {
-        let counts = Counts::default();
+        let counts = Counters::default();
         for (times, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| counts.refuse(refusal));
         }

@@ -80,7 +80,7 @@ impl Http {
 impl<P: Pages> Answers<P> {
     /// Refuses a connection. Must not wait for anything, because the listening loop calls it.
     fn turn_away(&self, stream: TcpStream) {
-        self.http.counts.refuse(HttpRefusal::Full);
+        self.http.counters.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
@@ -95,7 +95,7 @@ impl<P: Pages> Answers<P> {
         let _ = stream.set_nodelay(true);
         let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
-            self.http.counts.refuse(refusal);
+            self.http.counters.refuse(refusal);
         }
         if seat.watch.is_writing() {
             // Without this, the kernel keeps megabytes for a client that reads a byte now and then, long after we have closed the

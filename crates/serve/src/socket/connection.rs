@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Instant,
 };
 
@@ -13,7 +13,7 @@ use cgscope_record::{Outgoing, Reason};
 use tokio::{
     net::UnixStream,
     sync::watch,
-    time::{Duration, timeout_at},
+    time::{Duration, sleep_until},
 };
 
 use super::{Peer, Shared, peer};
@@ -102,18 +102,13 @@ impl Connection {
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
-            let can_read = async {
-                tokio::select! {
-                    biased;
-                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
-                    ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                    // Needed while writing too: a client that does not read must not outlive the daemon.
-                    _ = news.changed() => Ok(false),
-                }
-            };
-            let can_read = match is_waited_for {
-                true => timeout_at(until.into(), can_read).await.map_err(|_| too_slow())?,
-                false => can_read.await,
+            let can_read = tokio::select! {
+                biased;
+                ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
+                ready = self.socket.writable(), if is_writing => ready.map(|()| false),
+                // Needed while writing too: a client that does not read must not outlive the daemon.
+                _ = news.changed() => Ok(false),
+                () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
             match can_read {
                 Ok(false) => {}
@@ -188,7 +183,7 @@ impl Connection {
                 "your requests arrive too fast: wait a second",
             ));
         }
-        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        shared.counters.request();
         if request.last
             && let Some(cursor) = &self.cursor
         {

@@ -1,8 +1,7 @@
-//! Limits for clients and users, and counters of clients.
+//! Limits for clients and users.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -82,27 +81,6 @@ impl SocketConfig {
             ),
             _ => "you connect or send requests too fast: wait a second".into(),
         }
-    }
-}
-
-/// Counters of clients, for metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Clients that are connected now.
-    pub clients: AtomicU64,
-    /// Requests that were accepted.
-    pub requests: AtomicU64,
-    refused: [AtomicU64; Refusal::ALL.len()],
-}
-
-impl Counters {
-    /// Returns how many clients were refused or disconnected for this reason.
-    pub fn refused(&self, refusal: Refusal) -> u64 {
-        self.refused[refusal as usize].load(Ordering::Relaxed)
-    }
-
-    pub(super) fn refuse(&self, refusal: Refusal) {
-        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 

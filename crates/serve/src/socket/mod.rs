@@ -9,7 +9,7 @@ use std::{
     collections::HashSet,
     io,
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,10 +25,10 @@ use tokio::{
 pub use crate::config::SocketConfig;
 use crate::{
     collection::{Collection, Latest, Taken},
+    counters::Counters,
     protocol::{Refusal, Word},
     streams::{Cursor, StreamKind, Streams},
 };
-pub use limits::Counters;
 use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
 pub use peer::{Peer, note_senders};
 
@@ -47,7 +47,7 @@ struct Shared {
     limits: SocketConfig,
     clients: Clients,
     opening: Arc<[u8]>,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<Refusal>>,
     latest: Option<Taken>,
     /// An immediate sample is wanted as soon as the rate limit allows; `wanted` wakes the server.
     wants_one: bool,
@@ -71,7 +71,7 @@ impl Server {
         collection: Collection,
         header: &Header,
         limits: SocketConfig,
-        counters: Arc<Counters>,
+        counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
         // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
         let _ = listener.as_ref().map(note_senders);
@@ -192,7 +192,7 @@ async fn accept(listener: Option<&UnixListener>) -> io::Result<(UnixStream, Sock
 
 impl Shared {
     fn count_clients(&self) {
-        self.counters.clients.store(self.clients.count() as u64, Ordering::Relaxed);
+        self.counters.set_clients(self.clients.count());
     }
 
     fn show(&mut self, taken: Taken) {

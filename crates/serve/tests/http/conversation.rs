@@ -26,7 +26,7 @@ async fn the_metrics_page_depends_on_the_accept_header() {
     assert_eq!(one.text(), "/metrics Some(\"a;q=0.5, b\")\n");
     let two = server.get("/metrics", "Accept: a\r\nAccept: b\r\n").await;
     assert_eq!(two.text(), "/metrics Some(\"a, b\")\n");
-    server.wait_until("three answers", |server| server.http.answered() == 3).await;
+    server.wait_until("three answers", |server| server.http.counters.requests() == 3).await;
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_page_that_cannot_be_made_is_a_server_error_and_counted() {
         assert_eq!(server.get("/metrics", &format!("Accept: {accept}\r\n")).await.status, 503, "{accept}");
     }
     server.wait_until("all counted", |server| server.refused(HttpRefusal::Unavailable) == 2).await;
-    assert_eq!(server.http.answered(), 0);
+    assert_eq!(server.http.counters.requests(), 0);
 }
 
 /// Two pages, whatever `Accept` says.

@@ -120,7 +120,7 @@ impl Server {
     }
 
     pub(crate) fn refused(&self, refusal: HttpRefusal) -> u64 {
-        self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
+        self.http.counters.refused(refusal)
     }
 
     /// Waits for a counter: counts are written after the client has its answer.
@@ -131,7 +131,7 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("never: {what}; refused: {:?}", self.http.refused());
+        panic!("never: {what}; {:?}", self.http.counters);
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

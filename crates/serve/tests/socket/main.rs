@@ -17,9 +17,10 @@ use cgscope_record::{Header, Message};
 use cgscope_serve::{
     client::{ConnectError, Connection},
     collection::{Collect, Collection},
+    counters::Counters,
     protocol::{Refusal, Request},
     shown::Reading,
-    socket::{Counters, Server, SocketConfig},
+    socket::{Server, SocketConfig},
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
@@ -44,7 +45,7 @@ impl Collect for Made {
 struct Daemon {
     path: PathBuf,
     _folder: tempfile::TempDir,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<Refusal>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<Result<(), String>>>,
 }
@@ -204,7 +205,7 @@ fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
     let away =
         || daemon.counters.refused(Refusal::TooManyRequests) + daemon.counters.refused(Refusal::TooSlow);
     wait_until("it is sent away", || away() == 1);
-    wait_until("it has left", || daemon.counters.clients.load(Ordering::Relaxed) == 0);
+    wait_until("it has left", || daemon.counters.clients() == 0);
 }
 
 #[test]
