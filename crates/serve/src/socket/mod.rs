@@ -76,11 +76,10 @@ impl Server {
         // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
         let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
-        collection.pace.set_step(limits.shortest_interval);
         let shared = Shared {
             collection,
             streams: Streams::default(),
-            limits,
+            limits: SocketConfig::default(),
             clients: Clients::default(),
             opening: Outgoing::opening(header)?.into(),
             counters,
@@ -90,15 +89,19 @@ impl Server {
             news: watch::channel(()).0,
             is_ending: false,
         };
-        Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest })
+        let server = Self { listener, shared: Rc::new(RefCell::new(shared)), latest };
+        server.limits()(limits);
+        Ok(server)
     }
 
     /// Returns a function that sets new limits, for new and connected clients.
     pub fn limits(&self) -> impl Fn(SocketConfig) + use<> {
-        let shared = self.shared.clone();
+        let (shared, has_socket) = (self.shared.clone(), self.listener.is_some());
         move |limits| {
             let mut shared = shared.borrow_mut();
-            shared.collection.pace.set_step(limits.shortest_interval);
+            if has_socket {
+                shared.collection.pace.set_step(limits.shortest_interval);
+            }
             shared.limits = limits;
             shared.news.send_replace(());
         }

@@ -273,21 +273,16 @@ pub struct Remote(Arc<Mutex<Asking>>);
 struct Asking {
     request: Request,
     sender: Option<Sender>,
-    is_dropped: bool,
+    wanted: Wanted,
 }
 
 impl Remote {
     pub fn new(request: Request, sender: Option<Sender>) -> Self {
-        Self(Arc::new(Mutex::new(Asking { request, sender, is_dropped: false })))
+        Self(Arc::new(Mutex::new(Asking { request, sender, wanted: Wanted::Samples })))
     }
 
     pub fn wanted(&self) -> Wanted {
-        let asking = lock(&self.0);
-        match (asking.is_dropped, asking.request.last) {
-            (true, _) => Wanted::Nothing,
-            (false, true) => Wanted::Last,
-            (false, false) => Wanted::Samples,
-        }
+        lock(&self.0).wanted
     }
 
     pub fn request(&self) -> Request {
@@ -296,14 +291,14 @@ impl Remote {
 
     pub fn demand(&self, demand: Demand) {
         let mut asking = lock(&self.0);
-        let Asking { request, sender, is_dropped } = &mut *asking;
+        let Asking { request, sender, wanted } = &mut *asking;
         match demand {
             Demand::Interval(interval) => request.interval_ns = ns(interval),
-            Demand::Last => request.last = true,
-            Demand::Stop => *is_dropped = true,
+            Demand::Last => (request.last, *wanted) = (true, Wanted::Last),
+            Demand::Stop => *wanted = Wanted::Nothing,
         }
         match sender {
-            Some(sender) if *is_dropped => sender.hang_up(),
+            Some(sender) if *wanted == Wanted::Nothing => sender.hang_up(),
             // The receiving thread notices a lost daemon.
             Some(sender) => drop(sender.ask(request)),
             None => {}
