@@ -117,7 +117,7 @@ async fn serve(parts: Parts) -> String {
         pending().await
     };
     tokio::select! {
-        error = pages => error.to_string(),
+        Err(error) = pages => error.to_string(),
         never = beside => never,
     }
 }

@@ -15,7 +15,6 @@ use std::{
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::follower::Follower;
-use cgscope_record::Header;
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
     collection::{Collect, Collection},
@@ -112,7 +111,6 @@ struct Daemon {
     collector: Own,
     socket: Option<Listening>,
     http: Option<Arc<Http>>,
-    header: Header,
     signals: Signals,
     /// The group whose members may connect.
     viewers: Option<u32>,
@@ -159,7 +157,6 @@ impl Daemon {
             say!("cgscope: {warning}");
         }
         give_up(user.as_ref())?;
-        let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
         Ok(Self {
             config,
             named: options.config.clone(),
@@ -167,7 +164,6 @@ impl Daemon {
             collector,
             socket,
             http,
-            header,
             signals,
             viewers,
         })
@@ -176,6 +172,7 @@ impl Daemon {
     async fn serve(self) -> Result {
         let Self { config, named, is_verbose, socket, http, viewers, mut signals, .. } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
+        let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
         let collection = Collection::start(self.collector).map_err(failed)?;
         let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
         let interval_ns = config.collect.interval;
@@ -196,8 +193,8 @@ impl Daemon {
         let listener =
             socket.as_ref().map(|socket| socket.listener.try_clone().and_then(UnixListener::from_std));
         let listener = listener.transpose().map_err(failed)?;
-        let server = Server::new(listener, collection, &self.header, limits, counters)
-            .map_err(Error::could_not_run)?;
+        let server =
+            Server::new(listener, collection, &header, limits, counters).map_err(Error::could_not_run)?;
         let limits = Box::new(server.limits());
         let reload =
             Reload { named, started: config, interval_ns, pace, http, metrics, exporter, limits, viewers };

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::http::{
-    Http, HttpRefusal, Page, Pages,
+    Http, HttpConfig, HttpRefusal, Page, Pages,
     login::Login,
     page::{SharedPages, Wanted, takes_gzip},
     watch::Watch,
@@ -172,8 +172,9 @@ pub(crate) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Creates a configuration for TLS 1.2 and 1.3 with this certificate.
-pub(crate) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, Error> {
+/// Creates a configuration for TLS 1.2 and 1.3, if there is a certificate.
+pub(crate) fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
+    let (Some(certificate), Some(key)) = (&config.tls_certificate, &config.tls_key) else { return Ok(None) };
     let no_certificate = || {
         Error::new(
             format!("{} contains no PEM certificate", certificate.display()),
@@ -203,5 +204,5 @@ pub(crate) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, E
         .map_err(unusable)?;
     // For clients that also offer HTTP/2.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(Some(Arc::new(config)))
 }

@@ -31,6 +31,7 @@ pub use crate::http::answer::Error;
 pub use page::{Page, Pages};
 
 use crate::{counters::Counters, lock};
+use answer::read_tls;
 use login::PasswordFile;
 
 /// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
@@ -205,11 +206,6 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
         }
     };
     Some(format!("{lack} ({listen}): {remedy} in [http], or listen on 127.0.0.1"))
-}
-
-fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
-    let files = config.tls_certificate.as_ref().zip(config.tls_key.as_ref());
-    files.map(|(certificate, key)| answer::read_tls(certificate, key).map(Arc::new)).transpose()
 }
 
 fn read_users(config: &HttpConfig) -> Result<Option<Arc<PasswordFile>>, Error> {

@@ -40,22 +40,16 @@ const FULL: &[u8] =
 impl Http {
     /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time, each for at
     /// most [`super::HttpLimits::page`]; after that its future is dropped. Returns only if the runtime cannot poll the listening
-    /// socket.
+    /// socket, or the kernel has no random numbers.
     ///
     /// Needs a Tokio runtime with IO and time; one thread is enough.
-    pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
-        let listener = match self.listener.try_clone().and_then(TcpListener::from_std) {
-            Ok(listener) => listener,
-            Err(error) => return not_listening(self.local, &error),
-        };
+    pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Result<Infallible, Error> {
+        let listener = self.listener.try_clone().and_then(TcpListener::from_std);
+        let listener = listener.map_err(|error| not_listening(self.local, &error))?;
         let limits = self.limits;
         let seats = Seats::new(limits);
         let pages = SharedPages::new(pages, limits, seats.clone());
-        let login = match Login::new() {
-            Ok(login) => login,
-            Err(error) => return error,
-        };
-        let answers = Arc::new(Answers { http: self, login, pages });
+        let answers = Arc::new(Answers { http: self, login: Login::new()?, pages });
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {

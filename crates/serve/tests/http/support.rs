@@ -111,7 +111,8 @@ impl Server {
     pub(crate) fn of(config: &HttpConfig, made: Arc<AtomicUsize>, pages: impl Pages) -> Self {
         let http = Arc::new(bind(config).unwrap());
         let serving = http.clone();
-        let task = tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await) });
+        let task =
+            tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await.unwrap_err()) });
         Self { http, made, task }
     }
 
