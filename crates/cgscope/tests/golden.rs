@@ -225,7 +225,7 @@ fn metric_pages_of_a_reader_that_skips_samples_have_not_changed() {
         let [first, between, last] = three else { unreachable!("windows of three") };
         for (before, now) in [(first, between), (between, last)] {
             let rows = ended(before, now);
-            skipped.add(first.mono_ns, |serial| first.did(serial), |id| first.exited_of(id), &rows);
+            skipped.add(first, &rows);
         }
         let interval = Interval::over(first, last, &mut skipped);
         golden.add(&format!("interval {}", interval.start_unix_ns), format!("{:#?}", interval.by_cgroup()));

@@ -111,19 +111,10 @@ impl Skipped {
         number > since + 1 || !ended.exited.is_empty()
     }
 
-    /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample.
-    ///
-    /// The reader's latest Sample was at `since_ns` of CLOCK_MONOTONIC. `before` returns the readings of a task in it, by
-    /// serial, and `exited_before` that of the exited tasks of a cgroup.
-    pub fn add<'a>(
-        &mut self,
-        since_ns: u64,
-        before: impl Fn(u64) -> Option<(&'a Totals, &'a Arc<Hist>)>,
-        exited_before: impl Fn(u64) -> Option<&'a ExitedReading>,
-        ended: &Sample,
-    ) {
+    /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample, which is `since`.
+    pub fn add(&mut self, since: &Sample, ended: &Sample) {
         for task in &ended.tasks {
-            let came = tasks::came(before(task.serial), task, since_ns);
+            let came = tasks::came(since.did(task.serial), task, since.mono_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = **task;
                 let hist = Arc::new(hist);
@@ -133,7 +124,7 @@ impl Skipped {
         }
         for exited in &ended.exited {
             // Adds the whole sum, because the reader subtracts the part that it already has.
-            self.take(exited.clone(), exited_before(exited.cgroup_id), ended);
+            self.take(exited.clone(), since.exited_of(exited.cgroup_id), ended);
         }
     }
 
@@ -184,13 +175,13 @@ impl Skipped {
 
 impl Sample {
     /// The reading of the exited tasks of a cgroup, by its id.
-    pub fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
+    fn exited_of(&self, cgroup_id: u64) -> Option<&ExitedReading> {
         let at = self.exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id).ok()?;
         Some(&self.exited[at])
     }
 
     /// The readings of a task, by serial.
-    pub fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
+    fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
         let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
         Some((&self.tasks[at].totals, &self.tasks[at].hist))
     }

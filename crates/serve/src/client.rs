@@ -1,7 +1,6 @@
 //! A viewer's connection to the daemon. It blocks, so it needs a thread of its own.
 
 use std::{
-    fmt,
     io::{self, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -19,59 +18,49 @@ pub const SOCKET: &str = "/run/cgscope.sock";
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Why there is no connection to the daemon.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The socket does not exist, or no daemon listens on it.
+    #[error(
+        "no daemon listens on {path} ({1}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or give the path of its \
+         socket with --connect",
+        path = .0.display()
+    )]
     NobodyThere(PathBuf, io::Error),
     /// This user has no permission to connect to the socket.
+    #[error(
+        "no permission to connect to {path}: ask an administrator to add you to the socket's group (`ls -l {path}` shows the group), then \
+         log in again",
+        path = .0.display()
+    )]
     NotAllowed(PathBuf),
     /// The daemon refused the request.
+    #[error("the daemon refused: {}", .0.sentence)]
     Refused(Word),
     /// The peer is not a cgscope daemon, or has another version.
+    #[error("{}", no_daemon(.0, .1))]
     NoDaemon(PathBuf, ReadError),
     /// The connection failed.
+    #[error("the daemon at {path} does not answer ({1})", path = .0.display())]
     Io(PathBuf, io::Error),
 }
 
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NobodyThere(path, error) => write!(
-                f,
-                "no daemon listens on {} ({error}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or give \
-                 the path of its socket with --connect",
-                path.display()
-            ),
-            Self::NotAllowed(path) => write!(
-                f,
-                "no permission to connect to {}: ask an administrator to add you to the socket's group (`ls -l {0}` shows the \
-                 group), then log in again",
-                path.display()
-            ),
-            Self::Refused(word) => write!(f, "the daemon refused: {}", word.sentence),
-            Self::NoDaemon(path, ReadError::Version { found, wrote }) => {
-                let version = match wrote {
-                    Some(wrote) => format!("cgscope {wrote}"),
-                    None => format!("a cgscope with format version {found}"),
-                };
-                write!(
-                    f,
-                    "the daemon at {} is {version}, but this is cgscope {}: install the same version on both sides",
-                    path.display(),
-                    env!("CARGO_PKG_VERSION")
-                )
-            }
-            Self::NoDaemon(path, _) => write!(
-                f,
-                "the program that listens on {} is not cgscope: give the path of the daemon's socket with --connect",
-                path.display()
-            ),
-            Self::Io(path, error) => write!(f, "the daemon at {} does not answer ({error})", path.display()),
+fn no_daemon(path: &Path, error: &ReadError) -> String {
+    let path = path.display();
+    let version = match error {
+        ReadError::Version { wrote: Some(wrote), .. } => format!("cgscope {wrote}"),
+        ReadError::Version { found, .. } => format!("a cgscope with format version {found}"),
+        _ => {
+            return format!(
+                "the program that listens on {path} is not cgscope: give the path of the daemon's socket with --connect"
+            );
         }
-    }
+    };
+    format!(
+        "the daemon at {path} is {version}, but this is cgscope {}: install the same version on both sides",
+        env!("CARGO_PKG_VERSION")
+    )
 }
-
-impl std::error::Error for ConnectError {}
 
 /// Receives what the daemon sends. The daemon may be hostile: a user can name a socket that anyone serves.
 #[derive(Debug)]

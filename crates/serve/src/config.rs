@@ -1,6 +1,6 @@
 //! The daemon's configuration: a TOML file in which every key is optional.
 
-use std::{fmt, net::SocketAddr, path::PathBuf};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use cgscope_model::units::seconds;
 use regex::Regex;
@@ -59,6 +59,12 @@ pub struct SocketConfig {
     pub clients: usize,
     /// Maximum number of viewers of one user at a time.
     pub clients_per_user: usize,
+    /// The ids of [`Self::groups`]; not in the file.
+    #[serde(skip)]
+    pub viewer_gids: Vec<u32>,
+    /// Disconnect a client that reads nothing, or requests nothing after connecting, for this long; not in the file.
+    #[serde(skip)]
+    pub patience: Duration,
 }
 
 /// The section `[http]`.
@@ -142,6 +148,8 @@ impl Default for SocketConfig {
             shortest_interval: 100_000_000,
             clients: 128,
             clients_per_user: 64,
+            viewer_gids: Vec::new(),
+            patience: Duration::from_secs(30),
         }
     }
 }
@@ -161,6 +169,11 @@ impl SocketConfig {
         }
     }
 
+    /// The names of these groups.
+    pub fn groups_in_words(&self, between: &str) -> String {
+        self.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
+    }
+
     /// The group that the packages make.
     pub fn default_viewers() -> Account {
         Account::Name("cgscope-admin".into())
@@ -170,7 +183,7 @@ impl SocketConfig {
     pub fn outdated(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(group) = &self.group {
-            let viewers = self.groups().iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+            let viewers = self.groups_in_words(" or ");
             warnings.push(format!(
                 "`group` in [socket] is outdated: only members of {group} can open the socket, and of these only members of {viewers} \
                  may use it. Remove `group`, and name in `viewers` the group whose members may see everything"
@@ -308,6 +321,8 @@ mod tests {
         assert_eq!(config.socket.path, PathBuf::from("/run/cgscope.sock"));
         assert_eq!(config.http.listen, Some("127.0.0.1:9753".parse().unwrap()));
         assert!(config.http.listen.unwrap().ip().is_loopback());
+        let some = Config::parse("[socket]\nclients = 3").unwrap();
+        assert_eq!(some.socket.patience, Duration::from_secs(30), "what is not in the file has its default");
     }
 
     /// Nobody gets a wider sight by an upgrade.

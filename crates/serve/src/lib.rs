@@ -2,14 +2,17 @@
 //!
 //! [`collection`] is the one thread that takes samples, at the [`pace`] that all viewers together request. [`shown`] filters a
 //! sample to what a user may see. `streams` encodes the result once for all viewers with the same view. [`socket`] sends it, and
-//! [`client`] receives it. [`http`] serves pages and does not depend on the other modules.
+//! [`client`] receives it. [`http`] serves pages; it uses only [`config`], [`counters`] and
+//! `rates` of these.
 
 pub mod client;
 pub mod collection;
 pub mod config;
+pub mod counters;
 pub mod http;
 pub mod pace;
 pub mod protocol;
+mod rates;
 pub mod shown;
 pub mod socket;
 mod streams;

@@ -56,37 +56,36 @@ impl Default for Pace {
 impl Pace {
     /// Requests samples at this interval.
     pub fn ask(&self, interval_ns: u64) {
-        *lock(&self.asked).intervals.entry(interval_ns.max(1)).or_default() += 1;
-        self.changed.notify_one();
+        self.change(|asked| *asked.intervals.entry(interval_ns.max(1)).or_default() += 1);
     }
 
     /// Withdraws one request for this interval.
     pub fn ask_no_longer(&self, interval_ns: u64) {
-        let mut asked = lock(&self.asked);
-        if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
-            *count -= 1;
-            if *count == 0 {
-                asked.intervals.remove(&interval_ns.max(1));
+        self.change(|asked| {
+            if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
+                *count -= 1;
             }
-        }
-        self.changed.notify_one();
+            asked.intervals.retain(|_, count| *count > 0);
+        });
     }
 
     /// Sets the common step of all grids, ns.
     pub fn set_step(&self, step_ns: u64) {
-        lock(&self.asked).step = step_ns;
-        self.changed.notify_one();
+        self.change(|asked| asked.step = step_ns);
     }
 
     /// Requests an immediate sample.
     pub fn now(&self) {
-        lock(&self.asked).now = true;
-        self.changed.notify_one();
+        self.change(|asked| asked.now = true);
     }
 
     /// Ends the wait; no further sample is taken.
     pub fn end(&self) {
-        lock(&self.asked).over = true;
+        self.change(|asked| asked.over = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Asked)) {
+        change(&mut lock(&self.asked));
         self.changed.notify_one();
     }
 
@@ -102,27 +101,20 @@ impl Pace {
 
     /// Waits until a sample is due, and marks it as in progress. `last_ns` is the point of the sample before.
     pub fn wait(&self, last_ns: u64) -> Due {
-        lock(&self.asked).busy_since = None;
-        let due = self.wait_for_due(last_ns);
-        lock(&self.asked).busy_since = (due != Due::Never).then(Instant::now);
-        due
-    }
-
-    fn wait_for_due(&self, last_ns: u64) -> Due {
         let mut asked = lock(&self.asked);
-        loop {
+        asked.busy_since = None;
+        let due = loop {
             if asked.over {
                 return Due::Never;
             }
             if std::mem::take(&mut asked.now) {
-                return Due::Now;
+                break Due::Now;
             }
             let now_ns = self.since_ns();
-            let next_ns = asked.next_ns(last_ns);
-            match next_ns {
+            match asked.next_ns(last_ns) {
                 Some(next_ns) if next_ns <= now_ns => {
                     let (at_ns, late) = asked.latest(next_ns, now_ns);
-                    return Due::At { at_ns, late };
+                    break Due::At { at_ns, late };
                 }
                 Some(next_ns) => {
                     let wait = Duration::from_nanos(next_ns - now_ns);
@@ -130,36 +122,34 @@ impl Pace {
                 }
                 None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
             }
-        }
+        };
+        asked.busy_since = Some(Instant::now());
+        due
     }
 }
 
 impl Asked {
     /// Returns the first point of any grid after `last_ns`.
     fn next_ns(&self, last_ns: u64) -> Option<u64> {
-        self.intervals.keys().map(|interval| self.next_of(*interval, last_ns)).min()
+        let next = |interval: &u64| self.rounded((last_ns / interval + 1).saturating_mul(*interval));
+        self.intervals.keys().map(next).min()
     }
 
-    /// Returns the first point of one grid after `last_ns`, rounded up to a multiple of the common step.
-    fn next_of(&self, interval: u64, last_ns: u64) -> u64 {
-        let next = (last_ns / interval + 1).saturating_mul(interval);
-        next.div_ceil(self.step()).saturating_mul(self.step())
+    /// Rounds up to a multiple of the common step.
+    fn rounded(&self, ns: u64) -> u64 {
+        ns.div_ceil(self.step.max(1)).saturating_mul(self.step.max(1))
     }
 
     /// Returns the last point that has passed, and how many points of the shortest interval were missed before it. A point less
     /// than half an interval late is not missed.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
-        let shortest = shortest.div_ceil(self.step()).saturating_mul(self.step());
+        let shortest = self.rounded(*shortest);
         let missed = (now_ns - next_ns + shortest / 2) / shortest;
         if missed == 0 {
             return (next_ns, 0);
         }
         ((now_ns / shortest * shortest).max(next_ns), missed)
-    }
-
-    fn step(&self) -> u64 {
-        self.step.max(1)
     }
 }
 

@@ -99,7 +99,7 @@ impl Requests {
 }
 
 /// A message of the daemon other than a sample.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
     /// Why the daemon sends nothing more; `None` if it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,12 +128,12 @@ impl Word {
 
     /// Creates a message with a sentence; the daemon continues.
     pub fn said(sentence: impl Into<String>) -> Self {
-        Self { refused: None, skip: 0, shows_all: None, sentence: sentence.into() }
+        Self { sentence: sentence.into(), ..Self::default() }
     }
 
     /// Creates the message that a request is accepted.
     pub fn answered() -> Self {
-        Self { shows_all: Some(true), ..Self::said("") }
+        Self { shows_all: Some(true), ..Self::default() }
     }
 
     /// Makes the sentence safe to print: anyone can serve a socket.
@@ -144,7 +144,7 @@ impl Word {
 
     /// Creates the message that the next samples only serve to decode later ones.
     pub fn skip(samples: u32) -> Self {
-        Self { skip: samples, ..Self::said("") }
+        Self { skip: samples, ..Self::default() }
     }
 }
 

@@ -30,20 +30,8 @@ impl Reading {
         Some(self.followed[at])
     }
 
-    /// Returns the tasks that are followed for a viewer.
-    fn tasks_for(&self, follower: Follower) -> Vec<Arc<TaskReading>> {
-        let shown = self.with_followers(follower).filter(|(_, is_shown)| *is_shown);
-        shown.map(|(task, _)| task.clone()).collect()
-    }
-
-    /// Iterates over all tasks, with whether each is followed for a viewer. Both lists ascend by serial.
-    fn with_followers(&self, follower: Follower) -> impl Iterator<Item = (&Arc<TaskReading>, bool)> {
-        let mut followed = self.followed.iter().peekable();
-        self.sample.tasks.iter().map(move |task| {
-            while followed.next_if(|followed| followed.serial < task.serial).is_some() {}
-            let own = followed.peek().filter(|followed| followed.serial == task.serial);
-            (task, own.is_some_and(|followed| followed.is_for(follower)))
-        })
+    fn is_followed(&self, task: &TaskReading, follower: Follower) -> bool {
+        self.followers_of(task.serial).is_some_and(|followed| followed.is_for(follower))
     }
 }
 
@@ -66,11 +54,17 @@ impl Shower {
     /// Returns the part of a reading that is shown.
     pub fn show(&mut self, reading: &Reading) -> Sample {
         let sample = &reading.sample;
-        let tasks = reading.tasks_for(self.follower);
+        let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);
+        let (tasks, others): (Vec<_>, Vec<_>) = sample.tasks.iter().partition(is_shown);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        let pairs = self.pairs(self.victims_in(&own, reading), sample);
+        // Culprits are shown of cgroups of which all tasks are shown.
+        let mut victims = own.clone();
+        for task in others {
+            victims.remove(&task.cgroup_id);
+        }
+        let pairs = self.pairs(victims, sample);
         let culprits = pairs.iter().map(|pair| pair.culprit);
-        let shown = with_ancestors(own.iter().copied().chain(culprits), &paths(sample));
+        let shown = with_ancestors(own.iter().copied().chain(culprits), &sample.cgroups);
         let mut cpus = sample.cpus.clone();
         for cpu in &mut cpus {
             cpu.waits = None;
@@ -81,7 +75,7 @@ impl Shower {
             mode: sample.mode,
             sched_ext: sample.sched_ext.clone(),
             limits: sample.limits.iter().filter(|limits| shown.contains(&limits.id)).cloned().collect(),
-            tasks,
+            tasks: tasks.into_iter().cloned().collect(),
             exited: Vec::new(),
             pairs,
             containers: sample
@@ -105,19 +99,9 @@ impl Shower {
 
     /// Returns the shown part of what [ended](cgscope_model::skipped::ended).
     pub fn ended(&self, reading: &Reading) -> Sample {
-        let Sample { cgroups, containers, .. } = reading.sample.clone();
-        Sample { tasks: reading.tasks_for(self.follower), cgroups, containers, ..Sample::default() }
-    }
-
-    /// Returns the cgroups whose culprits are shown: those of which all tasks are shown.
-    fn victims_in(&self, own: &HashSet<u64>, reading: &Reading) -> HashSet<u64> {
-        let mut victims = own.clone();
-        for (task, is_shown) in reading.with_followers(self.follower) {
-            if !is_shown {
-                victims.remove(&task.cgroup_id);
-            }
-        }
-        victims
+        let Sample { mut tasks, cgroups, containers, .. } = reading.sample.clone();
+        tasks.retain(|task| reading.is_followed(task, self.follower));
+        Sample { tasks, cgroups, containers, ..Sample::default() }
     }
 
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample) -> Vec<PairReading> {
@@ -135,10 +119,10 @@ impl Shower {
                 self.reported.entry(pair.key()).or_insert_with(|| PairReading { ns: 0, ..pair.clone() });
             reported.ns = reported.ns.saturating_add(ns);
         }
-        self.reported.retain(|_, pair| victims.contains(&pair.victim));
-        let (reported, left_out): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.reported).into_iter().partition(|(key, _)| present.contains(key));
-        self.reported = reported;
+        let reported = std::mem::take(&mut self.reported).into_iter();
+        let reported = reported.filter(|(_, pair)| victims.contains(&pair.victim));
+        let left_out: BTreeMap<_, _>;
+        (self.reported, left_out) = reported.partition(|(key, _)| present.contains(key));
         for pair in left_out.into_values() {
             // The reading now counts this pair in the rest of its victim, so its sum moves there.
             if let Some(rest) = self.reported.get_mut(&rest_of(pair.key())) {
@@ -150,15 +134,11 @@ impl Shower {
     }
 }
 
-fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {
-    sample.cgroups.iter().map(|(id, path)| (*id, path)).collect()
-}
-
-fn with_ancestors(ids: impl Iterator<Item = u64>, paths: &BTreeMap<u64, &Arc<str>>) -> HashSet<u64> {
+fn with_ancestors(ids: impl Iterator<Item = u64>, cgroups: &[(u64, Arc<str>)]) -> HashSet<u64> {
     let mut shown: HashSet<u64> = ids.collect();
-    let wanted: HashSet<&str> =
-        shown.iter().filter_map(|id| paths.get(id)).flat_map(|path| path_and_ancestors(path)).collect();
-    shown.extend(paths.iter().filter(|(_, path)| wanted.contains(path.as_ref())).map(|(id, _)| *id));
+    let own = cgroups.iter().filter(|(id, _)| shown.contains(id));
+    let wanted: HashSet<&str> = own.flat_map(|(_, path)| path_and_ancestors(path)).collect();
+    shown.extend(cgroups.iter().filter(|(_, path)| wanted.contains(path.as_ref())).map(|(id, _)| *id));
     shown
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Hist, Sample, Skipped, TaskReading, Totals, follower::Follower};
+use cgscope_model::{Sample, Skipped, follower::Follower};
 use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
@@ -43,6 +43,8 @@ pub struct Cursor {
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub frame: Frame,
+    /// Number of samples before it that the reader has not read, and cannot read any more.
+    pub passed: u64,
     /// [`Taken::number`].
     pub number: u64,
     /// Whether the sample was taken outside the grid for one reader; the other readers skip it.
@@ -58,43 +60,6 @@ pub struct Streams {
     ended: Arc<Ended>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct StreamMemory {
-    pub kind: StreamKind,
-    /// The user who began the stream.
-    pub account: u32,
-    pub bytes: usize,
-    /// Number of the stream, in the order of creation.
-    pub made: u64,
-}
-
-/// The sample that was shown last.
-#[derive(Debug)]
-enum Sent {
-    Nothing,
-    Whole(Arc<Reading>),
-    /// Shown to a viewer that follows processes.
-    Part(Reported),
-}
-
-/// Tasks in ascending order of serial, at a moment of CLOCK_MONOTONIC. Shared with the collection.
-#[derive(Debug)]
-struct Reported {
-    mono_ns: u64,
-    tasks: Box<[Arc<TaskReading>]>,
-}
-
-impl Reported {
-    fn of(sample: &Sample) -> Self {
-        Self { mono_ns: sample.mono_ns, tasks: sample.tasks.as_slice().into() }
-    }
-
-    fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
-        let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
-        Some((&self.tasks[at].totals, &self.tasks[at].hist))
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Stream {
     outgoing: Outgoing,
@@ -103,9 +68,10 @@ pub(crate) struct Stream {
     /// The last key frame and all frames after it. `first` is the position of that key frame.
     frames: VecDeque<Shown>,
     first: u64,
-    readers: usize,
+    /// The user ids of the readers.
+    readers: Vec<u32>,
     /// Show no sample whose [`Taken::changes`] is below this number.
-    since_changes: u64,
+    pub since_changes: u64,
     /// A reader wants an immediate sample.
     wants_one: bool,
     /// A new reader waits to read from a key frame on.
@@ -114,40 +80,26 @@ pub(crate) struct Stream {
     point: Option<u64>,
     /// The number of the sample in `sent`.
     number: u64,
-    sent: Sent,
+    /// The sample that was shown last. A viewer that follows processes needs only its tasks.
+    sent: Option<Arc<Reading>>,
     /// What ended in samples that were not shown.
     skipped: Skipped,
-    account: u32,
-    made: u64,
-    ended: Option<Word>,
+    /// The user who began the stream.
+    pub account: u32,
+    /// Number of the stream, in the order of creation.
+    pub made: u64,
+    /// Why readers receive nothing more.
+    pub ended: Option<Word>,
 }
 
 impl Streams {
-    /// Iterates over the memory of each stream that has not ended.
-    pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
-        let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
-        going_on.map(|(kind, stream)| StreamMemory {
-            kind: *kind,
-            account: stream.account,
-            bytes: stream.bytes(),
-            made: stream.made,
-        })
+    /// Returns a reader's stream, which exists until the reader leaves it.
+    pub fn of(&self, cursor: &Cursor) -> &Stream {
+        &self.streams[&cursor.kind]
     }
 
-    /// Returns why a reader receives nothing more.
-    pub fn ended(&self, cursor: &Cursor) -> Option<&Word> {
-        self.streams.get(&cursor.kind)?.ended.as_ref()
-    }
-
-    /// Ends a stream; its readers receive the word.
-    pub fn end(&mut self, kind: &StreamKind, word: Word) {
-        if let Some(stream) = self.streams.get_mut(kind) {
-            stream.end(word);
-        }
-    }
-
-    /// Adds a reader, who starts at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
-    /// `since_changes`. `account` is the user who begins it.
+    /// Adds a reader of this user, who starts at the last key frame. A new stream shows no sample whose [`Taken::changes`] is below
+    /// `since_changes`.
     pub fn join(&mut self, kind: StreamKind, account: u32, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -156,15 +108,36 @@ impl Streams {
                 entry.insert(Stream::new(kind, account, since_changes, self.made)?)
             }
         };
-        stream.readers += 1;
+        stream.readers.push(account);
         stream.has_new |= !stream.frames.is_empty();
         Ok(Cursor { kind, next: stream.first })
     }
 
-    /// Returns the number of samples that a reader has not read.
-    pub fn behind(&self, cursor: &Cursor) -> usize {
-        let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
-        stream.frames.len().saturating_sub(cursor.next.saturating_sub(stream.first) as usize)
+    /// Removes a reader of this user.
+    pub fn leave(&mut self, cursor: &Cursor, account: u32) {
+        if let Some(stream) = self.streams.get_mut(&cursor.kind) {
+            let at = stream.readers.iter().position(|reader| *reader == account);
+            at.map(|at| stream.readers.swap_remove(at));
+            if stream.readers.is_empty() {
+                self.streams.remove(&cursor.kind);
+            }
+        }
+    }
+
+    /// Iterates over the intervals, ns, at which a user sees everything.
+    pub fn intervals_of(&self, account: u32) -> impl Iterator<Item = u64> {
+        let whole = self.streams.iter().filter(|(kind, _)| kind.follower.is_none());
+        whole.filter(move |(_, stream)| stream.readers.contains(&account)).map(|(kind, _)| kind.interval_ns)
+    }
+
+    /// Iterates over the followers in use, each with its user.
+    pub fn followers(&self) -> impl Iterator<Item = (Follower, u32)> {
+        self.streams.iter().filter_map(|(kind, stream)| Some((kind.follower?, stream.account)))
+    }
+
+    /// Iterates over the streams that have not ended.
+    pub fn going_on(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.streams.values_mut().filter(|stream| stream.ended.is_none())
     }
 
     /// Requests an immediate sample for a reader: the first whose number is greater than the returned one.
@@ -174,35 +147,11 @@ impl Streams {
         stream.number
     }
 
-    pub fn since_changes(&self, cursor: &Cursor) -> u64 {
-        self.streams.get(&cursor.kind).map_or(0, |stream| stream.since_changes)
-    }
-
-    pub fn leave(&mut self, cursor: &Cursor) {
-        if let Some(stream) = self.streams.get_mut(&cursor.kind) {
-            stream.readers -= 1;
-            if stream.readers == 0 {
-                self.streams.remove(&cursor.kind);
-            }
-        }
-    }
-
-    pub fn is_new(&self, cursor: &Cursor) -> bool {
-        self.streams.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
-    }
-
-    /// Returns how many samples a reader has not read, and cannot read any more. It continues at the last key frame.
-    pub fn passed(&self, cursor: &mut Cursor) -> u64 {
-        let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
+    /// Returns the next frame for a reader, if there is one. A reader that lost frames continues at the last key frame.
+    pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
+        let stream = self.streams.get_mut(&cursor.kind)?;
         let passed = stream.first.saturating_sub(cursor.next);
         cursor.next += passed;
-        passed
-    }
-
-    /// Returns the next frame for a reader, if there is one. Call [`Self::passed`] before.
-    pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
-        self.passed(cursor);
-        let stream = self.streams.get_mut(&cursor.kind)?;
         let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
         // A stream that follows processes has a single reader, so frames that were read are not needed again.
@@ -210,7 +159,7 @@ impl Streams {
             stream.frames.drain(..(cursor.next - stream.first) as usize);
             stream.first = cursor.next;
         }
-        Some(shown)
+        Some(Shown { passed, ..shown })
     }
 
     /// Adds what ended in samples that streams skip. Must be called for each sample, before [`show`](Self::show).
@@ -252,13 +201,13 @@ impl Stream {
             shower: kind.follower.map(Shower::new),
             frames: VecDeque::new(),
             first: 0,
-            readers: 0,
+            readers: Vec::new(),
             since_changes,
             wants_one: false,
             has_new: false,
             point: None,
             number: 0,
-            sent: Sent::Nothing,
+            sent: None,
             skipped: Skipped::default(),
             account,
             made,
@@ -266,38 +215,38 @@ impl Stream {
         })
     }
 
-    /// Ends the stream. Frames that were not read are dropped.
-    fn end(&mut self, word: Word) {
+    /// Whether nothing was shown yet.
+    pub fn is_new(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Returns the number of samples that a reader has not read.
+    pub fn behind(&self, cursor: &Cursor) -> usize {
+        self.frames.len().saturating_sub(cursor.next.saturating_sub(self.first) as usize)
+    }
+
+    /// Ends the stream: its readers receive the word. Frames that were not read are dropped.
+    pub fn end(&mut self, word: Word) {
         self.first += self.frames.len() as u64;
         self.frames.clear();
         self.ended = Some(word);
-        (self.sent, self.skipped) = (Sent::Nothing, Skipped::default());
+        (self.sent, self.skipped) = (None, Skipped::default());
     }
 
-    fn bytes(&self) -> usize {
+    /// Returns the memory that the stream holds.
+    pub fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
-        let sent = match &self.sent {
-            Sent::Part(reported) => size_of_val(&*reported.tasks),
-            // Shared with the other viewers who see everything.
-            Sent::Nothing | Sent::Whole(_) => 0,
-        };
+        // What is shown of everything is shared with the other viewers who see everything.
+        let own = self.sent.as_ref().filter(|_| self.shower.is_some());
+        let sent = own.map_or(0, |sent| size_of_val(&*sent.sample.tasks));
         STREAM_BYTES + self.outgoing.memory_bytes() + self.skipped.memory_bytes() + sent + frames
     }
 
     fn skip(&mut self, ended: &Ended) {
-        if !Skipped::concerns(&ended.reading.sample, ended.number, self.number) {
-            return;
-        }
-        let shown = self.shower.as_ref().map(|shower| shower.ended(&ended.reading));
-        let sample = shown.as_ref().unwrap_or(&ended.reading.sample);
-        match &self.sent {
-            Sent::Nothing => {}
-            Sent::Whole(reading) => {
-                let sent = &reading.sample;
-                self.skipped.add(sent.mono_ns, |serial| sent.did(serial), |id| sent.exited_of(id), sample);
-            }
-            // Few cgroups have tasks that are followed, so that each has a sum.
-            Sent::Part(sent) => self.skipped.add(sent.mono_ns, |serial| sent.did(serial), |_| None, sample),
+        let Some(sent) = &self.sent else { return };
+        if Skipped::concerns(&ended.reading.sample, ended.number, self.number) {
+            let shown = self.shower.as_ref().map(|shower| shower.ended(&ended.reading));
+            self.skipped.add(&sent.sample, shown.as_ref().unwrap_or(&ended.reading.sample));
         }
     }
 
@@ -326,16 +275,19 @@ impl Stream {
             self.skipped.add_to(shown.get_or_insert_with(|| taken.reading.sample.clone()));
         }
         let (frame, is_key) = self.outgoing.sample(shown.as_ref().unwrap_or(&taken.reading.sample))?;
-        self.sent = match &shown {
-            Some(shown) if self.shower.is_some() => Sent::Part(Reported::of(shown)),
-            _ => Sent::Whole(taken.reading.clone()),
-        };
+        self.sent = Some(match shown {
+            Some(Sample { mono_ns, tasks, .. }) if self.shower.is_some() => {
+                let sample = Sample { mono_ns, tasks, ..Sample::default() };
+                Arc::new(Reading { sample, followed: Vec::new() })
+            }
+            _ => taken.reading.clone(),
+        });
         if is_key {
             self.first += self.frames.len() as u64;
             self.frames.clear();
             self.has_new = false;
         }
-        self.frames.push_back(Shown { frame: frame.into(), number: taken.number, is_beside });
+        self.frames.push_back(Shown { frame: frame.into(), passed: 0, number: taken.number, is_beside });
         Ok(())
     }
 }

@@ -13,11 +13,11 @@ use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, family};
 use cgscope_model::{Skipped, Steps};
 use cgscope_serve::{
     collection::{Latest, Taken},
-    http::{Http, Page, Pages},
+    counters::Counters,
+    http::{Http, HttpRefusal, Page, Pages},
     lock,
     pace::Pace,
     protocol::Refusal,
-    socket::Counters,
 };
 use tokio::{
     sync::{oneshot, watch},
@@ -33,13 +33,13 @@ pub struct Parts {
     pub pace: Arc<Pace>,
     pub latest: watch::Receiver<Latest>,
     pub http: Arc<Http>,
-    pub counters: Arc<Counters>,
-    pub config: Config,
+    pub counters: Arc<Counters<Refusal>>,
+    /// A new configuration applies from the next sample on.
+    pub config: watch::Receiver<Config>,
 }
 
 /// The running exporter. Dropping it ends the thread.
 pub struct Exporter {
-    config: Arc<Mutex<Option<Config>>>,
     stop: Option<oneshot::Sender<()>>,
     failed: oneshot::Receiver<String>,
     thread: Option<JoinHandle<()>>,
@@ -47,28 +47,23 @@ pub struct Exporter {
 
 impl Exporter {
     pub fn start(parts: Parts) -> io::Result<Self> {
-        Self::run(move |config| serve(parts, config))
+        Self::run(move || serve(parts))
     }
 
     #[cfg(test)]
     pub fn that_says(sentence: &'static str) -> Self {
-        Self::run(move |_| async move { sentence.into() }).expect("a thread")
+        Self::run(move || async move { sentence.into() }).expect("a thread")
     }
 
     /// Runs `work` on a thread. `work` ends only if it cannot continue, and returns a sentence that says why.
-    fn run<F>(work: impl FnOnce(Arc<Mutex<Option<Config>>>) -> F + Send + 'static) -> io::Result<Self>
-    where
-        F: Future<Output = String>,
-    {
-        let config = Arc::new(Mutex::new(None));
+    fn run<F: Future<Output = String>>(work: impl FnOnce() -> F + Send + 'static) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
         let (failing, failed) = oneshot::channel();
-        let shared = config.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    sentence = work(shared) => {
+                    sentence = work() => {
                         let _ = failing.send(sentence);
                     }
                     _ = stopped => {}
@@ -76,17 +71,12 @@ impl Exporter {
             });
             runtime.shutdown_background();
         })?;
-        Ok(Self { config, stop: Some(stop), failed, thread: Some(thread) })
+        Ok(Self { stop: Some(stop), failed, thread: Some(thread) })
     }
 
     /// Waits until no page is served any more, and returns why.
     pub async fn failed(&mut self) -> String {
         (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics has ended".into())
-    }
-
-    /// Sets another configuration, which applies from the next sample on.
-    pub fn set_config(&self, config: Config) {
-        *lock(&self.config) = Some(config);
     }
 }
 
@@ -101,32 +91,24 @@ impl Drop for Exporter {
 }
 
 struct State {
+    parts: Parts,
     metrics: Metrics,
-    config: Arc<Mutex<Option<Config>>>,
     /// Has the last sample that was added.
     steps: Steps<Taken>,
     /// The time from the start of the last sample until that sample was added.
     readying: Duration,
-    counters: Arc<Counters>,
-    http: Arc<Http>,
     started_s: f64,
 }
 
-async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
-    let Parts { pace, latest, http, counters, config: begun } = parts;
+async fn serve(parts: Parts) -> String {
+    let (http, latest) = (parts.http.clone(), parts.latest.clone());
+    let freshness = Arc::new(Freshness::new(parts.pace.clone(), latest.clone()));
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let state = State {
-        metrics: Metrics::new(begun),
-        config,
-        steps: Steps::default(),
-        readying: Duration::ZERO,
-        counters,
-        http: http.clone(),
-        started_s: started.as_secs_f64(),
-    };
+    let metrics = Metrics::new(parts.config.borrow().clone());
+    let (steps, readying) = (Steps::default(), Duration::ZERO);
+    let state = State { parts, metrics, steps, readying, started_s: started.as_secs_f64() };
     let state = Arc::new(tokio::sync::Mutex::new(state));
     let feed = feed(state.clone(), latest.clone());
-    let freshness = Arc::new(Freshness::new(pace, latest.clone()));
     let ahead = freshness.clone();
     let pages = http.serve(Source { state, latest, freshness });
     let beside = async {
@@ -135,7 +117,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
         pending().await
     };
     tokio::select! {
-        error = pages => error.to_string(),
+        Err(error) = pages => error.to_string(),
         never = beside => never,
     }
 }
@@ -188,7 +170,7 @@ fn skipped(before: &Taken, now: &Taken) -> Skipped {
     for ended in before.ended.until(now.number) {
         let sample = &ended.reading.sample;
         if Skipped::concerns(sample, ended.number, before.number) {
-            skipped.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), sample);
+            skipped.add(since, sample);
         }
     }
     skipped
@@ -196,8 +178,8 @@ fn skipped(before: &Taken, now: &Taken) -> Skipped {
 
 impl State {
     fn add(&mut self, taken: Option<Taken>) {
-        if let Some(config) = lock(&self.config).take() {
-            self.metrics.set_config(config);
+        if self.parts.config.has_changed().unwrap_or(false) {
+            self.metrics.set_config(self.parts.config.borrow_and_update().clone());
         }
         let Some(taken) = taken else { return };
         if self.steps.latest().is_some_and(|before| before.number == taken.number) {
@@ -215,30 +197,26 @@ impl State {
 
     fn page(&self, format: Format) -> Page {
         // Readers hold the page, so drop spare capacity.
-        Page::ok(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
+        Page::new(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
     fn own(&self) -> Vec<Given> {
-        let count =
-            |atomic: &std::sync::atomic::AtomicU64| atomic.load(std::sync::atomic::Ordering::Relaxed) as f64;
-        let by = |family, label, samples: Vec<(String, f64)>| Given {
-            family,
-            samples: samples
-                .into_iter()
-                .map(|(name, value)| GivenSample { labels: vec![(label, name)], value })
-                .collect(),
+        let Parts { http, counters, .. } = &self.parts;
+        let of = |label, name: &str, value: u64| GivenSample {
+            labels: vec![(label, name.to_owned())],
+            value: value as f64,
         };
-        let refused =
-            Refusal::ALL.map(|refusal| (refusal.name().to_owned(), self.counters.refused(refusal) as f64));
-        let of_http = self.http.refused().map(|(refusal, count)| (refusal.name().to_owned(), count as f64));
+        let refused = Refusal::ALL.map(|why| of("reason", why.name(), counters.refused(why)));
+        let of_http = HttpRefusal::ALL.map(|why| of("reason", why.name(), http.counters.refused(why)));
+        let build = of("version", env!("CARGO_PKG_VERSION"), 1);
         let mut given = vec![
-            Given::one(family::CLIENTS, count(&self.counters.clients)),
-            Given::one(family::CLIENT_REQUESTS, count(&self.counters.requests)),
-            by(family::CLIENTS_REFUSED, "reason", refused.into()),
-            Given::one(family::HTTP_CONNECTIONS, self.http.connections() as f64),
-            Given::one(family::HTTP_REQUESTS, self.http.answered() as f64),
-            by(family::HTTP_REFUSED, "reason", of_http.into()),
-            by(family::BUILD_INFO, "version", vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]),
+            Given::one(family::CLIENTS, counters.clients() as f64),
+            Given::one(family::CLIENT_REQUESTS, counters.requests() as f64),
+            Given { family: family::CLIENTS_REFUSED, samples: refused.into() },
+            Given::one(family::HTTP_CONNECTIONS, http.connections() as f64),
+            Given::one(family::HTTP_REQUESTS, http.counters.requests() as f64),
+            Given { family: family::HTTP_REFUSED, samples: of_http.into() },
+            Given { family: family::BUILD_INFO, samples: vec![build] },
             Given::one(family::PROCESS_START, self.started_s),
         ];
         let Some(taken) = self.steps.latest() else { return given };
@@ -332,15 +310,9 @@ impl Freshness {
         let mut ahead = self.ahead.subscribe();
         loop {
             let at = *ahead.borrow_and_update();
-            let due = async {
-                match at {
-                    Some(at) => sleep_until(at.into()).await,
-                    None => pending().await,
-                }
-            };
             tokio::select! {
                 _ = ahead.changed() => continue,
-                () = due => {}
+                () = sleep_until(at.unwrap_or_else(Instant::now).into()), if at.is_some() => {}
             }
             *lock(&self.asked) = Some(Instant::now());
             self.pace.now();
@@ -398,14 +370,14 @@ mod tests {
     async fn the_reason_for_an_end_is_reported_even_after_a_panic() {
         let mut ended = Exporter::that_says("no socket");
         assert_eq!(ended.failed().await, "no socket");
-        let mut panicked = Exporter::run(|_| async { panic!("like a bug of ours") }).expect("a thread");
+        let mut panicked = Exporter::run(|| async { panic!("like a bug of ours") }).expect("a thread");
         assert!(panicked.failed().await.contains("has ended"));
     }
 
     #[tokio::test]
     async fn a_running_exporter_reports_nothing_and_ends_on_drop() {
         let (held, seen) = oneshot::channel::<()>();
-        let work = |_| async move {
+        let work = || async move {
             let _held = held;
             pending().await
         };

@@ -144,25 +144,25 @@ fn group_of_socket(config: &SocketConfig) -> Result<u32, String> {
 }
 
 pub fn user_id(account: &Account) -> Result<u32, String> {
-    match account {
-        Account::Id(users::NO_ID) => Err(no_id("user")),
-        Account::Id(id) => Ok(*id),
-        Account::Name(name) => users::user_id(name),
-    }
+    id(account, "user", users::user_id)
 }
 
 pub fn group_id(account: &Account) -> Result<u32, String> {
-    match account {
-        Account::Id(users::NO_ID) => Err(no_id("group")),
-        Account::Id(id) => Ok(*id),
-        Account::Name(name) => users::group(name).map_err(|sentence| {
+    id(account, "group", |name| {
+        users::group(name).map_err(|sentence| {
             format!("{sentence}: create it (`groupadd --system {name}`), or name another group in [socket]")
-        }),
-    }
+        })
+    })
 }
 
-fn no_id(what: &str) -> String {
-    format!("{} is not a valid id of a {what}: name another one in [socket]", users::NO_ID)
+fn id(account: &Account, what: &str, named: impl Fn(&str) -> Result<u32, String>) -> Result<u32, String> {
+    match account {
+        Account::Id(users::NO_ID) => {
+            Err(format!("{} is not a valid id of a {what}: name another one in [socket]", users::NO_ID))
+        }
+        Account::Id(id) => Ok(*id),
+        Account::Name(name) => named(name),
+    }
 }
 
 /// Mode bits for others; shifted left by 3, they are the group's bits.

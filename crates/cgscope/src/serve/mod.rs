@@ -15,15 +15,15 @@ use std::{
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::follower::Follower;
-use cgscope_record::Header;
 use cgscope_runtimes::Runtimes;
 use cgscope_serve::{
-    collection::{Collect, Collection, Latest},
+    collection::{Collect, Collection},
     config::{Config, FILE, MetricsConfig, SocketConfig},
+    counters::Counters,
     http::Http,
     pace::Pace,
     shown::Reading,
-    socket::{Counters, Server, ViewerLimits},
+    socket::Server,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
@@ -75,25 +75,16 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     Ok((config, file.display().to_string()))
 }
 
-/// The limits of viewers, and warnings about groups that do not exist.
-fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
-    let (mut viewer_gids, mut warnings) = (Vec::new(), config.outdated());
-    let groups = config.groups();
-    for group in &groups {
-        match listen::group_id(group) {
-            Ok(gid) => viewer_gids.push(gid),
-            Err(_) if *group == SocketConfig::default_viewers() => {}
+/// The limits of viewers with the ids of their groups, and warnings about groups that do not exist.
+fn limits(config: &SocketConfig) -> (SocketConfig, Vec<String>) {
+    let (mut limits, mut warnings) = (config.clone(), config.outdated());
+    for group in config.groups() {
+        match listen::group_id(&group) {
+            Ok(gid) => limits.viewer_gids.push(gid),
+            Err(_) if group == SocketConfig::default_viewers() => {}
             Err(sentence) => warnings.push(format!("{sentence}; until it exists, it has no members")),
         }
     }
-    let limits = ViewerLimits {
-        viewer_gids,
-        viewers: groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        shortest_interval_ns: config.shortest_interval,
-        clients: config.clients,
-        clients_per_user: config.clients_per_user,
-        ..ViewerLimits::default()
-    };
     (limits, warnings)
 }
 
@@ -120,7 +111,6 @@ struct Daemon {
     collector: Own,
     socket: Option<Listening>,
     http: Option<Arc<Http>>,
-    header: Header,
     signals: Signals,
     /// The group whose members may connect.
     viewers: Option<u32>,
@@ -167,7 +157,6 @@ impl Daemon {
             say!("cgscope: {warning}");
         }
         give_up(user.as_ref())?;
-        let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
         Ok(Self {
             config,
             named: options.config.clone(),
@@ -175,7 +164,6 @@ impl Daemon {
             collector,
             socket,
             http,
-            header,
             signals,
             viewers,
         })
@@ -184,19 +172,16 @@ impl Daemon {
     async fn serve(self) -> Result {
         let Self { config, named, is_verbose, socket, http, viewers, mut signals, .. } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
+        let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
         let collection = Collection::start(self.collector).map_err(failed)?;
         let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
         let interval_ns = config.collect.interval;
         pace.ask(interval_ns);
         let counters = Arc::new(Counters::default());
-        let exporter = http.as_ref().map(|http| {
-            Exporter::start(Parts {
-                pace: pace.clone(),
-                latest: latest.clone(),
-                http: http.clone(),
-                counters: counters.clone(),
-                config: exported(&config),
-            })
+        let (metrics, exporter) = (watch::Sender::new(exported(&config)), http.as_ref());
+        let exporter = exporter.map(|http| {
+            let (http, counters) = (http.clone(), counters.clone());
+            Exporter::start(Parts { pace: pace.clone(), latest, http, counters, config: metrics.subscribe() })
         });
         let exporter = exporter.transpose().map_err(failed)?;
         if let Some(http) = &http {
@@ -205,43 +190,29 @@ impl Daemon {
         }
         let (limits, warnings) = limits(&config.socket);
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        let mut reload =
-            Reload { named, started: config, interval_ns, pace, http, exporter, limits: None, viewers };
-        let stop = |reload: Reload| async move {
-            let ended = wait_for_end(&mut signals, reload).await;
+        let listener =
+            socket.as_ref().map(|socket| socket.listener.try_clone().and_then(UnixListener::from_std));
+        let listener = listener.transpose().map_err(failed)?;
+        let server =
+            Server::new(listener, collection, &header, limits, counters).map_err(Error::could_not_run)?;
+        let limits = Box::new(server.limits());
+        let reload =
+            Reload { named, started: config, interval_ns, pace, http, metrics, exporter, limits, viewers };
+        if let Some(socket) = &socket {
+            say!("cgscope: serving viewers at {}", socket.place);
+        }
+        report(&[NotifyState::Ready]);
+        let mut stopped = Ok(());
+        let stop = async {
+            stopped = wait_for_end(&mut signals, reload).await;
             report(&[NotifyState::Stopping]);
             if is_verbose {
                 say!("cgscope: ending");
             }
-            ended
         };
-        let Some(socket) = socket else {
-            report(&[NotifyState::Ready]);
-            let ended = tokio::select! {
-                ended = stop(reload) => ended,
-                failed = failed_of(latest) => Err(failed),
-            };
-            drop(collection);
-            return ended.map_err(Error::incomplete).map(|()| Exit::Done);
-        };
-        let listener = socket.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
-        let server = Server::new(listener, collection, &self.header, limits, counters)
-            .map_err(Error::could_not_run)?;
-        reload.limits = Some(Box::new(server.limits()));
-        say!("cgscope: serving viewers at {}", socket.place);
-        report(&[NotifyState::Ready]);
-        let mut stopped = Ok(());
-        let ended = server.serve(async { stopped = stop(reload).await }).await;
+        let ended = server.serve(stop).await;
         drop(socket);
         ended.and(stopped).map_err(Error::incomplete).map(|()| Exit::Done)
-    }
-}
-
-/// Waits until no more samples can be taken, and returns why.
-async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
-    match latest.wait_for(std::result::Result::is_err).await.as_deref() {
-        Ok(Err(sentence)) => sentence.clone(),
-        _ => "the thread that takes samples has ended".into(),
     }
 }
 
@@ -253,8 +224,9 @@ struct Reload {
     interval_ns: u64,
     pace: Arc<Pace>,
     http: Option<Arc<Http>>,
+    metrics: watch::Sender<cgscope_metrics::Config>,
     exporter: Option<Exporter>,
-    limits: Option<Box<dyn Fn(ViewerLimits)>>,
+    limits: Box<dyn Fn(SocketConfig)>,
     viewers: Option<u32>,
 }
 
@@ -269,14 +241,10 @@ impl Reload {
             }
         };
         let (limits, mut warnings) = limits(&config.socket);
-        if let Some(change) = &self.limits {
-            change(limits);
-        }
+        (self.limits)(limits);
         self.pace.ask(config.collect.interval);
         self.pace.ask_no_longer(std::mem::replace(&mut self.interval_ns, config.collect.interval));
-        if let Some(exporter) = &self.exporter {
-            exporter.set_config(exported(&config));
-        }
+        self.metrics.send_replace(exported(&config));
         if let Some(http) = &self.http {
             let errors = http.reload(&config.http);
             warnings.extend(errors.iter().map(ToString::to_string));
@@ -443,8 +411,9 @@ mod tests {
             interval_ns: 0,
             pace: Arc::default(),
             http: None,
+            metrics: watch::Sender::new(exported(&Config::default())),
             exporter: Some(Exporter::that_says("no socket")),
-            limits: None,
+            limits: Box::new(drop),
             viewers: None,
         };
         let mut signals = Signals::listen().expect("signals");

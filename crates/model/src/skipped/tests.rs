@@ -244,8 +244,8 @@ proptest! {
             let ended = ended(before, sample);
             if Skipped::concerns(&ended, now as u64, at as u64) {
                 let since = &samples[at].0;
-                of_viewer.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), &ended);
-                of_scraper.add(since.mono_ns, |serial| since.did(serial), |id| since.exited_of(id), &ended);
+                of_viewer.add(since, &ended);
+                of_scraper.add(since, &ended);
             }
             if *is_seen {
                 scraper.add(&Interval::over(&samples[at].0, sample, &mut of_scraper));
@@ -279,24 +279,14 @@ fn work_of_a_task_that_exited_in_a_skipped_sample_counts_for_its_cgroup() {
         sample(30, &[task(2, 8, 4)]),
     ];
     let mut skipped = Skipped::default();
-    skipped.add(
-        10,
-        |serial| samples[0].did(serial),
-        |id| samples[0].exited_of(id),
-        &ended(&samples[1], &samples[2]),
-    );
+    skipped.add(&samples[0], &ended(&samples[1], &samples[2]));
     let interval = Interval::over(&samples[0], &samples[2], &mut skipped);
     let ran = |path: &str| interval.by_cgroup().get(&Some(path.into())).map(|group| group.totals.on_cpu_ns);
     assert_eq!((ran("/7"), ran("/8")), (Some(30), Some(4)));
     // A task that existed before its first reading has no known work.
     let late = sample(20, &[task(1, 7, 130), task(9, 8, 500)]);
     let mut skipped = Skipped::default();
-    skipped.add(
-        10,
-        |serial| samples[0].did(serial),
-        |id| samples[0].exited_of(id),
-        &ended(&late, &samples[2]),
-    );
+    skipped.add(&samples[0], &ended(&late, &samples[2]));
     assert_eq!(Interval::over(&samples[0], &samples[2], &mut skipped).total().totals.on_cpu_ns, 34);
 }
 
@@ -306,7 +296,7 @@ fn sums_are_held_only_for_cgroups_of_the_latest_interval() {
     let first = sample(10, &[]);
     let before = |id| sample(20, &[task(id, id, 9)]);
     for id in 1..100 {
-        skipped.add(4, |_| None, |_| None, &ended(&before(id), &first));
+        skipped.add(&sample(4, &[]), &ended(&before(id), &first));
         let mut next = first.clone();
         skipped.add_to(&mut next);
         assert_eq!((next.exited.len(), next.exited[0].cgroup_id, next.cgroups[0].0), (1, id, id));
@@ -323,7 +313,7 @@ fn the_memory_of_skipped_samples_is_bounded_and_their_sum_is_kept() {
     let (mut skipped, first) = (Skipped::default(), sample(10, &[]));
     let mut most = 0;
     for id in 2..CGROUPS + 2 {
-        skipped.add(4, |_| None, |_| None, &ended(&sample(20, &[task(id, id, 9)]), &first));
+        skipped.add(&sample(4, &[]), &ended(&sample(20, &[task(id, id, 9)]), &first));
         most = most.max(skipped.memory_bytes());
     }
     assert!(most < 4 << 20, "{most} bytes");
@@ -351,7 +341,7 @@ fn what_the_reader_has_is_not_counted_again_for_the_root() {
     let first = with(&[(1, 50), (known, 1_000)]);
     let many: Vec<_> = (2..MOST_CGROUPS as u64 + 2).map(|id| (id, 1)).chain([(known, 1_003)]).collect();
     let mut skipped = Skipped::default();
-    skipped.add(4, |_| None, |id| first.exited_of(id), &with(&many));
+    skipped.add(&first, &with(&many));
     let interval = Interval::over(&first, &with(&[(1, 50)]), &mut skipped);
     let of_root = interval.exited.iter().find(|exited| exited.cgroup_id == 1).expect("a row");
     assert_eq!((of_root.tasks, of_root.totals.on_cpu_ns), (3, 300));

@@ -3,25 +3,22 @@
 //! bcrypt hashes, as `htpasswd -B` writes them.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     net::IpAddr,
     path::Path,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use ring::{hmac, rand::SystemRandom};
-use tokio::{
-    sync::Semaphore,
-    task,
-    time::{Instant, sleep},
-};
+use tokio::{sync::Semaphore, task, time::sleep};
 
 use crate::{
-    http::{Error, HttpRefusal, answer::read_file, beside, watch::network},
+    http::{Error, HttpRefusal, answer::read_file, beside},
     lock,
+    rates::Rates,
 };
 
 /// Maximum number of passwords that wait to be checked; one is checked at a time.
@@ -39,67 +36,105 @@ pub(super) struct Login {
     /// Held while a password is checked, and during the pause after a wrong one.
     turn: Arc<Semaphore>,
     room: Arc<Semaphore>,
-    guesses: Arc<Mutex<Guesses>>,
+    guesses: Mutex<Rates<IpAddr>>,
+    verified: Verified,
 }
 
 impl Login {
-    pub(super) fn new() -> Self {
-        Self {
+    pub(super) fn new() -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
             turn: Arc::new(Semaphore::new(1)),
             room: Arc::new(Semaphore::new(WAITING_LOGINS)),
-            guesses: Arc::default(),
-        }
+            guesses: Mutex::new(Rates::new(FREE_GUESSES, GUESS_EVERY, GUESSERS)),
+            verified: Verified::new()?,
+        }))
     }
 
-    /// Checks whether the client at this address may read.
+    /// Checks whether a client may read.
     pub(super) async fn check(
-        &self,
+        self: &Arc<Self>,
         users: &Arc<PasswordFile>,
         headers: &HeaderMap,
-        address: IpAddr,
+        client: IpAddr,
     ) -> Result<(), HttpRefusal> {
         let Some(credentials) = credentials(headers) else { return Err(HttpRefusal::Unauthorized) };
-        if users.remember(&credentials) {
+        if self.verified.has(users, &credentials) {
             return Ok(());
         }
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            return Err(HttpRefusal::Guessing);
-        };
-        if !lock(&self.guesses).book(address, Instant::now()) {
+        let Ok(place) = self.room.clone().try_acquire_owned() else { return Err(HttpRefusal::Guessing) };
+        // Counted as wrong before it is checked.
+        if !lock(&self.guesses).take(client, Instant::now()) {
             return Err(HttpRefusal::Guessing);
         }
-        let (turn, guesses, users) = (self.turn.clone(), self.guesses.clone(), users.clone());
+        let (login, users) = (self.clone(), users.clone());
         // A separate task: a client cannot skip the pause by disconnecting, and a password found to be right is still recorded.
         let checked = task::spawn(async move {
-            let right = verify(turn, users, credentials).await;
+            let right = login.verify(users, credentials).await;
             drop(place);
             if right {
-                lock(&guesses).give_back(address);
+                lock(&login.guesses).give_back(&client);
             }
             right
         });
         if checked.await.unwrap_or(false) { Ok(()) } else { Err(HttpRefusal::Unauthorized) }
     }
+
+    async fn verify(self: &Arc<Self>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
+        let Ok(turn) = self.turn.clone().acquire_owned().await else { return false };
+        if self.verified.has(&users, &credentials) {
+            return true;
+        }
+        let login = self.clone();
+        let check = move || {
+            let start = Instant::now();
+            let right = users.verify(&credentials);
+            if right {
+                login.verified.add(&users, &credentials);
+            }
+            (right, start.elapsed())
+        };
+        let (right, took) = beside(check).await.unwrap_or_default();
+        if !right {
+            task::spawn(async move {
+                sleep(took * REST_AFTER_WRONG).await;
+                drop(turn);
+            });
+        }
+        right
+    }
 }
 
-async fn verify(turn: Arc<Semaphore>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
-    let Ok(turn) = turn.acquire_owned().await else { return false };
-    if users.remember(&credentials) {
-        return true;
+/// The passwords that bcrypt has verified, by name of the user. Bcrypt is slow by design, and a scrape comes every few seconds. They stay
+/// when the users are read again: otherwise others could block users who were logged in by sending guessed passwords.
+struct Verified {
+    /// A random key for each process, so that a tag reveals nothing about the password.
+    key: hmac::Key,
+    /// Tags of the user's hash with the password.
+    tags: Mutex<HashMap<String, hmac::Tag>>,
+}
+
+impl Verified {
+    fn new() -> Result<Self, Error> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
+            let what = "the kernel has no random numbers yet".into();
+            Error::new(what, "restart the daemon in a minute")
+        })?;
+        Ok(Self { key, tags: Mutex::default() })
     }
-    let check = move || {
-        let start = Instant::now();
-        let right = users.verify(&credentials);
-        (right, start.elapsed())
-    };
-    let (right, took) = beside(check).await.unwrap_or_default();
-    if !right {
-        task::spawn(async move {
-            sleep(took * REST_AFTER_WRONG).await;
-            drop(turn);
-        });
+
+    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong password.
+    fn has(&self, users: &PasswordFile, said: &Credentials) -> bool {
+        let Some(hash) = users.hashes.get(&said.name) else { return false };
+        let Some(tag) = lock(&self.tags).get(&said.name).copied() else { return false };
+        hmac::verify(&self.key, &[hash.as_bytes(), &said.password].concat(), tag.as_ref()).is_ok()
     }
-    right
+
+    fn add(&self, users: &PasswordFile, said: &Credentials) {
+        if let Some(hash) = users.hashes.get(&said.name) {
+            let tag = hmac::sign(&self.key, &[hash.as_bytes(), &said.password].concat());
+            lock(&self.tags).insert(said.name.clone(), tag);
+        }
+    }
 }
 
 /// Parses `Authorization: Basic ...` (RFC 7617).
@@ -117,46 +152,6 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
 }
 
 /// For each address, the time when all its wrong passwords have expired. Each adds [`GUESS_EVERY`] to that time.
-#[derive(Default)]
-struct Guesses {
-    paid_at: HashMap<IpAddr, Instant>,
-}
-
-impl Guesses {
-    /// Counts a password as wrong before it is checked. Returns false if too many were wrong: then it must not be checked.
-    fn book(&mut self, address: IpAddr, now: Instant) -> bool {
-        let address = network(address);
-        let paid_at = self.paid_at.get(&address).copied().unwrap_or(now).max(now);
-        if paid_at > now + GUESS_EVERY * (FREE_GUESSES - 1) {
-            return false;
-        }
-        if !self.paid_at.contains_key(&address) {
-            self.make_room(now);
-        }
-        self.paid_at.insert(address, paid_at + GUESS_EVERY);
-        true
-    }
-
-    /// Removes one count, because the password was right.
-    fn give_back(&mut self, address: IpAddr) {
-        if let Some(paid_at) = self.paid_at.get_mut(&network(address)) {
-            *paid_at -= GUESS_EVERY;
-        }
-    }
-
-    fn make_room(&mut self, now: Instant) {
-        if self.paid_at.len() < GUESSERS {
-            return;
-        }
-        self.paid_at.retain(|_, paid_at| *paid_at > now);
-        if self.paid_at.len() >= GUESSERS
-            && let Some(least) = self.paid_at.iter().min_by_key(|(_, at)| **at).map(|(address, _)| *address)
-        {
-            self.paid_at.remove(&least);
-        }
-    }
-}
-
 /// Maximum bcrypt cost. At this cost a check takes one or two seconds, and a scrape times out after ten.
 const HIGHEST_COST: u32 = 15;
 
@@ -164,25 +159,18 @@ const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
 /// The users that were read from the file.
 pub(super) struct PasswordFile {
-    by_name: HashMap<String, Arc<User>>,
-    /// A random key for each process, so that a tag reveals nothing about the password.
-    key: hmac::Key,
+    /// By name.
+    hashes: HashMap<String, String>,
     /// A hash with the highest cost in the file, used for unknown names: the response time must not reveal that a name is
     /// unknown.
     nobody: String,
 }
 
-struct User {
-    hash: String,
-    /// The tag of the password that bcrypt has verified. Bcrypt is slow by design, and a scrape comes every few seconds.
-    verified: Mutex<Option<hmac::Tag>>,
-}
-
 /// The name and password in a request.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credentials {
-    pub(super) name: String,
-    pub(super) password: Vec<u8>,
+#[derive(PartialEq, Eq)]
+struct Credentials {
+    name: String,
+    password: Vec<u8>,
 }
 
 impl PasswordFile {
@@ -191,8 +179,8 @@ impl PasswordFile {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
-        let mut by_name = HashMap::new();
-        let mut dearest = (0, String::new());
+        let mut hashes = HashMap::new();
+        let mut dearest = (0, "");
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -203,60 +191,24 @@ impl PasswordFile {
             };
             let (name, hash, cost) = user(line).map_err(wrong)?;
             if cost > dearest.0 {
-                dearest = (cost, hash.into());
+                dearest = (cost, hash);
             }
-            match by_name.entry(name.to_owned()) {
-                Entry::Occupied(_) => {
-                    let why = "repeats the name of an earlier line";
-                    return Err(wrong((why.into(), "keep only one line for each name")));
-                }
-                Entry::Vacant(place) => {
-                    place.insert(Arc::new(User { hash: hash.into(), verified: Mutex::new(None) }))
-                }
-            };
+            if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
+                let why = "repeats the name of an earlier line";
+                return Err(wrong((why.into(), "keep only one line for each name")));
+            }
         }
-        if by_name.is_empty() {
+        if hashes.is_empty() {
             return Err(Error::new(format!("{} lists no user", path.display()), AS_HTPASSWD));
         }
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
-            let what = "the kernel has no random numbers yet".into();
-            Error::new(what, "restart the daemon in a minute")
-        })?;
-        Ok(Self { by_name, key, nobody: dearest.1 })
+        Ok(Self { hashes, nobody: dearest.1.into() })
     }
 
-    /// Keeps the verified passwords of an earlier read for users with the same hash, and those being verified. Otherwise users
-    /// who were logged in would have to be verified again, and others could block this by sending guessed passwords.
-    pub(super) fn keeping(mut self, before: &Self) -> Self {
-        self.key = before.key.clone();
-        for (name, user) in &mut self.by_name {
-            if let Some(same) = before.by_name.get(name).filter(|before| before.hash == user.hash) {
-                *user = same.clone();
-            }
-        }
-        self
-    }
-
-    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong password.
-    pub(super) fn remember(&self, credentials: &Credentials) -> bool {
-        let Some(user) = self.by_name.get(&credentials.name) else { return false };
-        let Some(tag) = *lock(&user.verified) else { return false };
-        hmac::verify(&self.key, &credentials.password, tag.as_ref()).is_ok()
-    }
-
-    /// Checks a password with bcrypt, and keeps its tag if it is right. This is slow: call it only on a thread without other
-    /// work.
-    pub(super) fn verify(&self, credentials: &Credentials) -> bool {
-        let user = self.by_name.get(&credentials.name);
-        let hash = user.map_or(&self.nobody, |user| &user.hash);
-        let right = bcrypt::verify(&credentials.password, hash).unwrap_or(false);
-        match user {
-            Some(user) if right => {
-                *lock(&user.verified) = Some(hmac::sign(&self.key, &credentials.password));
-                true
-            }
-            _ => false,
-        }
+    /// Checks a password with bcrypt. This is slow: call it only on a thread without other work.
+    fn verify(&self, said: &Credentials) -> bool {
+        let hash = self.hashes.get(&said.name);
+        let right = bcrypt::verify(&said.password, hash.unwrap_or(&self.nobody)).unwrap_or(false);
+        right && hash.is_some()
     }
 }
 
@@ -329,49 +281,11 @@ mod tests {
 }
 
 #[cfg(test)]
-mod tests_of_guesses {
-    use super::*;
-
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn an_address_has_a_few_guesses_and_then_must_wait_for_each() {
-        let (mut guesses, start) = (Guesses::default(), Instant::now());
-        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
-        let in_a_row = (0..100).filter(|_| guesses.book(one, start)).count();
-        assert_eq!(in_a_row, FREE_GUESSES as usize);
-        assert!(guesses.book(other, start), "each address has its own count");
-        assert!(!guesses.book(one, start + GUESS_EVERY / 2));
-        assert!(guesses.book(one, start + GUESS_EVERY) && !guesses.book(one, start + GUESS_EVERY));
-        guesses.give_back(one);
-        assert!(guesses.book(one, start + GUESS_EVERY), "a right password is not counted");
-    }
-
-    #[test]
-    fn addresses_of_an_ipv6_network_count_as_one() {
-        let (mut guesses, now) = (Guesses::default(), Instant::now());
-        let booked = (0..100).filter(|n| guesses.book(address(&format!("2001:db8::{n:x}")), now)).count();
-        assert_eq!(booked, FREE_GUESSES as usize);
-        assert!(guesses.book(address("2001:db8:0:1::1"), now));
-    }
-
-    #[test]
-    fn the_number_of_recorded_addresses_is_limited() {
-        let (mut guesses, now) = (Guesses::default(), Instant::now());
-        for n in 0..5 * GUESSERS as u32 {
-            assert!(guesses.book(IpAddr::V4(n.into()), now));
-        }
-        assert_eq!(guesses.paid_at.len(), GUESSERS);
-    }
-}
-
-#[cfg(test)]
 mod users_tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::watch::network;
 
     fn parse(text: &str) -> Result<PasswordFile, Error> {
         PasswordFile::parse(Path::new("users"), text)
@@ -385,33 +299,61 @@ mod users_tests {
         format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())
     }
 
+    /// Checks a password as a login does.
+    fn check(verified: &Verified, users: &PasswordFile, said: &Credentials) -> bool {
+        let right = users.verify(said);
+        right.then(|| verified.add(users, said));
+        right
+    }
+
     #[test]
     fn a_right_password_is_kept_and_a_wrong_one_is_not() {
         let users = parse(&format!("# who\n\n{}{}", line("a", "one"), line("b", "two"))).unwrap();
-        assert!(!users.remember(&says("a", "one")), "nothing was checked yet");
-        assert!(!users.verify(&says("a", "two")) && !users.remember(&says("a", "two")));
-        assert!(users.verify(&says("a", "one")) && users.remember(&says("a", "one")));
-        assert!(!users.remember(&says("b", "one")) && !users.remember(&says("a", "onE")));
-        assert!(!users.verify(&says("c", "one")) && !users.verify(&says("", "")));
-        assert!(users.remember(&says("a", "one")), "wrong passwords do not remove the right one");
+        let verified = Verified::new().unwrap();
+        let (has, check) = (
+            |name, said| verified.has(&users, &says(name, said)),
+            |name, said| check(&verified, &users, &says(name, said)),
+        );
+        assert!(!has("a", "one"), "nothing was checked yet");
+        assert!(!check("a", "two") && !has("a", "two"));
+        assert!(check("a", "one") && has("a", "one"));
+        assert!(!has("b", "one") && !has("a", "onE"));
+        assert!(!check("c", "one") && !check("", ""));
+        assert!(has("a", "one"), "wrong passwords do not remove the right one");
     }
 
     #[test]
     fn a_reload_keeps_verified_passwords_whose_hash_is_unchanged() {
         let (a, b, c) = (line("a", "one"), line("b", "two"), line("c", "three"));
         let first = parse(&[&*a, &*b, &*c].concat()).unwrap();
+        let verified = Verified::new().unwrap();
         for (name, password) in [("a", "one"), ("b", "two")] {
-            assert!(first.verify(&says(name, password)));
+            assert!(check(&verified, &first, &says(name, password)));
         }
         let renewed = parse(&[&*a, &*line("b", "two"), &*c, &*line("d", "one")].concat()).unwrap();
-        let renewed = renewed.keeping(&first);
-        assert!(renewed.remember(&says("a", "one")) && !renewed.remember(&says("a", "two")));
-        assert!(!renewed.remember(&says("b", "two")), "another hash is another password");
-        assert!(!renewed.remember(&says("d", "one")) && renewed.verify(&says("d", "one")));
-        assert!(first.verify(&says("c", "three")));
-        assert!(renewed.remember(&says("c", "three")), "a check during the reload is kept");
-        let without = parse(&c).unwrap().keeping(&renewed);
-        assert!(!without.remember(&says("a", "one")) && !without.verify(&says("a", "one")));
+        let has = |users, name, password| verified.has(users, &says(name, password));
+        assert!(has(&renewed, "a", "one") && !has(&renewed, "a", "two"));
+        assert!(!has(&renewed, "b", "two"), "another hash is another password");
+        assert!(!has(&renewed, "d", "one") && check(&verified, &renewed, &says("d", "one")));
+        assert!(check(&verified, &first, &says("c", "three")));
+        assert!(has(&renewed, "c", "three"), "a check during the reload is kept");
+        let without = parse(&c).unwrap();
+        assert!(!has(&without, "a", "one") && !check(&verified, &without, &says("a", "one")));
+    }
+
+    #[tokio::test]
+    async fn addresses_of_an_ipv6_network_count_as_one() {
+        let (login, users) = (Login::new().unwrap(), Arc::new(parse(&line("a", "one")).unwrap()));
+        let wrong = HeaderMap::from_iter([(AUTHORIZATION, "Basic YTpi".parse().unwrap())]);
+        let mut refused = Vec::new();
+        for n in 0..=FREE_GUESSES {
+            let client = network(format!("2001:db8::{n:x}").parse().unwrap());
+            refused.extend(login.check(&users, &wrong, client).await.err());
+        }
+        assert_eq!(refused.pop(), Some(HttpRefusal::Guessing));
+        assert_eq!(refused, [HttpRefusal::Unauthorized; FREE_GUESSES as usize]);
+        let other = login.check(&users, &wrong, network("2001:db8:0:1::1".parse().unwrap())).await;
+        assert_eq!(other, Err(HttpRefusal::Unauthorized));
     }
 
     #[test]

@@ -18,10 +18,7 @@ mod watch;
 use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
@@ -33,7 +30,8 @@ pub use crate::config::HttpConfig;
 pub use crate::http::answer::Error;
 pub use page::{Page, Pages};
 
-use crate::lock;
+use crate::{counters::Counters, lock};
+use answer::read_tls;
 use login::PasswordFile;
 
 /// Runs a job on a thread of its own. `None`: there is no memory for the thread, where tokio's threads for this would panic.
@@ -95,7 +93,8 @@ pub struct Http {
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
-    counts: Counts,
+    /// Counts refusals and answered requests.
+    pub counters: Counters<HttpRefusal>,
     /// Each open connection holds a clone.
     open: Arc<()>,
 }
@@ -111,7 +110,7 @@ impl Http {
     /// Reads certificate, key and users, and binds the address; port 0 means any free port. Requests are answered only after
     /// [`Http::serve`] is called. Needs no async runtime.
     pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
-        let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
+        let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
         let taken = |error| not_listening(listen, &error);
         let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
@@ -121,7 +120,7 @@ impl Http {
             listener,
             local,
             rules: Mutex::new(rules),
-            counts: Counts::default(),
+            counters: Counters::default(),
             open: Arc::default(),
         })
     }
@@ -143,23 +142,13 @@ impl Http {
     /// Open connections keep the certificate that they began with. A connection without TLS ends after its next answer if there
     /// is a certificate now. The new users apply to each further request.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
-        let (tls, users) = (read_tls(config), read_users(config, self.rules().users.as_deref()));
+        let (tls, users) = (read_tls(config), read_users(config));
         // Remove a setting only if all files could be read. Otherwise neither users nor TLS might protect the pages.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
         let errors =
             [replace(&mut rules.tls, tls, may_take_away), replace(&mut rules.users, users, may_take_away)];
         errors.into_iter().flatten().collect()
-    }
-
-    /// Returns how often clients were refused since the start, for every reason, including reasons with 0.
-    pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
-        HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
-    }
-
-    /// Returns the number of requests that were answered with a page since the start.
-    pub fn answered(&self) -> u64 {
-        self.counts.answered.load(Relaxed)
     }
 
     /// Returns the number of connections that are open now.
@@ -219,21 +208,8 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
     Some(format!("{lack} ({listen}): {remedy} in [http], or listen on 127.0.0.1"))
 }
 
-fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
-    let files = config.tls_certificate.as_ref().zip(config.tls_key.as_ref());
-    files.map(|(certificate, key)| answer::read_tls(certificate, key).map(Arc::new)).transpose()
-}
-
-fn read_users(
-    config: &HttpConfig,
-    before: Option<&PasswordFile>,
-) -> Result<Option<Arc<PasswordFile>>, Error> {
-    let Some(path) = &config.users else { return Ok(None) };
-    let users = PasswordFile::read(path)?;
-    Ok(Some(Arc::new(match before {
-        Some(before) => users.keeping(before),
-        None => users,
-    })))
+fn read_users(config: &HttpConfig) -> Result<Option<Arc<PasswordFile>>, Error> {
+    config.users.as_deref().map(|path| PasswordFile::read(path).map(Arc::new)).transpose()
 }
 
 cgscope_ledger::named! {
@@ -264,22 +240,6 @@ cgscope_ledger::named! {
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    refused: [AtomicU64; HttpRefusal::ALL.len()],
-    answered: AtomicU64,
-}
-
-impl Counts {
-    fn refuse(&self, refusal: HttpRefusal) {
-        self.refused[refusal as usize].fetch_add(1, Relaxed);
-    }
-
-    fn refused(&self, refusal: HttpRefusal) -> u64 {
-        self.refused[refusal as usize].load(Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     fn warning(listen: &str, tls: bool, users: bool) -> Option<String> {
@@ -307,7 +267,7 @@ mod tests_of_refusals {
 
     #[test]
     fn every_refusal_has_its_own_count_and_name() {
-        let counts = Counts::default();
+        let counts = Counters::default();
         for (times, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| counts.refuse(refusal));
         }

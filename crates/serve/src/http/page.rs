@@ -2,12 +2,8 @@
 //! pages. Compresses them, and counts the bytes that are held.
 
 use std::{
-    borrow::Cow,
     io::{self, Write},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -40,17 +36,24 @@ pub(super) struct Made {
     pub(super) is_compressed: bool,
 }
 
+/// A page, or the sentence for a client that cannot get it.
+type Outcome = Result<Made, &'static str>;
+
 /// Receives a page when it is finished.
-type Making = watch::Receiver<Option<Made>>;
+type Making = watch::Receiver<Option<Outcome>>;
+
+const FAILED: &str = "The page could not be made; try again later.\n";
 
 /// Makes pages, and shares those in progress.
 pub(super) struct SharedPages<P: Pages> {
     pub(super) source: P,
     limits: HttpLimits,
     seats: Arc<Seats>,
-    held: HeldBytes,
     turn: Semaphore,
+    /// The pages in progress.
     awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
+    /// The bodies of finished pages, as long as their last slice is not dropped.
+    held: Mutex<Vec<Weak<Bytes>>>,
 }
 
 /// The properties that distinguish one body from another.
@@ -60,37 +63,28 @@ pub(super) struct Wanted<K> {
     pub(super) gzip: bool,
 }
 
-impl Made {
-    fn plain(page: Page) -> Self {
-        Self { page, is_compressed: false }
-    }
+/// The owner of a body.
+struct Body(Arc<Bytes>);
 
-    /// Compresses the body, unless it is too small.
-    async fn compressed(self) -> Self {
-        let body = self.page.body.clone();
-        if body.len() < GZIP_LEAST_BYTES {
-            return self;
-        }
-        match beside(move || gzip(&body).ok()).await.flatten() {
-            Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
-            None => self,
-        }
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
 impl<P: Pages> SharedPages<P> {
     pub(super) fn new(source: P, limits: HttpLimits, seats: Arc<Seats>) -> Arc<Self> {
-        let (held, turn, awaited) = (HeldBytes::default(), Semaphore::new(1), Mutex::default());
-        Arc::new(Self { source, limits, seats, held, turn, awaited })
+        let (turn, awaited, held) = (Semaphore::new(1), Mutex::default(), Mutex::default());
+        Arc::new(Self { source, limits, seats, turn, awaited, held })
     }
 
-    /// Returns the page, shared with other clients that want the same one. Returns `None` if too many pages are in progress, or
-    /// making it failed.
-    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Made> {
-        let mut made = self.join(wanted)?;
-        made.wait_for(Option::is_some).await.ok()?.clone()
+    /// Returns the page, shared with other clients that want the same one. The error is a sentence for the client.
+    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
+        let mut made = self.join(wanted).ok_or(FAILED)?;
+        made.wait_for(Option::is_some).await.map_or(Err(FAILED), |made| made.clone().unwrap_or(Err(FAILED)))
     }
 
+    /// Returns `None` if too many pages are in progress.
     fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
         let mut awaited = lock(&self.awaited);
         if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
@@ -102,51 +96,56 @@ impl<P: Pages> SharedPages<P> {
         }
         let (sender, made) = watch::channel(None);
         awaited.push((wanted.clone(), made.clone()));
-        task::spawn(Arc::clone(self).make(wanted, sender));
+        let pages = self.clone();
+        // A separate task, so that other clients get the page even if one disconnects.
+        task::spawn(async move {
+            let made = pages.make(wanted).await;
+            sender.send_replace(Some(made));
+        });
         Some(made)
     }
 
-    /// Makes a page in a separate task, so that other clients get it even if one disconnects.
-    async fn make(self: Arc<Self>, wanted: Wanted<P::Kind>, sender: watch::Sender<Option<Made>>) {
-        // Its drop also runs if the caller's code panics; otherwise all later requests would wait for this page.
-        let over = Over { pages: &self, wanted: &wanted };
-        let Ok(_turn) = self.turn.acquire().await else { return };
-        if timeout(PATIENCE_FOR_ROOM, self.room()).await.is_err() {
-            drop(over);
-            let full = "Too many clients read their pages slowly; try again later.\n";
-            sender.send_replace(Some(Made::plain(Page::text(503, full))));
-            return;
-        }
-        let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
+    async fn make(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Outcome {
+        let _turn = self.turn.acquire().await;
+        let page = match timeout(PATIENCE_FOR_ROOM, self.room()).await {
+            Ok(()) => {
+                let (pages, kind) = (self.clone(), wanted.kind.clone());
+                // Its own task: a panic in the caller's code must not leave the page in progress for ever.
+                let make = async move { timeout(pages.limits.page, pages.source.make(kind)).await };
+                let late = |_| "The page was not made in time; try again later.\n";
+                task::spawn(make).await.map_or(Err(FAILED), |page| page.map_err(late))
+            }
+            Err(_) => Err("Too many clients read their pages slowly; try again later.\n"),
+        };
         // Clients that request the page from now on get a new one.
-        drop(over);
-        let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
-        let mut made = Made::plain(page.unwrap_or_else(late));
-        if wanted.gzip {
+        lock(&self.awaited).retain(|(other, _)| *other != wanted);
+        let Page { content_type, mut body } = page?;
+        let mut is_compressed = false;
+        if wanted.gzip && body.len() >= GZIP_LEAST_BYTES {
+            let plain = body.clone();
             // Compress while holding the turn, so that all compression takes at most one CPU.
-            made = made.compressed().await;
+            if let Some(smaller) = beside(move || gzip(&plain).ok()).await.flatten() {
+                (body, is_compressed) = (smaller, true);
+            }
         }
-        made.page.body = self.held.count(made.page.body);
-        sender.send_replace(Some(made));
+        let body = Arc::new(body);
+        lock(&self.held).push(Arc::downgrade(&body));
+        Ok(Made { page: Page { content_type, body: Bytes::from_owner(Body(body)) }, is_compressed })
     }
 
     /// Waits until memory for another page is available, and displaces slow readers to free it.
     async fn room(&self) {
-        while self.held.bytes() >= self.limits.pages {
+        while self.held_bytes() >= self.limits.pages {
             self.seats.relieve();
             sleep(LOOK_FOR_ROOM).await;
         }
     }
-}
 
-struct Over<'a, P: Pages> {
-    pages: &'a SharedPages<P>,
-    wanted: &'a Wanted<P::Kind>,
-}
-
-impl<P: Pages> Drop for Over<'_, P> {
-    fn drop(&mut self) {
-        lock(&self.pages.awaited).retain(|(wanted, _)| wanted != self.wanted);
+    /// Returns the memory of pages that clients have not read completely.
+    fn held_bytes(&self) -> usize {
+        let mut held = lock(&self.held);
+        held.retain(|body| body.strong_count() > 0);
+        held.iter().filter_map(Weak::upgrade).map(|body| body.len()).sum()
     }
 }
 
@@ -170,56 +169,16 @@ pub trait Pages: Send + Sync + 'static {
 /// A page as the answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The HTTP status, from 200 to 599.
-    pub status: u16,
     /// The content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
-    pub content_type: Cow<'static, str>,
+    pub content_type: &'static str,
     /// The uncompressed body.
     pub body: Bytes,
 }
 
 impl Page {
-    /// Creates a page with status 200.
-    pub fn ok(content_type: impl Into<Cow<'static, str>>, body: impl Into<Bytes>) -> Self {
-        Self { status: 200, content_type: content_type.into(), body: body.into() }
-    }
-
-    pub(super) fn text(status: u16, body: impl Into<Bytes>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8".into(), body: body.into() }
-    }
-}
-
-/// Bytes of pages in memory: held by the code that made them, or by clients that have not read all of theirs.
-#[derive(Clone, Default)]
-pub(super) struct HeldBytes(Arc<AtomicUsize>);
-
-/// A body that is counted until its last slice is dropped.
-struct Body {
-    bytes: Bytes,
-    held: HeldBytes,
-}
-
-impl HeldBytes {
-    pub(super) fn bytes(&self) -> usize {
-        self.0.load(Relaxed)
-    }
-
-    /// Returns the same body, counted until it is dropped.
-    pub(super) fn count(&self, bytes: Bytes) -> Bytes {
-        self.0.fetch_add(bytes.len(), Relaxed);
-        Bytes::from_owner(Body { bytes, held: self.clone() })
-    }
-}
-
-impl AsRef<[u8]> for Body {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        self.held.0.fetch_sub(self.bytes.len(), Relaxed);
+    /// Creates a page.
+    pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { content_type, body: body.into() }
     }
 }
 
@@ -305,7 +264,7 @@ mod tests {
         sleep(Duration::from_millis(50)).await;
         seen.at_once.fetch_sub(1, SeqCst);
         let number = seen.made.fetch_add(1, SeqCst);
-        Page::ok("text/plain", format!("{number} {kind}"))
+        Page::new("text/plain", format!("{number} {kind}"))
     }
 
     #[tokio::test(start_paused = true)]
@@ -318,7 +277,7 @@ mod tests {
         let pages = shared(limits(), make);
         let ask = |kind: &'static str| {
             let pages = pages.clone();
-            task::spawn(async move { pages.get(wanted(kind)).await.map(|made| made.page.body.clone()) })
+            task::spawn(async move { pages.get(wanted(kind)).await.map(|made| made.page.body) })
         };
         let asked: Vec<_> = ["a", "b"].into_iter().cycle().take(40).map(ask).collect();
         for (at, answer) in asked.into_iter().enumerate() {
@@ -333,16 +292,16 @@ mod tests {
     async fn pages_in_progress_for_disconnected_clients_are_limited() {
         let make = |_: String| async {
             sleep(Duration::from_millis(50)).await;
-            Page::ok("text/plain", "x")
+            Page::new("text/plain", "x")
         };
         let pages = shared(limits(), make);
         for n in 0..8 {
             assert!(timeout(Duration::ZERO, pages.get(wanted(&n.to_string()))).await.is_err());
         }
-        assert!(pages.get(wanted("8")).await.is_none());
-        assert!(pages.get(wanted("0")).await.is_some(), "a page in progress can be shared");
+        assert!(pages.get(wanted("8")).await.is_err());
+        assert!(pages.get(wanted("0")).await.is_ok(), "a page in progress can be shared");
         sleep(Duration::from_secs(1)).await;
-        assert!(pages.get(wanted("8")).await.is_some());
+        assert!(pages.get(wanted("8")).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -351,68 +310,59 @@ mod tests {
             match &*kind {
                 "hangs" => std::future::pending().await,
                 "panics" => panic!("as a caller's fault might"),
-                _ => Page::ok("text/plain", "x"),
+                _ => Page::new("text/plain", "x"),
             }
         };
         let pages = shared(limits(), make);
         for _ in 0..3 {
-            assert_eq!(pages.get(wanted("hangs")).await.unwrap().page.status, 503);
-            assert!(pages.get(wanted("panics")).await.is_none());
-            assert_eq!(pages.get(wanted("fine")).await.unwrap().page.status, 200);
+            assert!(pages.get(wanted("hangs")).await.is_err_and(|words| words.contains("not made in time")));
+            assert!(
+                pages.get(wanted("panics")).await.is_err_and(|words| words.contains("could not be made"))
+            );
+            assert!(pages.get(wanted("fine")).await.is_ok());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_memory_of_held_pages_is_limited() {
         let pages = shared(HttpLimits { pages: 250, ..limits() }, |_| async {
-            Page::ok("text/plain", vec![b'x'; 100])
+            Page::new("text/plain", vec![b'x'; 100])
         });
         let mut held = Vec::new();
         for n in 0..3 {
             let made = pages.get(wanted(&n.to_string())).await.unwrap();
-            assert_eq!((made.page.status, made.page.body.len()), (200, 100));
+            assert_eq!(made.page.body.len(), 100);
             held.push(made);
         }
-        let refused = pages.get(wanted("3")).await.unwrap();
-        assert_eq!(refused.page.status, 503);
-        assert!(refused.page.body.starts_with(b"Too many clients read their pages slowly"));
+        let words = pages.get(wanted("3")).await.err().expect("no memory");
+        assert!(words.starts_with("Too many clients read their pages slowly"));
         let asked = task::spawn({
             let pages = pages.clone();
-            async move { pages.get(wanted("3")).await.unwrap().page.status }
+            async move { pages.get(wanted("3")).await.is_ok() }
         });
         sleep(PATIENCE_FOR_ROOM / 2).await;
         held.pop();
-        assert_eq!(asked.await.unwrap(), 200, "memory that is freed in time is used for the page");
+        assert!(asked.await.unwrap(), "memory that is freed in time is used for the page");
     }
 
     #[tokio::test]
     async fn a_compressed_page_holds_no_uncompressed_copy() {
-        let pages = shared(limits(), |_| async { Page::ok("text/plain", vec![b'x'; 100_000]) });
+        let pages = shared(limits(), |_| async { Page::new("text/plain", vec![b'x'; 100_000]) });
         let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
         assert!(packed.is_compressed && packed.page.body.len() < 1_000);
-        assert_eq!(pages.held.bytes(), packed.page.body.len());
+        assert_eq!(pages.held_bytes(), packed.page.body.len());
         let plain = pages.get(wanted("a")).await.unwrap();
         assert!(!plain.is_compressed && plain.page.body.len() == 100_000);
-        drop((packed, plain));
-        assert_eq!(pages.held.bytes(), 0);
-    }
-}
-
-#[cfg(test)]
-mod page_tests {
-    use super::*;
-
-    #[test]
-    fn a_body_is_counted_until_its_last_slice_is_dropped() {
-        let held = HeldBytes::default();
-        let mut body = held.count(Bytes::from(vec![7; 100]));
-        let other = held.count(Bytes::from_static(b"abc"));
+        let mut body = plain.page.body;
         let (piece, copy) = (body.split_to(1), body.clone());
-        assert_eq!((held.bytes(), &*piece, &*other), (103, &[7][..], &b"abc"[..]));
-        drop((body, copy));
-        assert_eq!(held.bytes(), 103);
+        drop((packed, body, copy));
+        assert_eq!(
+            (pages.held_bytes(), &*piece),
+            (100_000, &b"x"[..]),
+            "counted until its last slice is dropped"
+        );
         drop(piece);
-        assert_eq!(held.bytes(), 3);
+        assert_eq!(pages.held_bytes(), 0);
     }
 }
 

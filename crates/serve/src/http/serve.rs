@@ -1,6 +1,6 @@
 //! Accepts connections, and closes those that are over.
 
-use std::{convert::Infallible, io::Write, net::IpAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io::Write, sync::Arc, time::Duration};
 
 use hyper::{
     header::{CONNECTION, HeaderValue},
@@ -40,25 +40,23 @@ const FULL: &[u8] =
 impl Http {
     /// Answers requests until the future is dropped, which closes all connections. `pages` makes one page at a time, each for at
     /// most [`super::HttpLimits::page`]; after that its future is dropped. Returns only if the runtime cannot poll the listening
-    /// socket.
+    /// socket, or the kernel has no random numbers.
     ///
     /// Needs a Tokio runtime with IO and time; one thread is enough.
-    pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
-        let listener = match self.listener.try_clone().and_then(TcpListener::from_std) {
-            Ok(listener) => listener,
-            Err(error) => return not_listening(self.local, &error),
-        };
+    pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Result<Infallible, Error> {
+        let listener = self.listener.try_clone().and_then(TcpListener::from_std);
+        let listener = listener.map_err(|error| not_listening(self.local, &error))?;
         let limits = self.limits;
         let seats = Seats::new(limits);
         let pages = SharedPages::new(pages, limits, seats.clone());
-        let answers = Arc::new(Answers { http: self, login: Login::new(), pages });
+        let answers = Arc::new(Answers { http: self, login: Login::new()?, pages });
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 taken = listener.accept() => match taken {
                     Ok((stream, peer)) => match seats.take(peer.ip()) {
                         Some(seat) => {
-                            connections.spawn(answers.clone().connection(stream, peer.ip(), seat));
+                            connections.spawn(answers.clone().connection(stream, seat));
                         }
                         None => answers.turn_away(stream),
                     },
@@ -76,7 +74,7 @@ impl Http {
 impl<P: Pages> Answers<P> {
     /// Refuses a connection. Must not wait for anything, because the listening loop calls it.
     fn turn_away(&self, stream: TcpStream) {
-        self.http.counts.refuse(HttpRefusal::Full);
+        self.http.counters.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
@@ -85,13 +83,13 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
+    async fn connection(self: Arc<Self>, mut stream: TcpStream, seat: Seat) {
         let _open = self.http.open.clone();
         // Without this, the last piece of an answer waits for the acknowledgement of the piece before.
         let _ = stream.set_nodelay(true);
-        let ended = seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await;
+        let ended = seat.watch.over(self.converse(&mut stream, &seat.watch)).await;
         if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
-            self.http.counts.refuse(refusal);
+            self.http.counters.refuse(refusal);
         }
         if seat.watch.is_writing() {
             // Without this, the kernel keeps megabytes for a client that reads a byte now and then, long after we have closed the
@@ -100,26 +98,20 @@ impl<P: Pages> Answers<P> {
         }
     }
 
-    async fn converse(
-        &self,
-        stream: &mut TcpStream,
-        peer: IpAddr,
-        watch: &Arc<Watch>,
-    ) -> Result<(), Option<HttpRefusal>> {
+    async fn converse(&self, stream: &mut TcpStream, watch: &Arc<Watch>) -> Result<(), Option<HttpRefusal>> {
         let Some(config) = self.http.rules().tls else {
-            return self.requests(stream, false, peer, watch).await;
+            return self.requests(stream, false, watch).await;
         };
         watch.enter(Phase::Handshake);
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| HttpRefusal::Tls)?;
         watch.enter(Phase::Request);
-        self.requests(stream, true, peer, watch).await
+        self.requests(stream, true, watch).await
     }
 
     async fn requests<S>(
         &self,
         stream: S,
         is_encrypted: bool,
-        peer: IpAddr,
         watch: &Arc<Watch>,
     ) -> Result<(), Option<HttpRefusal>>
     where
@@ -127,12 +119,12 @@ impl<P: Pages> Answers<P> {
     {
         let service = service_fn(|request| async move {
             watch.enter(Phase::Answer);
-            let mut response = self.answer(request, peer, watch).await;
+            let mut response = self.answer(request, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
                 // The connection began before there was a certificate. Close it, so that the next request is encrypted.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            watch.enter(Phase::Write { handed: false });
+            watch.enter(Phase::Write);
             Ok::<_, Infallible>(response)
         });
         let stream = TokioIo::new(Watched { stream, watch: watch.clone() });

@@ -30,10 +30,7 @@ pub(super) enum Phase {
     /// Preparing the answer; this time is the server's, not the client's.
     Answer,
     /// Sending the answer.
-    Write {
-        /// Whether hyper has taken the last piece of the answer.
-        handed: bool,
-    },
+    Write,
     /// Waiting for the next request.
     Idle,
 }
@@ -42,7 +39,7 @@ pub(super) enum Phase {
 pub(super) struct Watch {
     limits: HttpLimits,
     /// See [`network`].
-    client: IpAddr,
+    pub(super) client: IpAddr,
     /// The connection is beyond the limit: only health probes are answered.
     is_spare: bool,
     at: Mutex<(Phase, Instant)>,
@@ -64,26 +61,19 @@ impl Watch {
         *lock(&self.at) = (phase, Instant::now());
     }
 
-    /// Records that hyper has taken the last piece of the answer.
-    pub(super) fn handed(&self) {
-        if let (Phase::Write { handed }, _) = &mut *lock(&self.at) {
-            *handed = true;
-        }
-    }
-
     /// Returns since when the client has made us wait; `None` if its place cannot be given to another client.
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let (phase, since) = *lock(&self.at);
         match phase {
             Phase::Answer => None,
-            Phase::Write { .. } if since.elapsed() < self.limits.write_grace => None,
+            Phase::Write if since.elapsed() < self.limits.write_grace => None,
             _ => Some(since),
         }
     }
 
     /// Whether an answer is being sent and the kernel does not have all of it.
     pub(super) fn is_writing(&self) -> bool {
-        matches!(lock(&self.at).0, Phase::Write { .. })
+        lock(&self.at).0 == Phase::Write
     }
 
     /// Polls the conversation until it ends, takes too long, or its place is given to another client.
@@ -115,25 +105,32 @@ impl Watch {
                 Phase::Handshake => self.limits.handshake,
                 Phase::Request => self.limits.request,
                 Phase::Answer => self.limits.answer,
-                Phase::Write { .. } => self.limits.write,
+                Phase::Write => self.limits.write,
                 Phase::Idle => self.limits.idle,
             }
     }
 
+    /// Changes the phase if the connection is in one of these phases.
+    fn change(&self, from: &[Phase], to: Phase) {
+        let mut at = lock(&self.at);
+        if from.contains(&at.0) {
+            *at = (to, Instant::now());
+        }
+    }
+
     /// Records that bytes arrived from the client.
     fn received(&self) {
-        let mut at = lock(&self.at);
-        if at.0 == Phase::Idle {
-            *at = (Phase::Request, Instant::now());
-        }
+        self.change(&[Phase::Idle], Phase::Request);
+    }
+
+    /// Records that bytes are written: with pipelined requests, hyper may begin an answer when it has flushed the one before.
+    fn writes(&self) {
+        self.change(&[Phase::Idle, Phase::Request], Phase::Write);
     }
 
     /// Records that the kernel has all written bytes.
     fn flushed(&self) {
-        let mut at = lock(&self.at);
-        if at.0 == (Phase::Write { handed: true }) {
-            *at = (Phase::Idle, Instant::now());
-        }
+        self.change(&[Phase::Write], Phase::Idle);
     }
 }
 
@@ -160,6 +157,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.watch.writes();
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -168,6 +166,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.watch.writes();
         Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 
@@ -224,22 +223,20 @@ impl Seats {
         let client = network(address);
         let mut taken = lock(&self.taken);
         let usual = taken.iter().filter(|watch| !watch.is_spare).count();
+        let spare = taken.len() - usual;
         let of_client = taken.iter().filter(|watch| watch.client == client && !watch.is_spare).count();
         let is_greedy = of_client >= self.limits.of_a_client;
         let mut is_spare = false;
         if usual >= self.limits.connections || is_greedy {
-            let displaceable =
-                |(_, watch): &(usize, &Arc<Watch>)| !watch.is_spare && (!is_greedy || watch.client == client);
-            let those = taken.iter().enumerate().filter(displaceable);
-            let longest = those.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
-            is_spare = longest.is_none();
-            if let Some((_, at)) = longest {
-                taken.swap_remove(at).displaced.notify_one();
-            } else if taken.len() - usual >= SPARE {
+            let mut displace = |may: &dyn Fn(&Watch) -> bool| {
+                let those = taken.iter().enumerate().filter(|(_, watch)| may(watch));
+                let longest = those.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
+                longest.map(|(_, at)| taken.swap_remove(at).displaced.notify_one())
+            };
+            is_spare = displace(&|watch| !watch.is_spare && (!is_greedy || watch.client == client)).is_none();
+            if is_spare && spare >= SPARE {
                 // A probe that still waits for its client makes way for the next one.
-                let spare = taken.iter().enumerate().filter(|(_, watch)| watch.is_spare);
-                let longest = spare.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min();
-                taken.swap_remove(longest?.1).displaced.notify_one();
+                displace(&|watch| watch.is_spare)?;
             }
         }
         let watch = Watch::new(self.limits, client, is_spare);
@@ -283,9 +280,7 @@ mod tests {
         let start = Instant::now();
         let conversation = async {
             sleep(2 * SECOND).await;
-            watch.enter(Phase::Write { handed: false });
-            watch.flushed();
-            watch.handed();
+            watch.enter(Phase::Write);
             watch.flushed();
             sleep(50 * SECOND).await;
             watch.received();
@@ -299,13 +294,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_complete_only_after_its_last_piece_is_flushed() {
+    async fn an_answer_is_complete_only_after_all_that_is_written_is_flushed() {
         let watch = watch(HttpLimits::default());
-        watch.enter(Phase::Write { handed: false });
+        watch.enter(Phase::Write);
         watch.flushed();
+        // The rest of the answer: hyper had no room for it before.
+        watch.writes();
         sleep(SECOND).await;
         assert_eq!(watch.waits_since(), None, "a client that takes its answer keeps its place");
-        watch.handed();
         watch.flushed();
         assert_eq!(watch.waits_since(), Some(Instant::now()));
         watch.enter(Phase::Answer);
@@ -390,8 +386,7 @@ mod tests_of_seats {
         let limits = HttpLimits::default();
         let seats = Seats::new(limits);
         let taken: Vec<_> = (0..4).map(|_| seats.take(HOST).unwrap()).collect();
-        let phases =
-            [Phase::Idle, Phase::Answer, Phase::Write { handed: false }, Phase::Write { handed: true }];
+        let phases = [Phase::Idle, Phase::Answer, Phase::Write, Phase::Write];
         for (seat, phase) in taken.iter().zip(phases) {
             seat.watch.enter(phase);
             sleep(Duration::from_millis(1)).await;

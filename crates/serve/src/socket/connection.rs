@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Instant,
 };
 
@@ -13,13 +13,13 @@ use cgscope_record::{Outgoing, Reason};
 use tokio::{
     net::UnixStream,
     sync::watch,
-    time::{Duration, timeout_at},
+    time::{Duration, sleep_until},
 };
 
-use super::{CountedFor, Peer, Shared, peer};
+use super::{Peer, Shared, peer};
 use crate::{
     protocol::{Refusal, Request, Requests, Word},
-    streams::{Cursor, Frame, StreamKind},
+    streams::{Cursor, Frame},
 };
 
 /// Time that a client has to read the last message before it is disconnected.
@@ -31,7 +31,6 @@ const MOST_UNREAD: usize = 32;
 pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
-    seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
     /// A request, and when it came: its processes are only known from a sample that was begun after that.
@@ -39,8 +38,6 @@ pub(super) struct Connection {
     cursor: Option<Cursor>,
     /// The requested interval, ns. The interval that is sent may differ.
     asked_ns: u64,
-    /// The value of [`Shared::limits_changed`] at the last check.
-    limits: u64,
     /// The client requested one last sample. It is the first sample whose number is greater than this one.
     last_after: Option<u64>,
     /// Frames to send, and how many bytes of the first frame have been sent.
@@ -55,17 +52,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: UnixStream, peer: Peer, seat: CountedFor, shared: Rc<RefCell<Shared>>) -> Self {
+    pub(super) fn new(socket: UnixStream, peer: Peer, shared: Rc<RefCell<Shared>>) -> Self {
         Self {
             socket,
             peer,
-            seat,
             shared,
             requests: Requests::default(),
             asked: None,
             cursor: None,
             asked_ns: 0,
-            limits: 0,
             last_after: None,
             out: VecDeque::new(),
             sent: 0,
@@ -107,18 +102,13 @@ impl Connection {
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
-            let can_read = async {
-                tokio::select! {
-                    biased;
-                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
-                    ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                    // Needed while writing too: a client that does not read must not outlive the daemon.
-                    _ = news.changed() => Ok(false),
-                }
-            };
-            let can_read = match is_waited_for {
-                true => timeout_at(until.into(), can_read).await.map_err(|_| too_slow())?,
-                false => can_read.await,
+            let can_read = tokio::select! {
+                biased;
+                ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
+                ready = self.socket.writable(), if is_writing => ready.map(|()| false),
+                // Needed while writing too: a client that does not read must not outlive the daemon.
+                _ = news.changed() => Ok(false),
+                () = sleep_until(until.into()), if is_waited_for => return Err(too_slow()),
             };
             match can_read {
                 Ok(false) => {}
@@ -136,23 +126,20 @@ impl Connection {
             return Err(Word::refused(Refusal::Ending, "the daemon is shutting down"));
         }
         // Check this even if the client has not read everything: the stream's memory is freed only when all readers have left.
-        if let Some(word) = self.cursor.and_then(|cursor| shared.streams.ended(&cursor).cloned())
+        let Some(cursor) = self.cursor else { return Ok(()) };
+        if let Some(word) = &shared.streams.of(&cursor).ended
             && !self.is_over
         {
-            return Err(word);
+            return Err(word.clone());
         }
-        if std::mem::replace(&mut self.limits, shared.limits_changed) == shared.limits_changed {
-            return Ok(());
-        }
-        let Some(cursor) = self.cursor else { return Ok(()) };
-        if !shared.may_see(&self.peer) {
+        if !shared.limits.may_see(&self.peer) {
             return Err(Word::refused(Refusal::OtherUser, shared.limits.not_allowed()));
         }
         let interval_ns = shared.limits.interval_ns(self.asked_ns);
         if interval_ns == cursor.kind.interval_ns {
             return Ok(());
         }
-        let cursor = self.cursor.insert(shared.change_interval(self.seat, &cursor, interval_ns)?);
+        let cursor = self.cursor.insert(shared.change_interval(self.peer.uid, &cursor, interval_ns)?);
         if self.last_after.is_some() {
             shared.streams.one_more(cursor);
             shared.want_one();
@@ -190,13 +177,13 @@ impl Connection {
             return Err(too_slow());
         }
         let mut shared = self.shared.borrow_mut();
-        if !shared.users.request(self.seat.account, Instant::now()) {
+        if !shared.clients.request(self.peer.uid, Instant::now()) {
             return Err(Word::refused(
                 Refusal::TooManyRequests,
                 "your requests arrive too fast: wait a second",
             ));
         }
-        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        shared.counters.request();
         if request.last
             && let Some(cursor) = &self.cursor
         {
@@ -219,13 +206,8 @@ impl Connection {
             return Ok(());
         }
         let Some((request, _)) = self.asked.take() else { return Ok(()) };
-        let (mut follower, mut since_changes) = (None, 0);
-        if !request.pids.is_empty() {
-            let (own, since) = shared.follow(self.seat, &request.pids)?;
-            (follower, since_changes) = (Some(own), since);
-        }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
-        let cursor = shared.join(self.seat, StreamKind { follower, interval_ns }, since_changes)?;
+        let cursor = shared.join(self.peer.uid, &request.pids, interval_ns)?;
         if !self.is_open {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());
@@ -234,7 +216,7 @@ impl Connection {
         self.asked_ns = request.interval_ns;
         begin(&mut self.out, &shared, &cursor, self.asked_ns)?;
         if let Some(before) = self.cursor.replace(cursor) {
-            shared.leave(self.seat, &before);
+            shared.leave(self.peer.uid, &before);
         }
         if request.last {
             self.last_after = Some(shared.number());
@@ -250,11 +232,10 @@ impl Connection {
         }
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
-        let passed = shared.streams.passed(cursor);
         let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
         drop(shared);
-        if passed != 0 {
-            push(&mut self.out, &passed_over(passed))?;
+        if shown.passed != 0 {
+            push(&mut self.out, &passed_over(shown.passed))?;
         }
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
@@ -307,9 +288,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         if let Some(cursor) = &self.cursor {
-            shared.leave(self.seat, cursor);
+            shared.leave(self.peer.uid, cursor);
         }
-        shared.users.leave(self.seat);
+        shared.clients.leave(self.peer.uid);
         shared.count_clients();
     }
 }
@@ -323,9 +304,9 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
-        push(out, &other_interval(interval_ns, shared.limits.shortest_interval_ns))?;
+        push(out, &other_interval(interval_ns, shared.limits.shortest_interval))?;
     }
-    match shared.streams.behind(cursor) {
+    match shared.streams.of(cursor).behind(cursor) {
         0 | 1 => Ok(()),
         behind => push(out, &Word::skip(behind as u32 - 1)),
     }

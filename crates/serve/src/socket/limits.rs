@@ -1,41 +1,53 @@
-//! Limits for clients and users, and counters of clients.
+//! Limits for clients and users.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use cgscope_model::follower::Follower;
 
-use crate::protocol::{Refusal, Word};
+use super::Peer;
+use crate::{
+    config::SocketConfig,
+    protocol::{Refusal, Word},
+    rates::Rates,
+    streams::{Stream, Streams},
+};
 
 /// One in this many connections is reserved for root.
 const ONE_FOR_ROOT_IN: usize = 8;
+/// How many connections and requests a user may make at once after a pause.
+const BURST: u32 = 100;
+/// The time for each connection or request of a user.
+const EVERY: Duration = Duration::from_millis(20);
+/// Maximum number of users whose connections and requests are recorded.
+const REMEMBERED: usize = 1_024;
+/// Maximum number of intervals at a time for a user other than root: samples are encoded for each interval.
+const INTERVALS_PER_USER: usize = 16;
+/// Maximum memory, bytes, of all streams that a user other than root began. One stream is always allowed.
+pub(super) const USER_BYTES: usize = 64 << 20;
+/// Maximum memory, bytes, of the streams of all such users together.
+pub(super) const USERS_BYTES: usize = 256 << 20;
+/// Maximum number of viewers with `--pid` for one user other than root: the BPF side has a limited number of marks.
+const PER_USER: usize = 8;
+/// Number of followers reserved for root.
+const FOR_ROOT: usize = 8;
 
-/// What clients may do.
-#[derive(Clone, Debug)]
-pub struct ViewerLimits {
-    /// Users who may connect, besides root and the daemon's own user.
-    pub viewer_uids: Vec<u32>,
-    /// Groups whose members may connect.
-    pub viewer_gids: Vec<u32>,
-    /// What these groups are called.
-    pub viewers: String,
-    /// The shortest interval, ns. All other intervals are multiples of it.
-    pub shortest_interval_ns: u64,
-    /// Maximum number of clients at a time.
-    pub clients: usize,
-    /// Maximum number of clients of one user at a time.
-    pub clients_per_user: usize,
-    /// Disconnect a client that reads nothing, or requests nothing after connecting, for this long.
-    pub patience: Duration,
+/// Whether a user is root, or the daemon's own user.
+pub(super) fn is_root(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-impl ViewerLimits {
+impl SocketConfig {
+    /// Returns whether a client may see everything. Others may not connect.
+    pub(super) fn may_see(&self, peer: &Peer) -> bool {
+        is_root(peer.uid) || peer.gids.iter().any(|gid| self.viewer_gids.contains(gid))
+    }
+
     /// Returns the interval at which a client that requests this one gets samples: the next multiple of the shortest interval.
     pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
-        let shortest_ns = self.shortest_interval_ns.max(1);
+        let shortest_ns = self.shortest_interval.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
@@ -46,8 +58,8 @@ impl ViewerLimits {
 
     /// Returns the sentence with which a client is refused who may not connect.
     pub(super) fn not_allowed(&self) -> String {
-        let viewers = match self.viewers.as_str() {
-            "" => " (`viewers` in the daemon's configuration can name a group)".into(),
+        let viewers = match self.groups_in_words(", ") {
+            none if none.is_empty() => " (`viewers` in the daemon's configuration can name a group)".into(),
             viewers => format!(", and members of {viewers} (`usermod -aG`, then log in again)"),
         };
         format!(
@@ -72,272 +84,215 @@ impl ViewerLimits {
     }
 }
 
-impl Default for ViewerLimits {
-    fn default() -> Self {
-        Self {
-            viewer_uids: Vec::new(),
-            viewer_gids: Vec::new(),
-            viewers: String::new(),
-            shortest_interval_ns: 100_000_000,
-            clients: 128,
-            clients_per_user: 64,
-            patience: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Counters of clients, for metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Clients that are connected now.
-    pub clients: AtomicU64,
-    /// Requests that were accepted.
-    pub requests: AtomicU64,
-    refused: [AtomicU64; Refusal::ALL.len()],
-}
-
-impl Counters {
-    /// Returns how many clients were refused or disconnected for this reason.
-    pub fn refused(&self, refusal: Refusal) -> u64 {
-        self.refused[refusal as usize].load(Ordering::Relaxed)
-    }
-
-    pub(super) fn refuse(&self, refusal: Refusal) {
-        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// How many connections and requests a user may make at once after a pause.
-const BURST: f64 = 100.0;
-/// How many connections and requests a user may make per second.
-const PER_SECOND: f64 = 50.0;
-/// Above this many users, entries of users without connections are dropped.
-const REMEMBERED: usize = 1_024;
-
-/// The account whose limits a client counts towards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CountedFor {
-    /// The user id.
-    pub(super) account: u32,
-    /// Whether it is root, or the daemon's own user.
-    pub(super) is_root: bool,
-}
-
-/// Users who are connected, or were recently.
-#[derive(Debug, Default)]
-pub(super) struct UserLimits {
-    users: HashMap<u32, User>,
-    /// Number of connected clients.
-    pub(super) clients: usize,
-    /// Number of connected clients that are not root's.
-    others: usize,
-}
-
+/// The clients that are connected, and how often users connect and request.
 #[derive(Debug)]
-struct User {
-    clients: usize,
-    left: f64,
-    at: Instant,
+pub(super) struct Clients {
+    /// Number of connected clients of each user.
+    of_users: HashMap<u32, usize>,
+    rates: Rates<u32>,
 }
 
-impl User {
-    fn take(&mut self, now: Instant) -> bool {
-        let rested = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + rested * PER_SECOND).min(BURST);
-        self.at = now;
-        let has_one = self.left >= 1.0;
-        self.left -= f64::from(has_one);
-        has_one
+impl Default for Clients {
+    fn default() -> Self {
+        Self { of_users: HashMap::new(), rates: Rates::new(BURST, EVERY, REMEMBERED) }
     }
 }
 
-impl UserLimits {
+impl Clients {
+    /// Returns the number of connected clients.
+    pub(super) fn count(&self) -> usize {
+        self.of_users.values().sum()
+    }
+
     /// Adds a client of a user. Returns an error if there are too many clients, or they connect too fast.
-    pub(super) fn admit(
-        &mut self,
-        seat: CountedFor,
-        limits: &ViewerLimits,
-        now: Instant,
-    ) -> Result<(), Refusal> {
-        if self.users.len() >= REMEMBERED {
-            self.users.retain(|_, user| user.clients > 0);
-        }
-        let is_full =
-            self.clients >= limits.clients || (!seat.is_root && self.others >= limits.clients_of_users());
-        let user = self.users.entry(seat.account).or_insert(User { clients: 0, left: BURST, at: now });
-        if !user.take(now) {
+    pub(super) fn admit(&mut self, uid: u32, limits: &SocketConfig, now: Instant) -> Result<(), Refusal> {
+        if !self.request(uid, now) {
             return Err(Refusal::TooManyRequests);
         }
-        if is_full || user.clients >= limits.clients_per_user {
+        let others = self.of_users.iter().filter(|(uid, _)| !is_root(**uid)).map(|(_, clients)| clients);
+        let is_full = self.count() >= limits.clients
+            || (!is_root(uid) && others.sum::<usize>() >= limits.clients_of_users());
+        if is_full || self.of_users.get(&uid).is_some_and(|clients| *clients >= limits.clients_per_user) {
             return Err(Refusal::TooManyClients);
         }
-        user.clients += 1;
-        self.clients += 1;
-        self.others += usize::from(!seat.is_root);
+        *self.of_users.entry(uid).or_default() += 1;
         Ok(())
     }
 
-    pub(super) fn leave(&mut self, seat: CountedFor) {
-        if let Some(user) = self.users.get_mut(&seat.account) {
-            user.clients -= 1;
-            self.clients -= 1;
-            self.others -= usize::from(!seat.is_root);
+    pub(super) fn leave(&mut self, uid: u32) {
+        if let Some(clients) = self.of_users.get_mut(&uid) {
+            *clients -= 1;
         }
+        self.of_users.retain(|_, clients| *clients > 0);
     }
 
-    /// Counts a request of a connected client. Returns false if requests arrive too fast.
-    pub(super) fn request(&mut self, account: u32, now: Instant) -> bool {
-        self.users.get_mut(&account).is_some_and(|user| user.take(now))
+    /// Counts a request of a user. Returns false if requests arrive too fast.
+    pub(super) fn request(&mut self, uid: u32, now: Instant) -> bool {
+        self.rates.take(uid, now)
     }
 }
 
-/// Maximum number of viewers with `--pid` for one user other than root.
-const PER_USER: usize = 8;
-/// Number of followers reserved for root.
-const FOR_ROOT: usize = 8;
+/// Returns an error if a user may not see everything at one more interval.
+pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> Result<(), Word> {
+    let own = || streams.intervals_of(uid);
+    if is_root(uid) || own().any(|own| own == interval_ns) || own().count() < INTERVALS_PER_USER {
+        return Ok(());
+    }
+    refused(format!(
+        "your viewers already use {INTERVALS_PER_USER} different intervals, the limit for a user: use one of these intervals, or \
+         close a viewer"
+    ))
+}
 
-/// The viewers that follow processes, each with its account. The BPF side has a limited number of marks, so each user gets only a
-/// few.
-#[derive(Debug, Default)]
-pub(super) struct Followers(BTreeMap<Follower, CountedFor>);
+/// Returns a free follower. An error says why none is available to this user, and what to do.
+pub(super) fn free_follower(streams: &Streams, uid: u32) -> Result<Follower, Word> {
+    let taken: BTreeMap<Follower, u32> = streams.followers().collect();
+    let (may_use_all, own) = (is_root(uid), taken.values().filter(|of| **of == uid).count());
+    if !may_use_all && own >= PER_USER {
+        return refused(format!(
+            "you have {PER_USER} viewers that follow processes, the limit for a user: close one, or view all processes"
+        ));
+    }
+    let others = taken.values().filter(|of| !is_root(**of)).count();
+    match Follower::all().find(|follower| !taken.contains_key(follower)) {
+        Some(free) if may_use_all || others + FOR_ROOT < Follower::all().count() => Ok(free),
+        _ => refused(format!(
+            "the limit of viewers that follow processes is reached ({} in total, {FOR_ROOT} reserved for root): \
+             try again later, or view all processes",
+            Follower::all().count()
+        )),
+    }
+}
 
-impl Followers {
-    /// Takes a free follower. An error says why none is available to this user, and what to do.
-    pub(super) fn take(&mut self, seat: CountedFor) -> Result<Follower, Word> {
-        let others = self.0.values().filter(|seat| !seat.is_root);
-        let own = others.clone().filter(|other| other.account == seat.account).count();
-        let free = Follower::all().find(|follower| !self.0.contains_key(follower));
-        let refused = |sentence: String| Err(Word::refused(Refusal::TooManyClients, sentence));
-        if !seat.is_root && own >= PER_USER {
-            return refused(format!(
-                "you have {PER_USER} viewers that follow processes, the limit for a user: close one, or view all processes"
+/// Ends streams of users who take too much memory with more than one stream: the newest first.
+pub(super) fn bound_memory(streams: &mut Streams, user_bytes: usize, users_bytes: usize) {
+    loop {
+        // The bytes of each user, and the streams in the order of creation.
+        let mut users: BTreeMap<u32, (usize, BTreeMap<u64, &mut Stream>)> = BTreeMap::new();
+        for stream in streams.going_on().filter(|stream| !is_root(stream.account)) {
+            let (bytes, own) = users.entry(stream.account).or_default();
+            *bytes += stream.bytes();
+            own.insert(stream.made, stream);
+        }
+        let all: usize = users.values().map(|(bytes, _)| bytes).sum();
+        let most = users.into_values().filter(|(_, own)| own.len() > 1).max_by_key(|(bytes, _)| *bytes);
+        let Some((_, mut own)) = most.filter(|(bytes, _)| *bytes > user_bytes || all > users_bytes) else {
+            return;
+        };
+        if let Some((_, newest)) = own.pop_last() {
+            newest.end(Word::refused(
+                Refusal::TooManyClients,
+                format!(
+                    "your viewers use too much of the daemon's memory (limits: {} MiB for a user, {} MiB for all users), so the \
+                     newest viewer is closed: view fewer processes, or use fewer different intervals",
+                    USER_BYTES >> 20,
+                    USERS_BYTES >> 20
+                ),
             ));
         }
-        match free {
-            Some(follower) if seat.is_root || others.count() + FOR_ROOT < Follower::all().count() => {
-                self.0.insert(follower, seat);
-                Ok(follower)
-            }
-            _ => refused(format!(
-                "the limit of viewers that follow processes is reached ({} in total, {FOR_ROOT} reserved for root): \
-                 try again later, or view all processes",
-                Follower::all().count()
-            )),
-        }
     }
+}
 
-    pub(super) fn give_back(&mut self, follower: Follower) {
-        self.0.remove(&follower);
-    }
-
-    #[cfg(test)]
-    pub(super) fn has(&self, follower: Follower) -> bool {
-        self.0.contains_key(&follower)
-    }
+fn refused<T>(sentence: String) -> Result<T, Word> {
+    Err(Word::refused(Refusal::TooManyClients, sentence))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::streams::{Cursor, StreamKind};
 
-    fn limits() -> ViewerLimits {
-        ViewerLimits { clients: 5, clients_per_user: 3, ..ViewerLimits::default() }
-    }
+    const USER: u32 = 61_000;
 
-    fn user(account: u32) -> CountedFor {
-        CountedFor { account, is_root: false }
+    fn limits() -> SocketConfig {
+        SocketConfig { clients: 5, clients_per_user: 3, ..SocketConfig::default() }
     }
 
     #[test]
     fn clients_are_limited_for_each_user_and_in_total() {
-        let (mut users, now) = (UserLimits::default(), Instant::now());
+        let (mut users, now) = (Clients::default(), Instant::now());
         for _ in 0..3 {
-            assert_eq!(users.admit(user(1), &limits(), now), Ok(()));
+            assert_eq!(users.admit(USER + 1, &limits(), now), Ok(()));
         }
-        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyClients));
+        assert_eq!(users.admit(USER + 1, &limits(), now), Err(Refusal::TooManyClients));
         for _ in 0..2 {
-            assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
+            assert_eq!(users.admit(USER + 2, &limits(), now), Ok(()));
         }
-        assert_eq!(users.admit(user(3), &limits(), now), Err(Refusal::TooManyClients));
-        users.leave(user(1));
-        assert_eq!(users.admit(user(3), &limits(), now), Ok(()));
-        assert_eq!(users.clients, 5);
+        assert_eq!(users.admit(USER + 3, &limits(), now), Err(Refusal::TooManyClients));
+        users.leave(USER + 1);
+        assert_eq!(users.admit(USER + 3, &limits(), now), Ok(()));
+        assert_eq!(users.count(), 5);
     }
 
     #[test]
     fn some_connections_stay_reserved_for_root_after_the_limits_change() {
-        let (mut users, now) = (UserLimits::default(), Instant::now());
-        let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
-        let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
+        let (mut users, now) = (Clients::default(), Instant::now());
+        let many = SocketConfig { clients: 32, clients_per_user: 32, ..SocketConfig::default() };
+        let admitted = (0..100).filter(|n| users.admit(USER + n % 7, &many, now).is_ok()).count();
         assert_eq!(admitted, 28, "an eighth is reserved");
-        let root = CountedFor { account: 0, is_root: true };
-        let fewer = ViewerLimits { clients: 30, ..many.clone() };
+        let root = 0;
+        let fewer = SocketConfig { clients: 30, ..many.clone() };
         assert_eq!(users.admit(root, &fewer, now), Ok(()));
         assert_eq!(users.admit(root, &fewer, now), Ok(()));
         assert_eq!(users.admit(root, &fewer, now), Err(Refusal::TooManyClients));
         users.leave(root);
-        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "reserved");
-        (0..2).for_each(|_| users.leave(user(1)));
-        assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
-        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients));
-        assert_eq!(users.admit(user(1), &many, now), Ok(()));
+        assert_eq!(users.admit(USER + 1, &fewer, now), Err(Refusal::TooManyClients), "reserved");
+        (0..2).for_each(|_| users.leave(USER + 1));
+        assert_eq!(users.admit(USER + 1, &fewer, now), Ok(()), "26 of the 27 that users have now");
+        assert_eq!(users.admit(USER + 1, &fewer, now), Err(Refusal::TooManyClients));
+        assert_eq!(users.admit(USER + 1, &many, now), Ok(()));
     }
 
     #[test]
     fn only_a_user_who_connects_too_fast_must_wait() {
-        let (mut users, now) = (UserLimits::default(), Instant::now());
-        users.admit(user(1), &limits(), now).unwrap();
-        let taken = (0..1_000).filter(|_| users.request(1, now)).count();
+        let (mut users, now) = (Clients::default(), Instant::now());
+        users.admit(USER + 1, &limits(), now).unwrap();
+        let taken = (0..1_000).filter(|_| users.request(USER + 1, now)).count();
         assert_eq!(taken, BURST as usize - 1);
-        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyRequests));
-        assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
+        assert_eq!(users.admit(USER + 1, &limits(), now), Err(Refusal::TooManyRequests));
+        assert_eq!(users.admit(USER + 2, &limits(), now), Ok(()));
         let later = now + Duration::from_millis(100);
-        let taken = (0..1_000).filter(|_| users.request(1, later)).count();
-        assert_eq!(taken, (PER_SECOND / 10.0) as usize);
+        let taken = (0..1_000).filter(|_| users.request(USER + 1, later)).count();
+        assert_eq!(taken, 5);
     }
 
     #[test]
     fn entries_of_users_without_connections_are_dropped() {
-        let (mut users, now) = (UserLimits::default(), Instant::now());
+        let (mut users, now) = (Clients::default(), Instant::now());
         for account in 0..5_000 {
-            users.admit(user(account), &limits(), now).unwrap();
-            users.leave(user(account));
+            users.admit(USER + account, &limits(), now).unwrap();
+            users.leave(USER + account);
         }
-        assert!(users.users.len() <= REMEMBERED, "{}", users.users.len());
-    }
-}
-
-#[cfg(test)]
-mod tests_of_followers {
-    use super::*;
-
-    fn user(account: u32) -> CountedFor {
-        CountedFor { account, is_root: false }
+        assert!(users.of_users.is_empty());
     }
 
-    const ROOT: CountedFor = CountedFor { account: 0, is_root: true };
+    /// Takes a follower for a stream.
+    fn follow(streams: &mut Streams, uid: u32) -> Result<Cursor, Word> {
+        let kind = StreamKind { follower: Some(free_follower(streams, uid)?), interval_ns: 1 };
+        Ok(streams.join(kind, uid, 0).unwrap())
+    }
 
     #[test]
     fn followers_of_a_user_are_limited_and_others_still_get_one() {
-        let mut followers = Followers::default();
-        let first = followers.take(user(1)).unwrap();
-        (1..PER_USER).for_each(|_| assert!(followers.take(user(1)).is_ok()));
-        let word = followers.take(user(1)).unwrap_err();
+        let mut streams = Streams::default();
+        let first = follow(&mut streams, USER).unwrap();
+        (1..PER_USER).for_each(|_| assert!(follow(&mut streams, USER).is_ok()));
+        let word = follow(&mut streams, USER).unwrap_err();
         assert_eq!(word.refused, Some(Refusal::TooManyClients));
         assert!(word.sentence.contains("you have 8 viewers"), "{}", word.sentence);
-        assert!(followers.take(user(2)).is_ok() && followers.take(ROOT).is_ok());
-        followers.give_back(first);
-        assert_eq!(followers.take(user(1)), Ok(first));
+        assert!(follow(&mut streams, USER + 1).is_ok() && follow(&mut streams, 0).is_ok());
+        streams.leave(&first, USER);
+        assert_eq!(follow(&mut streams, USER).map(|again| again.kind), Ok(first.kind));
     }
 
     #[test]
     fn some_followers_are_reserved_for_root() {
-        let mut followers = Followers::default();
-        let taken = (0..100).filter(|account| followers.take(user(*account)).is_ok()).count();
+        let mut streams = Streams::default();
+        let taken = (0..100).filter(|n| follow(&mut streams, USER + n).is_ok()).count();
         let all = Follower::all().count();
         assert_eq!(taken, all - FOR_ROOT);
-        let of_root = (0..100).filter(|_| followers.take(ROOT).is_ok()).count();
+        let of_root = (0..100).filter(|_| follow(&mut streams, 0).is_ok()).count();
         assert_eq!(of_root, FOR_ROOT);
-        assert!(followers.take(user(0)).unwrap_err().sentence.contains("limit of viewers that follow"));
+        assert!(follow(&mut streams, USER).unwrap_err().sentence.contains("limit of viewers that follow"));
     }
 }

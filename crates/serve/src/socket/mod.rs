@@ -6,39 +6,36 @@ mod peer;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
+    io,
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use cgscope_model::follower::Follower;
 use cgscope_record::{Header, Outgoing, WriteError};
 use tokio::{
-    net::{UnixListener, UnixStream},
+    net::{UnixListener, UnixStream, unix::SocketAddr},
     sync::{Notify, watch},
     task::JoinSet,
+    time::sleep_until,
 };
 
+pub use crate::config::SocketConfig;
 use crate::{
     collection::{Collection, Latest, Taken},
+    counters::Counters,
     protocol::{Refusal, Word},
-    streams::{Cursor, StreamKind, StreamMemory, Streams},
+    streams::{Cursor, StreamKind, Streams},
 };
-use limits::{CountedFor, Followers, UserLimits};
-pub use limits::{Counters, ViewerLimits};
+use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
 pub use peer::{Peer, note_senders};
 
 /// Minimum time between a sample outside the grid and any other sample, for the configured `shortest_interval`: the first is for a daemon that
 /// allows less, the second for one that allows more.
 const LEAST_GAP: Duration = Duration::from_millis(100);
 const MOST_GAP: Duration = Duration::from_secs(1);
-/// Maximum number of intervals at a time for a user other than root: samples are encoded for each interval.
-const INTERVALS_PER_USER: usize = 16;
-/// Maximum memory, bytes, of all streams that a user other than root began. One stream is always allowed.
-const USER_BYTES: usize = 64 << 20;
-/// Maximum memory, bytes, of the streams of all such users together.
-const USERS_BYTES: usize = 256 << 20;
 
 /// Time that clients have to read the last message when the daemon shuts down.
 const END: Duration = Duration::from_millis(1_500);
@@ -47,15 +44,10 @@ const END: Duration = Duration::from_millis(1_500);
 struct Shared {
     collection: Collection,
     streams: Streams,
-    limits: ViewerLimits,
-    /// How often the limits have changed.
-    limits_changed: u64,
-    users: UserLimits,
-    followers: Followers,
-    /// The number of viewers of each account at each interval, without those that follow processes.
-    intervals: BTreeMap<(u32, u64), usize>,
+    limits: SocketConfig,
+    clients: Clients,
     opening: Arc<[u8]>,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<Refusal>>,
     latest: Option<Taken>,
     /// An immediate sample is wanted as soon as the rate limit allows; `wanted` wakes the server.
     wants_one: bool,
@@ -67,32 +59,28 @@ struct Shared {
 
 /// Serves viewers on the socket.
 pub struct Server {
-    listener: UnixListener,
+    listener: Option<UnixListener>,
     shared: Rc<RefCell<Shared>>,
     latest: watch::Receiver<Latest>,
 }
 
 impl Server {
-    /// Serves on a socket that is already bound. `header` describes the host.
+    /// Serves on a socket that is already bound; without one, only the end of the samples is awaited. `header` describes the host.
     pub fn new(
-        listener: UnixListener,
+        listener: Option<UnixListener>,
         collection: Collection,
         header: &Header,
-        limits: ViewerLimits,
-        counters: Arc<Counters>,
+        limits: SocketConfig,
+        counters: Arc<Counters<Refusal>>,
     ) -> Result<Self, WriteError> {
         // If this fails, the option is set on each client's socket instead, and a client that sends before that is refused.
-        let _ = note_senders(&listener);
+        let _ = listener.as_ref().map(note_senders);
         let latest = collection.latest.clone();
-        collection.pace.set_step(limits.shortest_interval_ns);
         let shared = Shared {
             collection,
             streams: Streams::default(),
-            limits,
-            limits_changed: 0,
-            users: UserLimits::default(),
-            followers: Followers::default(),
-            intervals: BTreeMap::new(),
+            limits: SocketConfig::default(),
+            clients: Clients::default(),
             opening: Outgoing::opening(header)?.into(),
             counters,
             latest: None,
@@ -101,17 +89,20 @@ impl Server {
             news: watch::channel(()).0,
             is_ending: false,
         };
-        Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest })
+        let server = Self { listener, shared: Rc::new(RefCell::new(shared)), latest };
+        server.limits()(limits);
+        Ok(server)
     }
 
     /// Returns a function that sets new limits, for new and connected clients.
-    pub fn limits(&self) -> impl Fn(ViewerLimits) + use<> {
-        let shared = self.shared.clone();
+    pub fn limits(&self) -> impl Fn(SocketConfig) + use<> {
+        let (shared, has_socket) = (self.shared.clone(), self.listener.is_some());
         move |limits| {
             let mut shared = shared.borrow_mut();
-            shared.collection.pace.set_step(limits.shortest_interval_ns);
+            if has_socket {
+                shared.collection.pace.set_step(limits.shortest_interval);
+            }
             shared.limits = limits;
-            shared.limits_changed += 1;
             shared.news.send_replace(());
         }
     }
@@ -133,12 +124,12 @@ impl Server {
                     }
                 }
                 () = wanted.notified() => {}
-                () = until(may_be_taken) => {
+                () = sleep_until(may_be_taken.unwrap_or_else(Instant::now).into()), if may_be_taken.is_some() => {
                     let mut shared = self.shared.borrow_mut();
                     shared.wants_one = false;
                     shared.collection.pace.now();
                 }
-                accepted = self.listener.accept() => match accepted {
+                accepted = accept(self.listener.as_ref()) => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
                     // No file descriptor is available: keep serving the connected clients.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
@@ -172,17 +163,16 @@ impl Server {
         let mut shared = self.shared.borrow_mut();
         // On an error, the client has already closed the connection.
         let Ok(peer) = Peer::of(&socket) else { return };
-        let limits = shared.limits.clone();
-        let seat = CountedFor { account: peer.uid, is_root: is_root(peer.uid) };
-        let admitted = shared.users.admit(seat, &limits, Instant::now());
+        let (limits, uid) = (shared.limits.clone(), peer.uid);
+        let admitted = shared.clients.admit(uid, &limits, Instant::now());
         let admitted = admitted.and_then(|()| {
-            let is_allowed = shared.may_see(&peer);
-            is_allowed.then_some(()).ok_or(Refusal::OtherUser).inspect_err(|_| shared.users.leave(seat))
+            let is_allowed = limits.may_see(&peer);
+            is_allowed.then_some(()).ok_or(Refusal::OtherUser).inspect_err(|_| shared.clients.leave(uid))
         });
         match admitted {
             Ok(()) => {
                 shared.count_clients();
-                let client = connection::Connection::new(socket, peer, seat, self.shared.clone());
+                let client = connection::Connection::new(socket, peer, self.shared.clone());
                 clients.spawn_local(client.run(shared.news.subscribe()));
             }
             Err(refusal) => {
@@ -196,63 +186,24 @@ impl Server {
     }
 }
 
-fn is_root(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
+async fn accept(listener: Option<&UnixListener>) -> io::Result<(UnixStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
 }
 
-fn too_much_memory() -> Word {
-    Word::refused(
-        Refusal::TooManyClients,
-        format!(
-            "your viewers use too much of the daemon's memory (limits: {} MiB for a user, {} MiB for all users), so the newest \
-             viewer is closed: view fewer processes, or use fewer different intervals",
-            USER_BYTES >> 20,
-            USERS_BYTES >> 20
-        ),
-    )
-}
-
 impl Shared {
     fn count_clients(&self) {
-        self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
-    }
-
-    /// Returns whether a client may see everything. Others may not connect.
-    fn may_see(&self, peer: &Peer) -> bool {
-        is_root(peer.uid)
-            || self.limits.viewer_uids.contains(&peer.uid)
-            || peer.gids.iter().any(|gid| self.limits.viewer_gids.contains(gid))
+        self.counters.set_clients(self.clients.count());
     }
 
     fn show(&mut self, taken: Taken) {
         self.streams.skip(&taken);
         self.streams.show(&taken);
-        self.bound_memory(USER_BYTES, USERS_BYTES);
+        bound_memory(&mut self.streams, USER_BYTES, USERS_BYTES);
         self.latest = Some(taken);
         self.news.send_replace(());
-    }
-
-    /// Ends streams of users who take too much memory with more than one stream: the newest first.
-    fn bound_memory(&mut self, user_bytes: usize, users_bytes: usize) {
-        let mut of_users: BTreeMap<u32, Vec<StreamMemory>> = BTreeMap::new();
-        for held in self.streams.held().filter(|held| !is_root(held.account)) {
-            of_users.entry(held.account).or_default().push(held);
-        }
-        let bytes = |streams: &Vec<StreamMemory>| streams.iter().map(|held| held.bytes).sum::<usize>();
-        loop {
-            let all: usize = of_users.values().map(bytes).sum();
-            let most = of_users.values_mut().filter(|streams| streams.len() > 1).max_by_key(|of| bytes(of));
-            let Some(most) = most.filter(|of| bytes(of) > user_bytes || all > users_bytes) else { return };
-            let newest = (0..most.len()).max_by_key(|at| most[*at].made).unwrap_or_default();
-            self.streams.end(&most.swap_remove(newest).kind, too_much_memory());
-        }
     }
 
     fn want_one(&mut self) {
@@ -263,92 +214,59 @@ impl Shared {
     /// Returns when a wanted sample may be taken.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
-        let gap = Duration::from_nanos(self.limits.shortest_interval_ns).clamp(LEAST_GAP, MOST_GAP);
+        let gap = Duration::from_nanos(self.limits.shortest_interval).clamp(LEAST_GAP, MOST_GAP);
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + gap)))
     }
 
-    fn join(&mut self, seat: CountedFor, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
-        let of_account = || self.intervals.range((seat.account, 0)..=(seat.account, u64::MAX));
-        if kind.follower.is_none()
-            && !seat.is_root
-            && !self.intervals.contains_key(&(seat.account, kind.interval_ns))
-            && of_account().count() >= INTERVALS_PER_USER
-        {
-            return Err(Word::refused(
-                Refusal::TooManyClients,
-                format!(
-                    "your viewers already use {INTERVALS_PER_USER} different intervals, the limit for a user: use one of \
-                     these intervals, or close a viewer"
-                ),
-            ));
+    /// Adds a viewer of these processes, or of everything if there are none.
+    fn join(&mut self, uid: u32, pids: &[u32], interval_ns: u64) -> Result<Cursor, Word> {
+        if pids.is_empty() {
+            check_interval(&self.streams, uid, interval_ns)?;
+            return self.begin(uid, StreamKind { follower: None, interval_ns }, 0);
         }
-        self.begin(seat, kind, since_changes).inspect_err(|_| self.give_back(kind.follower))
-    }
-
-    /// Moves a reader to another interval.
-    fn change_interval(
-        &mut self,
-        seat: CountedFor,
-        cursor: &Cursor,
-        interval_ns: u64,
-    ) -> Result<Cursor, Word> {
-        let since_changes = self.streams.since_changes(cursor);
-        let changed = self.begin(seat, StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
-        self.stop(seat, cursor);
-        Ok(changed)
-    }
-
-    fn begin(&mut self, seat: CountedFor, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
-        let cursor = self.streams.join(kind, seat.account, since_changes).map_err(|error| {
-            Word::refused(Refusal::Failed, format!("the daemon cannot start to send samples ({error})"))
-        })?;
-        if kind.follower.is_none() {
-            *self.intervals.entry((seat.account, kind.interval_ns)).or_default() += 1;
-        }
-        self.collection.pace.ask(kind.interval_ns);
-        if self.streams.is_new(&cursor) {
-            self.want_one();
-        }
-        Ok(cursor)
-    }
-
-    fn leave(&mut self, seat: CountedFor, cursor: &Cursor) {
-        self.stop(seat, cursor);
-        self.give_back(cursor.kind.follower);
-    }
-
-    fn stop(&mut self, seat: CountedFor, cursor: &Cursor) {
-        self.streams.leave(cursor);
-        self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
-        let place = (seat.account, cursor.kind.interval_ns);
-        if cursor.kind.follower.is_none()
-            && let Some(count) = self.intervals.get_mut(&place)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.intervals.remove(&place);
-            }
-        }
-    }
-
-    fn give_back(&mut self, follower: Option<Follower>) {
-        if let Some(follower) = follower {
-            self.collection.follow(follower, Vec::new());
-            self.followers.give_back(follower);
-        }
-    }
-
-    /// Follows processes. Returns the follower, and the [`Taken::changes`] from which its view is complete.
-    fn follow(&mut self, seat: CountedFor, pids: &[u32]) -> Result<(Follower, u64), Word> {
         let tasks = self.latest.iter().flat_map(|latest| &latest.reading.sample.tasks);
         let known: HashSet<u32> = tasks.map(|task| task.tgid).collect();
         if let Some(pid) = pids.iter().find(|pid| !known.contains(pid)) {
             return Err(Word::refused(Refusal::NoSuchProcess, format!("process {pid} does not exist")));
         }
-        let follower = self.followers.take(seat)?;
-        let changes = self.collection.follow(follower, pids.to_vec());
-        self.want_one();
-        Ok((follower, changes))
+        let follower = free_follower(&self.streams, uid)?;
+        let since_changes = self.collection.follow(follower, pids.to_vec());
+        let begun = self.begin(uid, StreamKind { follower: Some(follower), interval_ns }, since_changes);
+        begun.inspect_err(|_| self.unfollow(follower))
+    }
+
+    /// Moves a reader to another interval.
+    fn change_interval(&mut self, uid: u32, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
+        let since_changes = self.streams.of(cursor).since_changes;
+        let changed = self.begin(uid, StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
+        self.leave(uid, cursor);
+        Ok(changed)
+    }
+
+    fn begin(&mut self, uid: u32, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
+        let cursor = self.streams.join(kind, uid, since_changes).map_err(|error| {
+            Word::refused(Refusal::Failed, format!("the daemon cannot start to send samples ({error})"))
+        })?;
+        self.collection.pace.ask(kind.interval_ns);
+        if self.streams.of(&cursor).is_new() {
+            self.want_one();
+        }
+        Ok(cursor)
+    }
+
+    /// Removes a reader. Its processes are followed until it has no other stream.
+    fn leave(&mut self, uid: u32, cursor: &Cursor) {
+        self.streams.leave(cursor, uid);
+        self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
+        if let Some(follower) = cursor.kind.follower
+            && self.streams.followers().all(|(other, _)| other != follower)
+        {
+            self.unfollow(follower);
+        }
+    }
+
+    fn unfollow(&mut self, follower: Follower) {
+        self.collection.follow(follower, Vec::new());
     }
 
     /// Returns whether the latest sample was begun after this time.

@@ -20,22 +20,18 @@ impl Collect for Nothing {
 }
 
 /// A server without clients, and the folder of its socket.
-pub(super) fn server(limits: ViewerLimits) -> (Server, tempfile::TempDir) {
+pub(super) fn server(limits: SocketConfig) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
     let collection = Collection::start(Nothing).unwrap();
     let header = Header::default();
-    let server = Server::new(listener, collection, &header, limits, Arc::default()).unwrap();
+    let server = Server::new(Some(listener), collection, &header, limits, Arc::default()).unwrap();
     (server, folder)
-}
-
-fn every(interval_ns: u64) -> StreamKind {
-    StreamKind { follower: None, interval_ns }
 }
 
 #[test]
 fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_requested() {
-    let limits = ViewerLimits::default();
+    let limits = SocketConfig::default();
     for (asked_ms, ms) in [(1, 100), (100, 100), (101, 200), (250, 300), (300, 300), (1_000, 1_000)] {
         assert_eq!(limits.interval_ns(asked_ms * 1_000_000), ms * 1_000_000, "{asked_ms}");
     }
@@ -43,39 +39,38 @@ fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_requested() {
 
 #[tokio::test]
 async fn intervals_of_a_user_are_limited_and_others_still_get_theirs() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
-    let mut join = |seat, seconds| shared.join(seat, every(seconds * SECOND), 0);
-    let cursors: Vec<Cursor> = (1..=16).map(|seconds| join(seat(ALICE), seconds).unwrap()).collect();
-    let word = join(seat(ALICE), 17).unwrap_err();
+    let mut join = |uid, seconds| shared.join(uid, &[], seconds * SECOND);
+    let cursors: Vec<Cursor> = (1..=16).map(|seconds| join(ALICE, seconds).unwrap()).collect();
+    let word = join(ALICE, 17).unwrap_err();
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
     assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
-    let again = join(seat(ALICE), 16).expect("the user already has this interval");
-    assert!(join(seat(ALICE + 1), 17).is_ok() && join(ROOT, 18).is_ok());
+    let again = join(ALICE, 16).expect("the user already has this interval");
+    assert!(join(ALICE + 1, 17).is_ok() && join(ROOT, 18).is_ok());
     // A place is free when the last viewer at its interval has left.
-    shared.leave(seat(ALICE), &again);
-    assert!(shared.join(seat(ALICE), every(17 * SECOND), 0).is_err());
-    shared.leave(seat(ALICE), &cursors[15]);
-    assert!(shared.join(seat(ALICE), every(17 * SECOND), 0).is_ok());
+    shared.leave(ALICE, &again);
+    assert!(shared.join(ALICE, &[], 17 * SECOND).is_err());
+    shared.leave(ALICE, &cursors[15]);
+    assert!(shared.join(ALICE, &[], 17 * SECOND).is_ok());
 }
 
 #[tokio::test]
 async fn only_root_and_viewers_may_connect() {
-    let limits =
-        ViewerLimits { viewer_gids: vec![61_101], viewer_uids: vec![61_009], ..ViewerLimits::default() };
+    let limits = SocketConfig { viewer_gids: vec![61_101], ..SocketConfig::default() };
     let (server, _folder) = server(limits);
     let shared = server.shared.borrow();
-    let may = |uid, gids: &[u32]| shared.may_see(&Peer { uid, gids: gids.to_vec() });
-    assert!(may(0, &[]) && may(61_009, &[]) && may(ALICE, &[5, 61_101]));
+    let may = |uid, gids: &[u32]| shared.limits.may_see(&Peer { uid, gids: gids.to_vec() });
+    assert!(may(0, &[]) && may(ALICE, &[5, 61_101]));
     assert!(!may(ALICE, &[]) && !may(ALICE, &[0, 61_100]));
 }
 
 /// As with a host on which thousands of cgroups come and go each second.
 #[tokio::test]
 async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
-    let mut cursor = shared.join(seat(ALICE), every(86_400 * SECOND), 0).unwrap();
+    let mut cursor = shared.join(ALICE, &[], 86_400 * SECOND).unwrap();
     let (mut before, mut ended) = (Reading::default(), Arc::<crate::collection::Ended>::default());
     for number in 1..=200 {
         let mut sample = cgscope_made_up::host(1, 1, 1);
@@ -90,7 +85,7 @@ async fn a_viewer_with_an_interval_of_a_day_takes_bounded_memory() {
         shared.show(Taken { reading, ended: ended.clone(), ..taken(1, number) });
     }
     assert_eq!(shared.streams.next(&mut cursor).map(|shown| shown.number), Some(1));
-    let bytes: usize = shared.streams.held().map(|held| held.bytes).sum();
+    let bytes: usize = shared.streams.going_on().map(|stream| stream.bytes()).sum();
     assert!((2 << 20..12 << 20).contains(&bytes), "{bytes} bytes");
 }
 
@@ -114,55 +109,51 @@ pub(super) fn taken(tasks: u32, number: u64) -> Taken {
     }
 }
 
-fn seat(account: u32) -> CountedFor {
-    CountedFor { account, is_root: false }
-}
-
-const ROOT: CountedFor = CountedFor { account: 0, is_root: true };
+const ROOT: u32 = 0;
 
 #[tokio::test]
 async fn only_the_user_at_the_limit_of_followers_is_refused() {
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let first = taken(5, 1);
     let pid = first.reading.sample.tasks[0].tgid;
     shared.show(first);
-    let mut follow = |seat| shared.follow(seat, &[pid]);
-    let followed = (0..100).take_while(|_| follow(seat(ALICE)).is_ok()).count();
+    let mut follow = |uid| shared.join(uid, &[pid], SECOND);
+    let followed = (0..100).take_while(|_| follow(ALICE).is_ok()).count();
     assert_eq!(followed, 8);
-    let word = follow(seat(ALICE)).unwrap_err();
+    let word = follow(ALICE).unwrap_err();
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
     assert!(word.sentence.contains("you have 8 viewers that follow processes"), "{}", word.sentence);
-    assert!(follow(seat(ALICE + 1)).is_ok() && follow(ROOT).is_ok());
+    assert!(follow(ALICE + 1).is_ok() && follow(ROOT).is_ok());
 }
 
 #[tokio::test]
 async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
     const MOST: usize = 30 << 20;
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
-    let mut join = |seat, ms| shared.join(seat, every(ms * SECOND / 1_000), 0).unwrap();
+    let mut join = |uid, ms| shared.join(uid, &[], ms * SECOND / 1_000).unwrap();
     // All of them show each sample.
-    let [first, second] = [1, 2].map(|ms| join(seat(ALICE), ms));
-    let cursors: Vec<Cursor> = (3..=16).map(|ms| join(seat(ALICE), ms)).collect();
-    let [root, other] = [(ROOT, 17), (seat(ALICE + 1), 18)].map(|(seat, ms)| join(seat, ms));
-    let held = |shared: &Shared, account| {
-        let of_user = shared.streams.held().filter(|held| held.account == account);
-        of_user.map(|held| held.bytes).collect::<Vec<_>>()
+    let [first, second] = [1, 2].map(|ms| join(ALICE, ms));
+    let cursors: Vec<Cursor> = (3..=16).map(|ms| join(ALICE, ms)).collect();
+    let [root, other] = [(ROOT, 17), (ALICE + 1, 18)].map(|(uid, ms)| join(uid, ms));
+    let held = |shared: &mut Shared, account| {
+        let of_user = shared.streams.going_on().filter(|stream| stream.account == account);
+        of_user.map(|stream| stream.bytes()).collect::<Vec<_>>()
     };
     for number in 1..=4 {
         shared.show(taken(2_000, number * 16));
-        shared.bound_memory(MOST, usize::MAX);
-        let bytes = held(&shared, ALICE);
+        bound_memory(&mut shared.streams, MOST, usize::MAX);
+        let bytes = held(&mut shared, ALICE);
         assert!(bytes.iter().sum::<usize>() <= MOST && !bytes.is_empty(), "{bytes:?}");
     }
-    let word = cursors.last().and_then(|cursor| shared.streams.ended(cursor)).expect("the newest");
+    let word = cursors.last().and_then(|cursor| shared.streams.of(cursor).ended.clone()).expect("the newest");
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
     assert!(word.sentence.contains("too much of the daemon's memory"), "{}", word.sentence);
-    let is_served = |shared: &Shared, cursor| shared.streams.ended(cursor).is_none();
+    let is_served = |shared: &Shared, cursor| shared.streams.of(cursor).ended.is_none();
     assert!([&first, &second, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
     // A lower limit for all users: each user keeps one stream.
-    shared.bound_memory(MOST, 1);
+    bound_memory(&mut shared.streams, MOST, 1);
     assert!([&first, &root, &other].iter().all(|cursor| is_served(&shared, cursor)));
     assert!(!is_served(&shared, &second));
 }
@@ -170,16 +161,16 @@ async fn the_memory_of_a_users_streams_is_limited_and_other_streams_continue() {
 #[tokio::test]
 async fn a_stream_holds_one_copy_of_its_rows_and_few_frames() {
     const TASKS: u32 = 5_000;
-    let (server, _folder) = server(ViewerLimits::default());
+    let (server, _folder) = server(SocketConfig::default());
     let mut shared = server.shared.borrow_mut();
     let kind = StreamKind { follower: Follower::all().next(), interval_ns: SECOND };
-    let mut cursor = shared.join(ROOT, kind, 0).unwrap();
+    let mut cursor = shared.begin(ROOT, kind, 0).unwrap();
     for number in 1..=10 {
         shared.show(taken(TASKS, number));
         assert!(shared.streams.next(&mut cursor).is_some_and(|shown| shown.number == number));
     }
-    assert_eq!(shared.streams.behind(&cursor), 0);
-    let bytes = shared.streams.held().map(|held| held.bytes).sum::<usize>();
+    assert_eq!(shared.streams.of(&cursor).behind(&cursor), 0);
+    let bytes = shared.streams.going_on().map(|stream| stream.bytes()).sum::<usize>();
     // The fixed size of a stream, and for each task a reading and two references to it.
     assert!(bytes < (1 << 20) + TASKS as usize * 850, "{bytes} bytes for {TASKS} tasks");
 }

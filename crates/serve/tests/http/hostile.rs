@@ -177,7 +177,7 @@ async fn clients_being_answered_keep_their_places_and_another_is_refused() {
             let gate = gate.clone();
             async move {
                 let _ = gate.acquire().await;
-                Page::ok("text/plain", "at last\n")
+                Page::new("text/plain", "at last\n")
             }
         },
     );

@@ -96,7 +96,7 @@ impl Server {
             let mut body = format!("/metrics {accept:?}\n").into_bytes();
             let lines = (0..).flat_map(|n| format!("line {n}\n").into_bytes());
             body.extend(lines.take(page_bytes.saturating_sub(body.len())));
-            std::future::ready(Page::ok(CONTENT_TYPE, body))
+            std::future::ready(Page::new(CONTENT_TYPE, body))
         })
     }
 
@@ -111,7 +111,8 @@ impl Server {
     pub(crate) fn of(config: &HttpConfig, made: Arc<AtomicUsize>, pages: impl Pages) -> Self {
         let http = Arc::new(bind(config).unwrap());
         let serving = http.clone();
-        let task = tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await) });
+        let task =
+            tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await.unwrap_err()) });
         Self { http, made, task }
     }
 
@@ -120,7 +121,7 @@ impl Server {
     }
 
     pub(crate) fn refused(&self, refusal: HttpRefusal) -> u64 {
-        self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
+        self.http.counters.refused(refusal)
     }
 
     /// Waits for a counter: counts are written after the client has its answer.
@@ -131,7 +132,7 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("never: {what}; refused: {:?}", self.http.refused());
+        panic!("never: {what}; {:?}", self.http.counters);
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

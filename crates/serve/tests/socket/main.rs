@@ -17,9 +17,10 @@ use cgscope_record::{Header, Message};
 use cgscope_serve::{
     client::{ConnectError, Connection},
     collection::{Collect, Collection},
+    counters::Counters,
     protocol::{Refusal, Request},
     shown::Reading,
-    socket::{Counters, Server, ViewerLimits},
+    socket::{Server, SocketConfig},
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
@@ -44,13 +45,13 @@ impl Collect for Made {
 struct Daemon {
     path: PathBuf,
     _folder: tempfile::TempDir,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<Refusal>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<Result<(), String>>>,
 }
 
 impl Daemon {
-    fn start(made: Made, limits: ViewerLimits) -> Self {
+    fn start(made: Made, limits: SocketConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.sock");
         let (stop, stopped) = oneshot::channel();
@@ -63,7 +64,8 @@ impl Daemon {
             LocalSet::new().block_on(&runtime, async move {
                 let listener = UnixListener::from_std(listener).unwrap();
                 let collection = Collection::start(made).unwrap();
-                let server = Server::new(listener, collection, &Header::default(), limits, counted).unwrap();
+                let server =
+                    Server::new(Some(listener), collection, &Header::default(), limits, counted).unwrap();
                 server.serve(async move { drop(stopped.await) }).await
             })
         });
@@ -103,7 +105,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn two_viewers_with_one_interval_share_samples_and_can_change_it_separately() {
-    let daemon = Daemon::start(made(50), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
+    let daemon = Daemon::start(made(50), SocketConfig { shortest_interval: 1, ..SocketConfig::default() });
     let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
     let next = |(viewer, _): &mut (Connection, _)| loop {
         match viewer.receive() {
@@ -125,7 +127,7 @@ fn two_viewers_with_one_interval_share_samples_and_can_change_it_separately() {
 fn many_similar_intervals_do_not_cause_more_samples() {
     let made = made(20);
     let rounds = made.round.clone();
-    let daemon = Daemon::start(made, ViewerLimits::default());
+    let daemon = Daemon::start(made, SocketConfig::default());
     let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
     let viewers: Vec<_> = (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
@@ -139,7 +141,7 @@ fn many_similar_intervals_do_not_cause_more_samples() {
 
 #[test]
 fn a_viewer_is_notified_only_if_its_interval_is_longer_than_requested() {
-    let daemon = Daemon::start(made(5), ViewerLimits::default());
+    let daemon = Daemon::start(made(5), SocketConfig::default());
     let said = |ms| {
         let (mut viewer, _sender) = Connection::open(&daemon.path, &every(ms)).unwrap();
         loop {
@@ -164,7 +166,7 @@ fn a_viewer_is_notified_only_if_its_interval_is_longer_than_requested() {
 #[test]
 fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
     let limits =
-        ViewerLimits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..ViewerLimits::default() };
+        SocketConfig { shortest_interval: 1, patience: Duration::from_secs(1), ..SocketConfig::default() };
     let daemon = Daemon::start(made(3_000), limits);
     let mut slow = UnixStream::connect(&daemon.path).unwrap();
     slow.write_all(&every(100).line()).unwrap();
@@ -192,8 +194,7 @@ fn a_client_that_reads_nothing_is_disconnected_and_delays_nobody() {
 
 #[test]
 fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
-    let daemon =
-        Daemon::start(made(2_000), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
+    let daemon = Daemon::start(made(2_000), SocketConfig { shortest_interval: 1, ..SocketConfig::default() });
     let mut greedy = UnixStream::connect(&daemon.path).unwrap();
     greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     for n in 0..100_000u64 {
@@ -204,12 +205,12 @@ fn a_client_that_sends_requests_but_reads_nothing_is_soon_disconnected() {
     let away =
         || daemon.counters.refused(Refusal::TooManyRequests) + daemon.counters.refused(Refusal::TooSlow);
     wait_until("it is sent away", || away() == 1);
-    wait_until("it has left", || daemon.counters.clients.load(Ordering::Relaxed) == 0);
+    wait_until("it has left", || daemon.counters.clients() == 0);
 }
 
 #[test]
 fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
-    let mut daemon = Daemon::start(made(10), ViewerLimits::default());
+    let mut daemon = Daemon::start(made(10), SocketConfig::default());
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(1_000)).unwrap();
     assert_eq!(daemon.end(), Ok(()));
     let word = loop {
@@ -225,7 +226,7 @@ fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
 
     let mut daemon = Daemon::start(
         Made { left: 3, ..made(10) },
-        ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() },
+        SocketConfig { shortest_interval: 1, ..SocketConfig::default() },
     );
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(20)).unwrap();
     while viewer
@@ -237,7 +238,7 @@ fn viewers_get_the_reason_when_the_daemon_ends_or_fails() {
 
 #[test]
 fn the_shutdown_does_not_wait_for_clients_that_do_not_read() {
-    let mut daemon = Daemon::start(made(10_000), ViewerLimits::default());
+    let mut daemon = Daemon::start(made(10_000), SocketConfig::default());
     let (mut good, _sender) = Connection::open(&daemon.path, &every(60_000)).unwrap();
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();

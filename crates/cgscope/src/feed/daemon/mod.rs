@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use cgscope_model::{Sample, Selection};
 use cgscope_record::Message;
 use cgscope_serve::{
     client::{ConnectError, Connection, SOCKET, Sender},
+    lock,
     protocol::{Refusal, Request, Word},
 };
 
@@ -39,7 +40,6 @@ pub fn usual() -> Option<&'static Path> {
 }
 
 pub struct Daemon {
-    path: PathBuf,
     connection: Connection,
     split: Option<TimeSplit>,
     remote: Remote,
@@ -86,7 +86,6 @@ impl Daemon {
         };
         said.retain(|sentence| !sentence.is_empty());
         Ok(Self {
-            path: path.into(),
             connection,
             split,
             remote: Remote::new(asked, Some(sender)),
@@ -118,7 +117,7 @@ impl Daemon {
             (false, true) => "your own tasks".into(),
             (false, false) => format!("{} (of your own tasks)", target.words()),
         };
-        format!("{what}, through the daemon at {}", self.path.display())
+        format!("{what}, through the daemon at {}", self.following.socket.display())
     }
 }
 
@@ -176,7 +175,7 @@ impl Daemon {
     }
 
     fn reconnect(&mut self) -> Step {
-        match reconnect(&self.path, &self.remote, &mut self.backoff) {
+        match reconnect(&self.following.socket, &self.remote, &mut self.backoff) {
             Ok(Some(connection)) => {
                 (self.connection, self.since) = (connection, Instant::now());
                 self.following.on_reconnection()
@@ -274,41 +273,32 @@ pub struct Remote(Arc<Mutex<Asking>>);
 struct Asking {
     request: Request,
     sender: Option<Sender>,
-    is_dropped: bool,
+    wanted: Wanted,
 }
 
 impl Remote {
     pub fn new(request: Request, sender: Option<Sender>) -> Self {
-        Self(Arc::new(Mutex::new(Asking { request, sender, is_dropped: false })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Asking> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Arc::new(Mutex::new(Asking { request, sender, wanted: Wanted::Samples })))
     }
 
     pub fn wanted(&self) -> Wanted {
-        let asking = self.lock();
-        match (asking.is_dropped, asking.request.last) {
-            (true, _) => Wanted::Nothing,
-            (false, true) => Wanted::Last,
-            (false, false) => Wanted::Samples,
-        }
+        lock(&self.0).wanted
     }
 
     pub fn request(&self) -> Request {
-        self.lock().request.clone()
+        lock(&self.0).request.clone()
     }
 
     pub fn demand(&self, demand: Demand) {
-        let mut asking = self.lock();
-        let Asking { request, sender, is_dropped } = &mut *asking;
+        let mut asking = lock(&self.0);
+        let Asking { request, sender, wanted } = &mut *asking;
         match demand {
             Demand::Interval(interval) => request.interval_ns = ns(interval),
-            Demand::Last => request.last = true,
-            Demand::Stop => *is_dropped = true,
+            Demand::Last => (request.last, *wanted) = (true, Wanted::Last),
+            Demand::Stop => *wanted = Wanted::Nothing,
         }
         match sender {
-            Some(sender) if *is_dropped => sender.hang_up(),
+            Some(sender) if *wanted == Wanted::Nothing => sender.hang_up(),
             // The receiving thread notices a lost daemon.
             Some(sender) => drop(sender.ask(request)),
             None => {}
@@ -316,12 +306,12 @@ impl Remote {
     }
 
     pub fn lose(&self) {
-        self.lock().sender = None;
+        lock(&self.0).sender = None;
     }
 
     /// Sets the sender after a reconnection. Sends the request again if it has changed since `asked` was sent.
     pub fn find(&self, mut sender: Sender, asked: &Request) {
-        let mut asking = self.lock();
+        let mut asking = lock(&self.0);
         if asking.request != *asked {
             let _ = sender.ask(&asking.request);
         }

@@ -4,20 +4,22 @@ use super::*;
 use crate::{
     collection::Taken,
     socket::{
-        Server, ViewerLimits,
+        Server, SocketConfig,
+        limits::free_follower,
         tests::{server, taken},
     },
+    streams::StreamKind,
 };
 
 const ALICE: u32 = 61_001;
 const VIEWERS: u32 = 61_101;
 const MS: u64 = 1_000_000;
 
-fn limits(viewer_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
-    ViewerLimits {
+fn limits(viewer_gids: &[u32], shortest_ms: u64) -> SocketConfig {
+    SocketConfig {
         viewer_gids: viewer_gids.to_vec(),
-        shortest_interval_ns: shortest_ms * MS,
-        ..ViewerLimits::default()
+        shortest_interval: shortest_ms * MS,
+        ..SocketConfig::default()
     }
 }
 
@@ -25,8 +27,7 @@ fn limits(viewer_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
 fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let peer = Peer { uid: ALICE, gids: vec![VIEWERS] };
-    let seat = CountedFor { account: ALICE, is_root: false };
-    let mut viewer = Connection::new(ours, peer, seat, server.shared.clone());
+    let mut viewer = Connection::new(ours, peer, server.shared.clone());
     viewer.asked = Some((Request::every(interval_ns), Instant::now()));
     viewer.answer().unwrap();
     (viewer, theirs)
@@ -60,9 +61,9 @@ async fn a_viewer_whose_view_cannot_be_sent_gets_the_reason_and_others_continue(
     let (mut one, _hers) = viewer(&server, 1_000 * MS);
     // It follows a process, and sees no other.
     let kind = StreamKind { follower: Follower::all().next(), interval_ns: 1_000 * MS };
-    let joined = server.shared.borrow_mut().join(one.seat, kind, 0).unwrap();
+    let joined = server.shared.borrow_mut().begin(ALICE, kind, 0).unwrap();
     let before = one.cursor.replace(joined).expect("the viewer was in a stream");
-    server.shared.borrow_mut().leave(one.seat, &before);
+    server.shared.borrow_mut().leave(ALICE, &before);
     // Tasks are out of order, and none of them is followed.
     let mut sample = cgscope_made_up::host(3, 1, 1);
     sample.tasks.reverse();
@@ -100,7 +101,7 @@ const GOES: Duration = Duration::from_secs(20);
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
-    limits: ViewerLimits,
+    limits: SocketConfig,
     watched: Duration,
 ) -> Option<Word> {
     let mut news = server.shared.borrow().news.subscribe();
@@ -134,12 +135,13 @@ async fn connected_viewers_continue_at_intervals_that_the_new_limits_allow() {
         assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
     // Also a viewer who follows a process; the process stays followed.
-    let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
+    let follower = free_follower(&server.shared.borrow().streams, ALICE).ok();
     let followed = StreamKind { follower, interval_ns: 300 * MS };
-    let joined = server.shared.borrow_mut().join(viewer.seat, followed, 0).unwrap();
+    let joined = server.shared.borrow_mut().begin(ALICE, followed, 0).unwrap();
     let before = viewer.cursor.replace(joined).expect("the viewer was in a stream");
-    server.shared.borrow_mut().leave(viewer.seat, &before);
+    server.shared.borrow_mut().leave(ALICE, &before);
     assert_eq!(word_of_change(&server, &mut viewer, limits(&[VIEWERS], 500), STAYS).await, None);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(StreamKind { follower, interval_ns: 500 * MS }));
-    assert!(follower.is_some_and(|follower| server.shared.borrow().followers.has(follower)));
+    let followers: Vec<_> = server.shared.borrow().streams.followers().collect();
+    assert_eq!(followers, [(follower.expect("a free one"), ALICE)]);
 }
