@@ -185,7 +185,7 @@ impl ProfileTables {
 /// Index 0 of the string table is the empty string. An id of 0 means none.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
-    messages! {
+    cgscope_model::messages! {
         Profile {
             "1" sample_type: Vec<ValueType>, [message, repeated];
             "2" sample: Vec<Sample>, [message, repeated];

@@ -21,6 +21,7 @@ pub mod json;
 mod named;
 pub mod names;
 pub mod placement;
+mod protobuf;
 pub mod quota_use;
 pub mod sample;
 mod sched_ext;

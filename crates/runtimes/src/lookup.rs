@@ -98,9 +98,7 @@ impl Lookup {
         for (id, known) in &mut self.known {
             let Known::Unnamed { wanted, .. } = known else { continue };
             if let Some(names) = listing.names(wanted) {
-                let (container, pod, namespace) =
-                    (names.container.clone(), names.pod.clone(), names.namespace.clone());
-                *known = Known::Named(ContainerReading { cgroup_id: *id, container, pod, namespace });
+                *known = Known::Named(ContainerReading { cgroup_id: *id, ..names.clone() });
             }
         }
     }
