@@ -13,7 +13,7 @@ use cgscope_ledger::{
     culprits::Pairs,
     demand::Slots,
     pressure::Pressures,
-    threads::ThreadsConfig,
+    threads::{ThreadRecord, ThreadsConfig},
     wire::{
         AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement,
         Reported, SameRecord, StackCount, StackKey, TaskRecord,
@@ -196,6 +196,7 @@ plain!(
     Marks,
     Offsets,
     Config,
+    ThreadRecord,
     ThreadsConfig
 );
 

@@ -47,7 +47,7 @@ pub mod shared_parts {
         collector::{check, process_of},
         kernel_side::{AyaResult, failed, hash_table, loader, program, read_iterator},
         source::coarse::{files::CgroupIds, files::ProcFiles, follow::Follow, text},
-        stream::{Buffer, StreamEnd, drain},
+        stream::{Buffer, StreamEnd, drain, part},
         task_state::from_bits as task_state_from_bits,
     };
 }

@@ -169,7 +169,7 @@ fn length(flags: u32) -> usize {
 }
 
 /// Splits a part off the front; `None` if it is incomplete.
-fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
+pub fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
     let part = part.as_ptr().cast::<T>();

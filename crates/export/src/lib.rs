@@ -2,16 +2,6 @@
 //!
 //! Formats with a row or a histogram per interval are written as intervals arrive. A profile is one sum over all intervals.
 
-/// Declares messages of Protocol Buffers: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
-macro_rules! messages {
-    ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(
-        #[derive(Clone, PartialEq, ::prost::Message)]
-        pub struct $message {
-            $(#[prost($($how)*, tag = $tag)] pub $field: $type,)*
-        }
-    )*};
-}
-
 mod csv;
 mod folded;
 mod hdr;

@@ -44,7 +44,7 @@ impl Parquet {
                 KeyValue::new("measured_by".to_owned(), about.words()),
             ]));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
-        let columns = columns.into_iter().map(|column| (ColumnValues::new(column.holds), column));
+        let columns = columns.into_iter().map(|column| (ColumnValues::default(), column));
         Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
     }
 
@@ -53,10 +53,10 @@ impl Parquet {
             return Ok(());
         }
         let mut group = self.writer.next_row_group()?;
-        for (cells, _) in &mut self.columns {
-            if let Some(mut column) = group.next_column()? {
-                cells.write(&mut column)?;
-                column.close()?;
+        for (cells, column) in &mut self.columns {
+            if let Some(mut writer) = group.next_column()? {
+                cells.write(&mut writer, column.holds)?;
+                writer.close()?;
             }
         }
         group.close()?;
@@ -69,7 +69,7 @@ impl Sink for Parquet {
         let Self { columns, rows, about, .. } = self;
         table::for_each_row(interval, about, |row| {
             for (cells, column) in &mut *columns {
-                cells.push((column.cell)(row));
+                cells.push((column.cell)(row), column.holds);
             }
             *rows += 1;
             Ok(())
@@ -104,73 +104,51 @@ fn field(column: &TableColumn) -> Result<TypePtr> {
 }
 
 /// The cells of a column in the current row group.
+#[derive(Default)]
 struct ColumnValues {
     /// Definition levels: 1 for each cell, 0 for each null.
     levels: Vec<i16>,
-    values: Values,
-    holds: TableType,
-}
-
-enum Values {
+    texts: Vec<ByteArray>,
     /// Equal texts share their bytes.
-    Text(Vec<ByteArray>, HashMap<Box<str>, ByteArray>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
+    known: HashMap<Box<str>, ByteArray>,
+    numbers: Vec<i64>,
 }
 
 impl ColumnValues {
-    fn new(holds: TableType) -> Self {
-        let values = match holds {
-            TableType::Text => Values::Text(Vec::new(), HashMap::new()),
-            TableType::Int32 => Values::Int32(Vec::new()),
-            TableType::Int64 | TableType::Id64 | TableType::Moment => Values::Int64(Vec::new()),
-        };
-        Self { levels: Vec::new(), values, holds }
-    }
-
-    fn push(&mut self, cell: Option<TableCell<'_>>) {
+    fn push(&mut self, cell: Option<TableCell<'_>>, holds: TableType) {
         self.levels.push(cell.is_some().into());
-        match (&mut self.values, cell) {
-            (Values::Text(texts, known), Some(TableCell::Text(text))) => {
-                if !known.contains_key(text) {
-                    known.insert(text.into(), ByteArray::from(text));
+        match cell {
+            None => {}
+            Some(TableCell::Text(text)) => {
+                if !self.known.contains_key(text) {
+                    self.known.insert(text.into(), ByteArray::from(text));
                 }
-                texts.extend(known.get(text).cloned());
+                self.texts.extend(self.known.get(text).cloned());
             }
-            (Values::Int32(numbers), Some(TableCell::Number(number))) => {
-                numbers.push(i32::try_from(number).unwrap_or(i32::MAX));
-            }
-            (Values::Int64(numbers), Some(TableCell::Number(number))) => numbers.push(match self.holds {
+            Some(TableCell::Number(number)) => self.numbers.push(match holds {
                 // The same 64 bits; the column's logical type is unsigned.
                 TableType::Id64 => number.cast_signed(),
                 TableType::Moment => (number / 1_000).cast_signed(),
                 _ => i64::try_from(number).unwrap_or(i64::MAX),
             }),
-            (_, None) => {}
-            (Values::Text(..), Some(TableCell::Number(_))) | (_, Some(TableCell::Text(_))) => {
-                unreachable!("the cells of a column have its type")
-            }
         }
     }
 
-    fn write(&mut self, column: &mut SerializedColumnWriter<'_>) -> Result<()> {
-        let levels = Some(self.levels.as_slice());
-        match &mut self.values {
-            Values::Text(texts, known) => {
-                column.typed::<ByteArrayType>().write_batch(texts, levels, None)?;
-                texts.clear();
-                known.clear();
+    /// Writes the cells, and drops them.
+    fn write(&mut self, column: &mut SerializedColumnWriter<'_>, holds: TableType) -> Result<()> {
+        let Self { levels, texts, numbers, .. } = mem::take(self);
+        let levels = Some(levels.as_slice());
+        match holds {
+            TableType::Text => column.typed::<ByteArrayType>().write_batch(&texts, levels, None)?,
+            TableType::Int32 => {
+                let small = |number: &i64| i32::try_from(*number).unwrap_or(i32::MAX);
+                let numbers: Vec<i32> = numbers.iter().map(small).collect();
+                column.typed::<Int32Type>().write_batch(&numbers, levels, None)?
             }
-            Values::Int32(numbers) => {
-                column.typed::<Int32Type>().write_batch(numbers, levels, None)?;
-                numbers.clear();
+            TableType::Int64 | TableType::Id64 | TableType::Moment => {
+                column.typed::<Int64Type>().write_batch(&numbers, levels, None)?
             }
-            Values::Int64(numbers) => {
-                column.typed::<Int64Type>().write_batch(numbers, levels, None)?;
-                numbers.clear();
-            }
-        }
-        self.levels.clear();
+        };
         Ok(())
     }
 }

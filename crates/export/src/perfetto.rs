@@ -417,7 +417,7 @@ pub mod proto {
         Count = 2,
     }
 
-    messages! {
+    cgscope_model::messages! {
         Trace {
             "1" packet: Vec<TracePacket>, [message, repeated];
         }

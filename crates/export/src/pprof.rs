@@ -62,41 +62,42 @@ impl Pprof {
     }
 
     fn profile(&self) -> Profile {
-        let mut tables = ProfileTables::default();
-        let mut profile = Profile {
+        let mut builder = ProfileBuilder::default();
+        // The format requires the empty string at index 0.
+        builder.string("");
+        builder.profile = Profile {
             time_nanos: self.start_unix_ns.unwrap_or(self.about.start_unix_ns).cast_signed(),
             duration_nanos: self.duration_ns.cast_signed(),
             sample_type: SAMPLE_TYPES
-                .map(|(name, unit)| ValueType { r#type: tables.string(name), unit: tables.string(unit) })
+                .map(|(name, unit)| ValueType { r#type: builder.string(name), unit: builder.string(unit) })
                 .into(),
-            default_sample_type: tables.string(DEFAULT_SAMPLE_TYPE),
+            default_sample_type: builder.string(DEFAULT_SAMPLE_TYPE),
             comment: vec![
-                tables.string(&self.about.words()),
-                tables.string(&format!("losses: {}", self.losses)),
+                builder.string(&self.about.words()),
+                builder.string(&format!("losses: {}", self.losses)),
             ],
-            ..Profile::default()
+            ..builder.profile
         };
         for (owner, frames, waits) in self.stacks.iter() {
             for (cause, waits, ns) in waits.by_cause() {
-                let mut sample = tables.sample(&frames, cause.name(), [waits, ns, 0]);
-                sample.label = self.labels(&mut tables, owner);
-                profile.sample.push(sample);
+                let mut sample = builder.sample(&frames, cause.name(), [waits, ns, 0]);
+                sample.label = self.labels(&mut builder, owner);
+                builder.profile.sample.push(sample);
             }
         }
         for ((victim, culprit), ns) in &self.behind {
-            let frames = frames_of_path(victim.as_deref());
-            profile.sample.push(tables.sample(&frames, culprit, [0, 0, *ns]));
+            let sample = builder.sample(&frames_of_path(victim.as_deref()), culprit, [0, 0, *ns]);
+            builder.profile.sample.push(sample);
         }
-        tables.fill(&mut profile);
-        profile
+        builder.profile
     }
 
-    fn labels(&self, tables: &mut ProfileTables, owner: &StackOwner) -> Vec<Label> {
-        let mut labels = vec![tables.text_label("host", &self.about.hostname)];
+    fn labels(&self, builder: &mut ProfileBuilder, owner: &StackOwner) -> Vec<Label> {
+        let mut labels = vec![builder.text_label("host", &self.about.hostname)];
         if let Some(StackTask { tgid, tid, comm, .. }) = &owner.task {
-            labels.push(tables.text_label("comm", comm));
-            labels.push(tables.number_label("tid", *tid));
-            labels.push(tables.number_label("tgid", *tgid));
+            labels.push(builder.text_label("comm", comm));
+            labels.push(builder.number_label("tid", *tid));
+            labels.push(builder.number_label("tgid", *tgid));
         }
         labels
     }
@@ -120,30 +121,23 @@ impl Sink for Pprof {
     }
 }
 
-/// The strings and functions of a profile, without duplicates.
-struct ProfileTables {
-    strings: Vec<String>,
-    index: HashMap<String, i64>,
+/// Adds strings and functions to a profile, each once.
+#[derive(Default)]
+struct ProfileBuilder {
+    profile: Profile,
+    strings: HashMap<String, i64>,
+    /// The ids of functions by the index of their names.
     functions: HashMap<i64, u64>,
 }
 
-impl Default for ProfileTables {
-    fn default() -> Self {
-        let mut tables = Self { strings: Vec::new(), index: HashMap::new(), functions: HashMap::new() };
-        // The format requires the empty string at index 0.
-        tables.string("");
-        tables
-    }
-}
-
-impl ProfileTables {
+impl ProfileBuilder {
     fn string(&mut self, text: &str) -> i64 {
-        if let Some(index) = self.index.get(text) {
+        if let Some(index) = self.strings.get(text) {
             return *index;
         }
         let index = self.strings.len() as i64;
-        self.strings.push(text.to_owned());
-        self.index.insert(text.to_owned(), index);
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), index);
         index
     }
 
@@ -165,18 +159,13 @@ impl ProfileTables {
     /// The id of a frame's location, which is also the id of its function.
     fn location(&mut self, frame: &str) -> u64 {
         let name = self.string(frame);
-        let next = self.functions.len() as u64 + 1;
-        *self.functions.entry(name).or_insert(next)
-    }
-
-    fn fill(self, profile: &mut Profile) {
-        let mut functions: Vec<(i64, u64)> = self.functions.into_iter().collect();
-        functions.sort_by_key(|(_, id)| *id);
-        for (name, id) in functions {
-            profile.function.push(Function { id, name, system_name: name });
-            profile.location.push(Location { id, line: vec![Line { function_id: id }] });
-        }
-        profile.string_table = self.strings;
+        let Profile { function, location, .. } = &mut self.profile;
+        *self.functions.entry(name).or_insert_with(|| {
+            let id = function.len() as u64 + 1;
+            function.push(Function { id, name, system_name: name });
+            location.push(Location { id, line: vec![Line { function_id: id }] });
+            id
+        })
     }
 }
 
@@ -185,7 +174,7 @@ impl ProfileTables {
 /// Index 0 of the string table is the empty string. An id of 0 means none.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
-    messages! {
+    cgscope_model::messages! {
         Profile {
             "1" sample_type: Vec<ValueType>, [message, repeated];
             "2" sample: Vec<Sample>, [message, repeated];

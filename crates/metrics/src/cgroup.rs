@@ -32,20 +32,9 @@ pub(crate) struct Cgroup {
     pub culprits: Culprits,
     /// Sums since the cgroup is exported; `None` if never read.
     counters: [Option<u64>; COUNTERS],
-    /// Values of [`GAUGES`] at the end of the last interval; `None` if they could not be read.
-    gauges: [Option<Value>; GAUGES.len()],
+    /// Values of gauges at the end of the last interval, by name of the family. Without those that could not be read.
+    gauges: BTreeMap<&'static str, Value>,
 }
-
-/// The gauges with one series for each cgroup.
-const GAUGES: [&Family; 7] = [
-    &family::WAITING,
-    &family::LONGEST_WAIT,
-    &family::QUOTA,
-    &family::PERIOD,
-    &family::BURST,
-    &family::EFFECTIVE_CORES,
-    &family::TASKS,
-];
 
 impl Cgroup {
     pub fn new(path: Arc<str>, created_unix_ns: u64) -> Self {
@@ -78,7 +67,7 @@ impl Cgroup {
     /// Returns the cgroup's figure in a family with one series for each cgroup; `None` if it is unknown.
     pub fn value(&self, family: &Family) -> Option<Value> {
         let Some(counter) = family.counter else {
-            return self.gauges[GAUGES.iter().position(|gauge| *gauge == family)?];
+            return self.gauges.get(family.name).copied();
         };
         let value = if counter.info().counts == Counts::Ns { Value::Ns } else { Value::Count };
         self.counters[counter as usize].map(value)
@@ -97,8 +86,8 @@ impl Cgroup {
     }
 
     fn set(&mut self, gauge: &Family, value: Option<Value>) {
-        let places = GAUGES.iter().zip(&mut self.gauges);
-        places.filter(|(family, _)| **family == gauge).for_each(|(_, place)| *place = value);
+        self.gauges.remove(gauge.name);
+        self.gauges.extend(value.map(|value| (gauge.name, value)));
     }
 
     fn count(&mut self, observed: &Observed<'_>) {

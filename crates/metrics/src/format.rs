@@ -27,27 +27,21 @@ impl Format {
 
 /// Returns the format of a media range and its `q`, 0 to 1; `None` if the format is not available.
 fn range(range: &str) -> Option<(Format, f64)> {
-    let mut parts = range.split(';').map(str::trim);
-    let media = parts.next()?.to_ascii_lowercase();
-    let (mut version, mut proto, mut encoding, mut q) = (None, None, None, 1.0);
-    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-        let value = value.trim().trim_matches('"');
-        match name.trim().to_ascii_lowercase().as_str() {
-            "version" => version = Some(value),
-            "proto" => proto = Some(value),
-            "encoding" => encoding = Some(value),
-            "q" => q = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
-            _ => {}
-        }
-    }
-    let is_version = |ours: &str| version.is_none_or(|version| version == ours);
+    let mut parts = range.split(';');
+    let media = parts.next()?.trim().to_ascii_lowercase();
+    let parameter = |name: &str| {
+        let mut pairs = parts.clone().filter_map(|part| part.split_once('='));
+        let (_, value) = pairs.rfind(|(key, _)| key.trim().eq_ignore_ascii_case(name))?;
+        Some(value.trim().trim_matches('"'))
+    };
+    let q = parameter("q").map_or(Ok(1.0), str::parse).ok().filter(|q| (0.0..=1.0).contains(q))?;
+    let is_version = |ours: &str| parameter("version").is_none_or(|version| version == ours);
+    let is_family = || parameter("proto") == Some("io.prometheus.client.MetricFamily");
     let format = match media.as_str() {
         "application/openmetrics-text" if is_version("1.0.0") => Format::OpenMetrics,
         "text/plain" if is_version("0.0.4") => Format::Text,
         "text/*" | "*/*" => Format::Text,
-        "application/vnd.google.protobuf"
-            if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") =>
-        {
+        "application/vnd.google.protobuf" if is_family() && parameter("encoding") == Some("delimited") => {
             Format::Protobuf
         }
         _ => return None,

@@ -155,16 +155,6 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
 /// that we write are declared.
 #[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
-    /// Declares messages: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
-    macro_rules! messages {
-        ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(
-            #[derive(Clone, PartialEq, prost::Message)]
-            pub struct $message {
-                $(#[prost($($how)*, tag = $tag)] pub $field: $type,)*
-            }
-        )*};
-    }
-
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
     #[repr(i32)]
     pub enum MetricType {
@@ -173,7 +163,7 @@ pub mod proto {
         Histogram = 4,
     }
 
-    messages! {
+    cgscope_model::messages! {
         LabelPair {
             "1" name: Option<String>, [string, optional];
             "2" value: Option<String>, [string, optional];

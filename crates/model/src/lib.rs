@@ -22,6 +22,7 @@ pub mod names;
 pub mod path;
 pub mod placement;
 mod printable;
+mod protobuf;
 pub mod quota_use;
 mod sched_ext;
 pub mod selection;

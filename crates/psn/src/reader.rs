@@ -226,7 +226,7 @@ impl ChosenProcesses {
         }
         self.looked = Some(Instant::now());
         let forks = self.files.of_host("stat").and_then(text::forks);
-        self.follow.processes(&mut self.files, forks, &mut self.pids)?;
+        self.pids = self.follow.processes(&mut self.files, forks)?;
         let is_there = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
         self.has_exited = !matches!(self.follow, Follow::All)
             && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
@@ -301,55 +301,38 @@ fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
 /// The places by number, from 1 on.
 #[derive(Debug, Default)]
 struct KernelPlaces {
-    by_addresses: HashMap<Box<[u64]>, u32>,
-    by_text: HashMap<ProcText, u32>,
+    numbers: HashMap<KernelPlace, u32>,
     places: Vec<KernelPlace>,
     symbols: KernelSymbols,
 }
 
-/// The text of `/proc/PID/wchan` and `/proc/PID/stack`; empty if not read.
-type ProcText = (Box<[u8]>, Box<[u8]>);
-
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KernelPlace {
     /// Return addresses, the innermost first.
-    Addresses(Box<[u64]>),
-    Text(ProcText),
+    Addresses(Arc<[u64]>),
+    /// The text of `/proc/PID/wchan` and `/proc/PID/stack`; empty if not read.
+    Text(Arc<[u8]>, Arc<[u8]>),
 }
 
 impl KernelPlaces {
     /// Returns the number of a stack; 0 if the stack is empty.
     pub fn of_addresses(&mut self, addresses: &[u64]) -> u32 {
-        if addresses.is_empty() {
-            return 0;
-        }
-        if let Some(number) = self.by_addresses.get(addresses) {
-            return *number;
-        }
-        let number = self.add(KernelPlace::Addresses(addresses.into()));
-        self.by_addresses.insert(addresses.into(), number);
-        number
+        if addresses.is_empty() { 0 } else { self.number(KernelPlace::Addresses(addresses.into())) }
     }
 
     /// Returns the number of a place read from `/proc`; 0 if there is none.
     pub fn of_text(&mut self, wchan: &[u8], stack: &[u8]) -> u32 {
         // A thread that is not blocked has the wchan `0`.
         let wchan = if wchan == b"0" { b"" } else { wchan };
-        if wchan.is_empty() && stack.is_empty() {
-            return 0;
-        }
-        let key: ProcText = (wchan.into(), stack.into());
-        if let Some(number) = self.by_text.get(&key) {
-            return *number;
-        }
-        let number = self.add(KernelPlace::Text(key.clone()));
-        self.by_text.insert(key, number);
-        number
+        let is_empty = wchan.is_empty() && stack.is_empty();
+        if is_empty { 0 } else { self.number(KernelPlace::Text(wchan.into(), stack.into())) }
     }
 
-    fn add(&mut self, place: KernelPlace) -> u32 {
-        self.places.push(place);
-        self.places.len() as u32
+    fn number(&mut self, place: KernelPlace) -> u32 {
+        *self.numbers.entry(place).or_insert_with_key(|place| {
+            self.places.push(place.clone());
+            self.places.len() as u32
+        })
     }
 
     fn get(&self, number: u32) -> Option<&KernelPlace> {
@@ -360,8 +343,8 @@ impl KernelPlaces {
     pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
         match self.get(number)? {
             KernelPlace::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
-            KernelPlace::Text((wchan, _)) if wchan.is_empty() => None,
-            KernelPlace::Text((wchan, _)) => Some(printable(&String::from_utf8_lossy(wchan))),
+            KernelPlace::Text(wchan, _) if wchan.is_empty() => None,
+            KernelPlace::Text(wchan, _) => Some(printable(&String::from_utf8_lossy(wchan))),
         }
     }
 
@@ -375,7 +358,7 @@ impl KernelPlaces {
                 }
                 stack.iter().map(name).collect()
             }
-            KernelPlace::Text((_, stack)) => functions(stack),
+            KernelPlace::Text(_, stack) => functions(stack),
         };
         let functions: Vec<String> = functions.iter().rev().map(|name| format!("{name}()")).collect();
         (!functions.is_empty()).then(|| printable(&functions.join("->")))
@@ -383,7 +366,8 @@ impl KernelPlaces {
 
     /// Returns why addresses have no names, if there are addresses.
     pub fn nameless(&self) -> Option<Failure> {
-        if self.by_addresses.is_empty() { None } else { self.symbols.load().err() }
+        let has_addresses = self.places.iter().any(|place| matches!(place, KernelPlace::Addresses(_)));
+        if has_addresses { self.symbols.load().err() } else { None }
     }
 }
 

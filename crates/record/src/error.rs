@@ -1,6 +1,6 @@
 //! Errors of reading and writing, and the ending of a recording. Each message is one sentence, mostly with what to do.
 
-use std::{fmt, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 use cgscope_ledger::Loss;
 use cgscope_model::{Losses, units::count};
@@ -94,18 +94,28 @@ pub struct FileError<E: std::error::Error> {
 }
 
 /// How a recording ended. Known after the iteration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Ending {
     /// The writer closed the recording.
+    #[error("the recording ended because {}{}", .0.reason, unwritten(.0.unwritten))]
     Clean(End),
     /// The last frame is complete, but not an end frame: the writer was killed between two samples, or still records.
+    #[error("the recording has no end: cgscope was killed, or is still recording")]
     Killed,
     /// The file ends within a frame: the writer was killed while writing, or the file was cut.
+    #[error(
+        "the recording breaks off in its last frame, and {lost_bytes} bytes are ignored: cgscope was killed while it wrote, \
+         or the file was cut"
+    )]
     Torn {
         /// Bytes of the incomplete frame.
         lost_bytes: u64,
     },
     /// Damage without a later key frame. The gap extends to the end of the file.
+    #[error(
+        "the recording is damaged at byte {} ({}); the {} bytes from there to the end are ignored",
+        .0.at, .0.damage, .0.lost_bytes
+    )]
     Corrupt(Gap),
 }
 
@@ -161,26 +171,9 @@ impl Ending {
     }
 }
 
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Clean(End { reason, unwritten, .. }) => {
-                write!(f, "the recording ended because {reason}")?;
-                match unwritten {
-                    0 => Ok(()),
-                    _ => write!(f, "; samples that could not be written to it: {unwritten}"),
-                }
-            }
-            Self::Killed => write!(f, "the recording has no end: cgscope was killed, or is still recording"),
-            Self::Torn { lost_bytes } => write!(
-                f,
-                "the recording breaks off in its last frame, and {lost_bytes} bytes are ignored: cgscope was \
-                 killed while it wrote, or the file was cut"
-            ),
-            Self::Corrupt(Gap { at, lost_bytes, damage, .. }) => write!(
-                f,
-                "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there to the end are ignored"
-            ),
-        }
+fn unwritten(samples: u64) -> String {
+    match samples {
+        0 => String::new(),
+        _ => format!("; samples that could not be written to it: {samples}"),
     }
 }

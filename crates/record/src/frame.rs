@@ -85,41 +85,31 @@ pub(crate) enum Found {
 /// Reads a frame, and returns how many bytes were read. The buffer grows only with received bytes, so that a damaged length
 /// cannot allocate 256 MiB.
 pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
-    payload.clear();
-    let mut head = [0u8; HEAD];
-    let got = read_up_to(input, &mut head)?;
-    if got < HEAD {
-        return Ok((if got == 0 { Found::Nothing } else { Found::Torn }, got as u64));
-    }
-    let [l0, l1, l2, l3, c0, c1, c2, c3, kind] = head;
+    read_up_to(input, HEAD as u64, payload)?;
+    let Ok([l0, l1, l2, l3, c0, c1, c2, c3, kind]) = <[u8; HEAD]>::try_from(payload.as_slice()) else {
+        let found = if payload.is_empty() { Found::Nothing } else { Found::Torn };
+        return Ok((found, payload.len() as u64));
+    };
     let length = [l0, l1, l2, l3];
     let claimed = u32::from_le_bytes(length);
     if claimed as usize > MAX_PAYLOAD {
         return Ok((Found::BadLength, HEAD as u64));
     }
-    let got = input.take(u64::from(claimed)).read_to_end(payload)? as u64;
-    let found = if got < u64::from(claimed) {
+    read_up_to(input, claimed.into(), payload)?;
+    let found = if payload.len() < claimed as usize {
         Found::Torn
     } else if checksum(length, kind, payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
         Found::BadChecksum
     } else {
         Found::Frame(kind)
     };
-    Ok((found, HEAD as u64 + got))
+    Ok((found, (HEAD + payload.len()) as u64))
 }
 
-/// Reads like `read_exact`, but stops at the end of the input. Returns how many bytes were read.
-pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buffer.len() {
-        match input.read(&mut buffer[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
+/// Reads this many bytes into the buffer, or fewer at the end of the input.
+pub(crate) fn read_up_to(input: &mut impl Read, most: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.clear();
+    input.take(most).read_to_end(buffer).map(drop)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The start and the end of a recording or a connection: magic and version, the header, and the end frame.
 
-use std::{collections::BTreeSet, fmt, io::Read};
+use std::{collections::BTreeSet, io::Read};
 
 use cgscope_model::{Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
 
 use crate::{
     MAGIC, OLDEST_VERSION, ReadError, VERSION, WriteError,
@@ -87,50 +88,43 @@ fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason,
 }
 
 /// Why a recording ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The requested time was over.
+    #[error("the time asked for was over")]
     Finished,
     /// Ctrl-C or a signal.
+    #[error("it was interrupted")]
     Interrupted,
     /// The command ended with this exit status.
+    #[error("the command ended with exit status {0}")]
     CommandExited(i32),
     /// The command was ended by this signal.
+    #[error("the command was ended by signal {0}")]
     CommandKilled(i32),
     /// No selected task was left.
+    #[error("no selected task was left")]
     #[serde(rename = "target_gone")]
     TargetExited,
     /// The recording continues in another file, which starts with the last sample of this file.
+    #[error("it continues in the next file")]
     Continued,
     /// A trigger saved this part of a longer recording. The text describes the trigger.
+    #[error("a trigger saved this part ({})", printable(.0))]
     Triggered(String),
     /// Measuring failed, or the command could not be executed.
+    #[error("measuring failed")]
     Failed,
     /// The disk was full.
+    #[error("the disk was full")]
     DiskFull,
     /// The file could not be written, for another reason.
+    #[error("its file could no longer be written")]
     WriteFailed,
     /// A reason that only a later version of cgscope knows.
+    #[error("of a reason that only a later cgscope knows")]
     Other,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Finished => write!(f, "the time asked for was over"),
-            Self::Interrupted => write!(f, "it was interrupted"),
-            Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
-            Self::Other => write!(f, "of a reason that only a later cgscope knows"),
-            Self::TargetExited => write!(f, "no selected task was left"),
-            Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
-            Self::Continued => write!(f, "it continues in the next file"),
-            Self::Triggered(words) => write!(f, "a trigger saved this part ({})", printable(words)),
-            Self::Failed => write!(f, "measuring failed"),
-            Self::DiskFull => write!(f, "the disk was full"),
-            Self::WriteFailed => write!(f, "its file could no longer be written"),
-        }
-    }
 }
 
 /// Appends magic, version and a header.
@@ -145,6 +139,9 @@ pub(crate) fn put_version(out: &mut Vec<u8>) {
     out.extend(VERSION.to_le_bytes());
 }
 
+/// Length of magic and version.
+const START: usize = MAGIC.len() + 4;
+
 /// The start of a recording or a connection, in a supported version.
 pub(crate) struct Opening {
     /// The first frame, and its payload.
@@ -156,24 +153,20 @@ pub(crate) struct Opening {
 
 impl Opening {
     pub(crate) fn read(input: &mut impl Read) -> Result<Self, ReadError> {
-        let mut start = [0u8; MAGIC.len() + 4];
-        let got = frame::read_up_to(input, &mut start)?;
-        let (magic, version) = start.split_at(MAGIC.len());
-        let same = got.min(MAGIC.len());
-        if got == 0 {
-            return Err(ReadError::Empty);
-        } else if magic[..same] != MAGIC[..same] {
-            return Err(ReadError::Foreign);
-        } else if got < start.len() {
-            return Err(ReadError::HeaderCut);
-        }
-        let version = version.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         let mut payload = Vec::new();
+        frame::read_up_to(input, START as u64, &mut payload)?;
+        let version = match payload.strip_prefix(&MAGIC) {
+            Some(version) => version.try_into().map_err(|_| ReadError::HeaderCut)?,
+            None if payload.is_empty() => return Err(ReadError::Empty),
+            None if MAGIC.starts_with(&payload) => return Err(ReadError::HeaderCut),
+            None => return Err(ReadError::Foreign),
+        };
+        let version = u32::from_le_bytes(version);
         let (found, read) = frame::read(input, &mut payload)?;
         if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(ReadError::Version { found: version, wrote: writer_of(&found, &payload) });
         }
-        Ok(Self { found, payload, bytes: start.len() as u64 + read })
+        Ok(Self { found, payload, bytes: START as u64 + read })
     }
 
     pub(crate) fn header(&self) -> Result<(Header, SampleDecoder), ReadError> {

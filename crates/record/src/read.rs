@@ -430,11 +430,10 @@ impl Search {
             }
             let frame = mark - HEAD as u64;
             input.seek(SeekFrom::Start(frame))?;
-            let mut head = [0; 4];
-            let got = frame::read_up_to(input, &mut head)?;
+            frame::read_up_to(input, 4, &mut self.payload)?;
+            let payload = self.payload.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head)));
             // Do not read a frame that would end after the end of the file.
-            let end = frame + HEAD as u64 + u64::from(u32::from_le_bytes(head));
-            if got == head.len() && end <= length {
+            if payload.is_some_and(|payload| frame + HEAD as u64 + payload <= length) {
                 input.seek(SeekFrom::Start(frame))?;
                 let (found, read) = frame::read(input, &mut self.payload)?;
                 self.read += read;
@@ -463,14 +462,14 @@ impl Search {
         from: u64,
         length: u64,
     ) -> io::Result<Option<(u64, bool)>> {
-        const PIECE: usize = 1 << 16;
+        const PIECE: u64 = 1 << 16;
         let mut at = from;
         while self.read <= LEAST.max(length.saturating_mul(MOST_TIMES)) {
-            self.piece.resize(PIECE, 0);
             input.seek(SeekFrom::Start(at))?;
-            let got = frame::read_up_to(input, &mut self.piece)?;
-            self.read += got as u64;
-            let first = |bytes: &[u8]| memmem::find(&self.piece[..got], bytes);
+            frame::read_up_to(input, PIECE, &mut self.piece)?;
+            let got = self.piece.len() as u64;
+            self.read += got;
+            let first = |bytes: &[u8]| memmem::find(&self.piece, bytes);
             match (first(&SYNC), first(&MAGIC)) {
                 (Some(key), magic) if magic.is_none_or(|magic| key < magic) => {
                     return Ok(Some((at + key as u64, true)));
@@ -478,7 +477,7 @@ impl Search {
                 (_, Some(magic)) => return Ok(Some((at + magic as u64, false))),
                 _ if got < PIECE => return Ok(None),
                 // A mark may cross the end of the piece.
-                _ => at += (PIECE - SYNC.len() + 1) as u64,
+                _ => at += PIECE - SYNC.len() as u64 + 1,
             }
         }
         Ok(None)

@@ -78,11 +78,8 @@ fn request(limit: Duration) -> Result<Request<()>, http::Error> {
 }
 
 fn framed(message: &impl Message) -> Bytes {
-    let mut bytes = BytesMut::new();
-    bytes.put_u8(0);
-    bytes.put_u32(message.encoded_len() as u32);
-    bytes.put_slice(&message.encode_to_vec());
-    bytes.freeze()
+    let message = message.encode_to_vec();
+    [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat().into()
 }
 
 async fn receive(body: &mut RecvStream) -> Result<Bytes, Failure> {

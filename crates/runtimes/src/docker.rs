@@ -1,7 +1,6 @@
 //! The API of Docker and Podman: `GET /containers/json` over a Unix socket. Each call opens its own connection.
 
 use std::{
-    collections::HashMap,
     future::poll_fn,
     path::Path,
     pin::{Pin, pin},
@@ -14,25 +13,15 @@ use hyper::{
     header,
 };
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use tokio::net::UnixStream;
 
 use crate::{
     call::Failure,
-    names::{REPLY_BYTES, RuntimeNames},
+    names::{REPLY_BYTES, RuntimeNames, listed},
 };
 
 /// Running containers only: just these have a cgroup. Every engine knows the path without a version.
 const LIST: &str = "/containers/json";
-
-/// A container in the reply. A name begins with `/`; the further names are those of links to the container.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Listed {
-    id: String,
-    #[serde(default)]
-    names: Vec<String>,
-}
 
 pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
@@ -52,7 +41,7 @@ pub(crate) async fn list(socket: &Path) -> Result<RuntimeNames, Failure> {
         // Polled to drive the connection. What arrived before the engine closes it can still be read.
         _ = connection => reply.await,
     };
-    names(&reply?)
+    listed(&reply?)
 }
 
 async fn receive(mut body: Incoming) -> Result<Vec<u8>, Failure> {
@@ -65,16 +54,4 @@ async fn receive(mut body: Incoming) -> Result<Vec<u8>, Failure> {
         reply.extend_from_slice(&piece);
     }
     Ok(reply)
-}
-
-/// Docker lets whoever starts a container choose its labels, and none of them makes a pod: pods have their names from the CRI.
-fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
-    let listed: Vec<Listed> = serde_json::from_slice(reply).map_err(|_| Failure::Garbage)?;
-    let mut names = RuntimeNames::default();
-    for container in listed {
-        let own =
-            container.names.iter().map(|name| name.trim_start_matches('/')).find(|name| !name.contains('/'));
-        names.keep(container.id, own, &HashMap::new());
-    }
-    Ok(names)
 }

@@ -17,12 +17,13 @@ use std::{
     time::Duration,
 };
 
+use cgscope_model::ContainerReading;
 use tokio::time::{Instant, timeout};
 
 use crate::call::Failure;
 pub use lookup::Lookup;
 use names::RuntimeNames;
-pub use names::{ContainerNames, Wanted};
+pub use names::Wanted;
 
 /// Where runtimes listen or store names: the CRI of containerd, CRI-O, Docker with cri-dockerd, k3s and k0s; the API of Docker;
 /// the storage of Podman, which runs no daemon.
@@ -196,8 +197,8 @@ impl Runtime {
 pub struct Listing(Vec<Arc<RuntimeNames>>);
 
 impl Listing {
-    /// Returns the names of a container or a pod.
-    pub fn names(&self, wanted: &Wanted) -> Option<&ContainerNames> {
+    /// Returns the names of a container or a pod, without the id of its cgroup.
+    pub fn names(&self, wanted: &Wanted) -> Option<&ContainerReading> {
         self.0.iter().find_map(|names| names.get(wanted))
     }
 
@@ -205,11 +206,6 @@ impl Listing {
     pub fn named(&self) -> usize {
         let ids: HashSet<&String> = self.0.iter().flat_map(|names| names.by_container.keys()).collect();
         ids.len()
-    }
-
-    /// Returns the number of containers that were dropped: there were too many, or their fields were too long.
-    pub fn left_out(&self) -> u64 {
-        self.0.iter().map(|names| names.left_out).sum()
     }
 }
 

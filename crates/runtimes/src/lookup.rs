@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -24,17 +24,11 @@ pub type Say = Box<dyn Fn(String) + Send>;
 /// Knows the names of cgroups. The thread starts when the first container is seen, and ends when this is dropped.
 pub struct Lookup {
     start: Option<(Runtimes, Say)>,
-    requests: Option<mpsc::SyncSender<()>>,
-    replies: Arc<Replies>,
+    thread: Option<(mpsc::SyncSender<()>, mpsc::Receiver<Listing>)>,
+    /// The latest reply.
+    latest: Listing,
     has_waited: bool,
     known: HashMap<u64, Known>,
-}
-
-/// The latest reply, if there is one.
-#[derive(Default)]
-struct Replies {
-    latest: Mutex<Option<Listing>>,
-    has_come: Condvar,
 }
 
 /// What is known of a cgroup.
@@ -54,8 +48,8 @@ impl Lookup {
     pub fn new(runtimes: Runtimes, say: Say) -> Self {
         Self {
             start: Some((runtimes, say)),
-            requests: None,
-            replies: Arc::default(),
+            thread: None,
+            latest: Listing::default(),
             has_waited: false,
             known: HashMap::new(),
         }
@@ -93,36 +87,33 @@ impl Lookup {
 
     /// Uses a reply that has come since the last call.
     fn resolve(&mut self) {
-        let latest = lock(&self.replies.latest);
-        let Some(listing) = &*latest else { return };
+        if let Some(latest) = self.thread.iter().flat_map(|(_, replies)| replies.try_iter()).last() {
+            self.latest = latest;
+        }
         for (id, known) in &mut self.known {
             let Known::Unnamed { wanted, .. } = known else { continue };
-            if let Some(names) = listing.names(wanted) {
-                let (container, pod, namespace) =
-                    (names.container.clone(), names.pod.clone(), names.namespace.clone());
-                *known = Known::Named(ContainerReading { cgroup_id: *id, container, pod, namespace });
+            if let Some(names) = self.latest.names(wanted) {
+                *known = Known::Named(ContainerReading { cgroup_id: *id, ..names.clone() });
             }
         }
     }
 
     fn request(&mut self) {
         if let Some((runtimes, say)) = self.start.take_if(|(runtimes, _)| runtimes.are_expected()) {
-            let (send, receive) = mpsc::sync_channel(1);
-            let replies = self.replies.clone();
+            let (requests, requested) = mpsc::sync_channel(1);
+            let (reply, replies) = mpsc::channel();
             // If no thread can be created, containers have no names.
             let thread = thread::Builder::new().name("names".into());
-            self.requests =
-                thread.spawn(move || serve(runtimes, &say, &receive, &replies)).ok().map(|_| send);
+            let thread = thread.spawn(move || serve(runtimes, &say, &requested, &reply));
+            self.thread = thread.ok().map(|_| (requests, replies));
         }
         // A full channel means that a request already waits.
-        self.requests.as_ref().map(|requests| requests.try_send(()));
+        self.thread.as_ref().map(|(requests, _)| requests.try_send(()));
     }
 
-    fn await_first(&self) {
-        if self.requests.is_some() {
-            let latest = lock(&self.replies.latest);
-            drop(self.replies.has_come.wait_timeout_while(latest, FIRST_WAIT, |latest| latest.is_none()));
-        }
+    fn await_first(&mut self) {
+        let first = self.thread.as_ref().map(|(_, replies)| replies.recv_timeout(FIRST_WAIT));
+        self.latest = first.and_then(Result::ok).unwrap_or_default();
     }
 }
 
@@ -156,20 +147,14 @@ fn wanted(path: &str) -> Option<Wanted> {
 }
 
 /// Answers requests until their sender is dropped.
-fn serve(mut runtimes: Runtimes, say: &Say, requests: &mpsc::Receiver<()>, replies: &Replies) {
+fn serve(mut runtimes: Runtimes, say: &Say, requests: &mpsc::Receiver<()>, replies: &mpsc::Sender<Listing>) {
     let Ok(waiter) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     while requests.recv().is_ok() {
         if let Some(sentence) = waiter.block_on(runtimes.refresh()) {
             say(sentence);
         }
-        *lock(&replies.latest) = Some(runtimes.listing());
-        replies.has_come.notify_all();
+        let _ = replies.send(runtimes.listing());
     }
-}
-
-/// Locks a mutex, even a poisoned one: it never guards half-changed data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -208,7 +193,7 @@ mod tests {
         let mut lookup = Lookup::new(nowhere, Box::new(|sentence| panic!("{sentence}")));
         let began = Instant::now();
         assert_eq!(lookup.name(&[(5, format!("/docker/{ID}").into())]), []);
-        assert!(began.elapsed() < FIRST_WAIT / 2 && lookup.requests.is_none());
+        assert!(began.elapsed() < FIRST_WAIT / 2 && lookup.thread.is_none());
     }
 
     #[test]

@@ -15,42 +15,24 @@ pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeSer
 /// `CONTAINER_RUNNING` of the enum `ContainerState`.
 const RUNNING: i32 = 1;
 
-/// The bytes are not a valid message.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotAMessage;
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ListContainersRequest {
-    #[prost(message, optional, tag = "1")]
-    filter: Option<ContainerFilter>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ContainerFilter {
-    #[prost(message, optional, tag = "2")]
-    state: Option<ContainerStateValue>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct ContainerStateValue {
-    #[prost(int32, tag = "1")]
-    state: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Container {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(message, optional, tag = "3")]
-    pub(super) metadata: Option<ContainerMetadata>,
-    #[prost(map = "string, string", tag = "8")]
-    pub(super) labels: HashMap<String, String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ContainerMetadata {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
+cgscope_model::messages! {
+    ListContainersRequest {
+        "1" filter: Option<ContainerFilter>, [message, optional];
+    }
+    ContainerFilter {
+        "2" state: Option<ContainerStateValue>, [message, optional];
+    }
+    ContainerStateValue {
+        "1" state: i32, [int32];
+    }
+    Container {
+        "1" id: String, [string];
+        "3" metadata: Option<ContainerMetadata>, [message, optional];
+        "8" labels: HashMap<String, String>, [map = "string, string"];
+    }
+    ContainerMetadata {
+        "1" name: String, [string];
+    }
 }
 
 /// Creates a request for running containers: only these have a cgroup.
@@ -63,9 +45,8 @@ pub(super) fn running() -> ListContainersRequest {
 pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
     let mut names = RuntimeNames::default();
     for encoded in containers(reply) {
-        let encoded = encoded.map_err(|NotAMessage| Failure::Garbage)?;
-        if encoded.len() > CONTAINER_BYTES || names.is_full() {
-            names.left_out += 1;
+        let encoded = encoded.ok_or(Failure::Garbage)?;
+        if encoded.len() > CONTAINER_BYTES {
             continue;
         }
         let container = Container::decode(encoded).map_err(|_| Failure::Garbage)?;
@@ -75,18 +56,18 @@ pub(super) fn names(reply: &[u8]) -> Result<RuntimeNames, Failure> {
     Ok(names)
 }
 
-/// Iterates over the containers of a `ListContainersResponse`, each still encoded. Decoding the list by prost would need too much
+/// Iterates over the containers of a `ListContainersResponse`, each still encoded; `None` if the rest is no valid message. Decoding the list by prost would need too much
 /// memory: a list of a million empty containers is two million bytes encoded, and several hundred million decoded.
-pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8], NotAMessage>> {
+pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {
         while !reply.is_empty() {
             match field(&mut reply) {
-                Some((1, Some(container))) => return Some(Ok(container)),
+                Some((1, container @ Some(_))) => return Some(container),
                 // A field that a later version of the CRI adds.
                 Some(_) => {}
                 None => {
                     reply = &[];
-                    return Some(Err(NotAMessage));
+                    return Some(None);
                 }
             }
         }
@@ -160,7 +141,7 @@ mod tests {
         for bytes in
             [&[0x0a][..], &[0x0a, 5, 1], &[0x0b], &[0xff; 11], &[9, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]]
         {
-            assert_eq!(containers(bytes).collect::<Vec<_>>(), [Err(NotAMessage)], "{bytes:x?}");
+            assert_eq!(containers(bytes).collect::<Vec<_>>(), [None], "{bytes:x?}");
         }
         assert_eq!(containers(&[]).count(), 0);
     }
@@ -173,7 +154,7 @@ mod tests {
         };
         let whole = Whole { containers: vec![large, container("b")], ..Whole::default() };
         let names = names(&whole.encode_to_vec()).unwrap();
-        assert_eq!((names.by_container.len(), names.left_out), (1, 1));
+        assert_eq!(names.by_container.len(), 1);
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fs::File, io::Read, path::Path, sync::Arc};
 
-use cgscope_model::printable;
+use cgscope_model::{ContainerReading, printable};
 use serde::Deserialize;
 
 use crate::{call::Failure, shortened};
@@ -29,56 +29,38 @@ pub enum Wanted {
     Pod(String),
 }
 
-/// The names of a container or a pod. A field is `None` if the runtime does not report it, as outside of Kubernetes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerNames {
-    /// The container's name in its pod; `None` for a pod.
-    pub container: Option<Arc<str>>,
-    /// The pod's name.
-    pub pod: Option<Arc<str>>,
-    /// The pod's namespace.
-    pub namespace: Option<Arc<str>>,
-    /// The pod's uid, as the kubelet assigned it.
-    pub pod_uid: Option<Arc<str>>,
-}
-
-/// The names in one reply.
+/// The names in one reply. The ids of their cgroups are not known here: they are 0.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeNames {
-    pub(crate) by_container: HashMap<String, ContainerNames>,
+    pub(crate) by_container: HashMap<String, ContainerReading>,
     /// The names of each pod, by the pod's uid; without a container's name.
-    by_pod: HashMap<Arc<str>, ContainerNames>,
-    /// Number of containers that were dropped, because there were too many or their fields were too long.
-    pub(crate) left_out: u64,
+    by_pod: HashMap<Arc<str>, ContainerReading>,
 }
 
 impl RuntimeNames {
-    pub(crate) fn get(&self, wanted: &Wanted) -> Option<&ContainerNames> {
+    pub(crate) fn get(&self, wanted: &Wanted) -> Option<&ContainerReading> {
         match wanted {
             Wanted::Container(id) => self.by_container.get(id),
             Wanted::Pod(uid) => self.by_pod.get(&**uid),
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.by_container.len() >= CONTAINERS
-    }
-
-    /// Keeps the names of a container: its own name, and those that the kubelet gives as labels.
+    /// Keeps the names of a container: its own name, and those that the kubelet gives as labels. Drops the container if there are
+    /// too many, or its id is too long.
     pub(crate) fn keep(&mut self, id: String, own: Option<&str>, labels: &HashMap<String, String>) {
-        if id.is_empty() || id.len() > ID_BYTES || self.is_full() {
-            self.left_out += 1;
+        if id.is_empty() || id.len() > ID_BYTES || self.by_container.len() >= CONTAINERS {
             return;
         }
         let label = |key: &str| labels.get(key).and_then(|value| name(value));
-        let names = ContainerNames {
+        let names = ContainerReading {
+            cgroup_id: 0,
             container: label("io.kubernetes.container.name").or(own.and_then(name)),
             pod: label("io.kubernetes.pod.name"),
             namespace: label("io.kubernetes.pod.namespace"),
-            pod_uid: label("io.kubernetes.pod.uid"),
         };
-        if let ContainerNames { pod: Some(_), namespace: Some(_), pod_uid: Some(uid), .. } = &names {
-            self.by_pod.insert(uid.clone(), ContainerNames { container: None, ..names.clone() });
+        if let (Some(_), Some(_), Some(uid)) = (&names.pod, &names.namespace, label("io.kubernetes.pod.uid"))
+        {
+            self.by_pod.insert(uid, ContainerReading { container: None, ..names.clone() });
         }
         self.by_container.insert(id, names);
     }
@@ -89,11 +71,26 @@ fn name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| printable(shortened(text, NAME_BYTES)))
 }
 
+/// A container in Podman's and CRI-O's list, or in the reply of Docker, which begins names with `/`. Docker's further names may be those
+/// of links to the container, `/OTHER/ALIAS`.
 #[derive(Deserialize)]
-struct Stored {
+struct Listed {
+    #[serde(alias = "Id")]
     id: String,
-    #[serde(default)]
+    #[serde(alias = "Names", default)]
     names: Vec<String>,
+}
+
+/// Returns the names in a list of containers as JSON. Docker lets whoever starts a container choose its labels, and none of them makes a
+/// pod: pods have their names from the CRI.
+pub(crate) fn listed(json: &[u8]) -> Result<RuntimeNames, Failure> {
+    let listed: Vec<Listed> = serde_json::from_slice(json).map_err(|_| Failure::Garbage)?;
+    let mut names = RuntimeNames::default();
+    for Listed { id, names: own } in listed {
+        let mut own = own.iter().map(|name| name.trim_start_matches('/'));
+        names.keep(id, own.find(|name| !name.contains('/')), &HashMap::new());
+    }
+    Ok(names)
 }
 
 pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
@@ -107,12 +104,7 @@ pub(crate) fn list_stored(path: &Path) -> Result<RuntimeNames, Failure> {
     if text.len() > REPLY_BYTES {
         return Err(Failure::TooLarge(REPLY_BYTES));
     }
-    let stored: Vec<Stored> = serde_json::from_slice(&text).map_err(|_| Failure::Garbage)?;
-    let mut names = RuntimeNames::default();
-    for container in stored {
-        names.keep(container.id, container.names.first().map(String::as_str), &HashMap::new());
-    }
-    Ok(names)
+    listed(&text)
 }
 
 #[cfg(test)]
@@ -138,17 +130,17 @@ mod tests {
         let names = &names.by_container["x"];
         assert_eq!(names.pod.as_deref(), Some("a\u{fffd}[2J\u{fffd}b"));
         assert_eq!(names.namespace.as_ref().unwrap().chars().count(), NAME_BYTES / 2);
-        assert_eq!((&names.container, &names.pod_uid), (&None, &None));
+        assert_eq!(names.container, None);
     }
 
     #[test]
-    fn containers_beyond_a_limit_are_counted_and_dropped() {
+    fn containers_beyond_a_limit_are_dropped() {
         let mut names = RuntimeNames::default();
         (0..CONTAINERS + 5).for_each(|n| names.keep(n.to_string(), None, &HashMap::new()));
-        assert_eq!((names.by_container.len(), names.left_out), (CONTAINERS, 5));
+        assert_eq!(names.by_container.len(), CONTAINERS);
         for id in [String::new(), "i".repeat(200)] {
             let names = kept(&id, Some("a"), &[]);
-            assert_eq!((names.by_container.len(), names.left_out), (0, 1));
+            assert_eq!(names.by_container.len(), 0);
         }
     }
 }

@@ -67,8 +67,6 @@ pub(crate) struct CoarseSource {
     counts_forks: bool,
     forks: Forks,
     losses: Losses,
-    pids: Vec<u32>,
-    tids: Vec<u32>,
 }
 
 impl Source for CoarseSource {
@@ -84,14 +82,15 @@ impl Source for CoarseSource {
             cgroups.begin();
         }
         let forks = self.files.of_host("stat").and_then(text::forks);
-        let mut pids = std::mem::take(&mut self.pids);
-        self.follow
-            .processes(&mut self.files, forks, &mut pids)
-            .map_err(|error| Failure::of_interval("/proc", &error))?;
-        for pid in &pids {
-            self.read_process(*pid);
+        let pids = self.follow.processes(&mut self.files, forks);
+        for pid in pids.map_err(|error| Failure::of_interval("/proc", &error))? {
+            let Some((threads, tids)) = self.files.threads(pid) else { continue };
+            for tid in tids {
+                if self.follow.wants(pid, tid) {
+                    let _ = self.read_thread(threads.as_fd(), pid, tid);
+                }
+            }
         }
-        self.pids = pids;
         self.drop_exited();
         let unseen = self.forks.unseen(forks);
         if self.counts_forks {
@@ -171,21 +170,7 @@ impl CoarseSource {
             counts_forks,
             forks: Forks::default(),
             losses: Losses::default(),
-            pids: Vec::new(),
-            tids: Vec::new(),
         })
-    }
-
-    fn read_process(&mut self, pid: u32) {
-        let mut tids = std::mem::take(&mut self.tids);
-        if let Some(threads) = self.files.threads(pid, &mut tids) {
-            for tid in &tids {
-                if self.follow.wants(pid, *tid) {
-                    let _ = self.read_thread(threads.as_fd(), pid, *tid);
-                }
-            }
-        }
-        self.tids = tids;
     }
 
     /// Whether the thread is known and has not run since. Then only its cgroup can have changed.

@@ -76,17 +76,32 @@ fn real_time_limits(context: &Context) -> Vec<Finding> {
 }
 
 fn interrupts(context: &Context) -> Option<Finding> {
-    taken(context, Cause::Irq).map(|(ns, waited_ns)| interrupts_finding(context, ns, waited_ns))
+    let title = "tasks wait behind interrupts";
+    let action = "spread the interrupts over more CPUs (/proc/interrupts)";
+    let advice = "find the interrupts in /proc/interrupts and /proc/softirqs, and spread them over more CPUs (irqbalance, \
+                  /proc/irq/N/smp_affinity), or pin the tasks to other CPUs";
+    taken(context, Cause::Irq, Rule::Interrupts, "interrupts had their CPUs", [title, action, advice])
 }
 
 fn stolen_time(context: &Context) -> Option<Finding> {
-    taken(context, Cause::Stolen).map(|(ns, waited_ns)| stolen_time_finding(context, ns, waited_ns))
+    let had = "the hypervisor had their CPUs for something else";
+    let title = "the hypervisor takes CPU time from this machine";
+    let action = "move this virtual machine to a less busy host";
+    let advice = "move this virtual machine to a less busy host, or to an offer with CPUs of its own; limits and weights within \
+                  this machine do not help";
+    taken(context, Cause::Stolen, Rule::StolenTime, had, [title, action, advice])
 }
 
-/// The waiting for this cause and all waiting, ns, if the cause has much of it.
-fn taken(context: &Context, cause: Cause) -> Option<(u64, u64)> {
-    let (ns, waited_ns) = (context.total.by_cause.get(cause), context.total.waited_ns);
-    is_much(ns, TAKEN_NS, waited_ns, TAKEN_PERCENT).then_some((ns, waited_ns))
+/// Reports time that no task had, if there was much of it.
+fn taken(context: &Context, cause: Cause, rule: Rule, had: &str, words: [&str; 3]) -> Option<Finding> {
+    let ([title, action, advice], waited_ns) = (words, context.total.waited_ns);
+    let ns = context.total.by_cause.get(cause);
+    is_much(ns, TAKEN_NS, waited_ns, TAKEN_PERCENT).then(|| {
+        let share = percent(ns, waited_ns);
+        let says = format!("tasks waited {} ({share} of all waiting) while {had}", duration(ns));
+        let amount = format!("{}, {share} of all waiting", rate(ns, context.interval.duration_ns));
+        finding(rule, ns, Short::new(title, amount, action), says, advice)
+    })
 }
 
 fn unattributed(context: &Context) -> Option<Finding> {
@@ -196,36 +211,4 @@ fn real_time_limit_finding(context: &Context, node: usize, ns: u64) -> Finding {
     let advice = "raise the runtime (real-time tasks: cpu.rt_runtime_us, or the sysctl kernel.sched_rt_runtime_us; deadline \
                   tasks: chrt --deadline --sched-runtime), or find out why these tasks run for so long";
     about(path, finding(Rule::RealTimeLimit, ns, short, says, advice))
-}
-
-fn interrupts_finding(context: &Context, ns: u64, waited_ns: u64) -> Finding {
-    let says = format!(
-        "tasks waited {} ({} of all waiting) while interrupts had their CPUs",
-        duration(ns),
-        percent(ns, waited_ns)
-    );
-    let short = Short::new(
-        "tasks wait behind interrupts",
-        format!("{}, {} of all waiting", rate(ns, context.interval.duration_ns), percent(ns, waited_ns)),
-        "spread the interrupts over more CPUs (/proc/interrupts)",
-    );
-    let advice = "find the interrupts in /proc/interrupts and /proc/softirqs, and spread them over more CPUs (irqbalance, \
-                  /proc/irq/N/smp_affinity), or pin the tasks to other CPUs";
-    finding(Rule::Interrupts, ns, short, says, advice)
-}
-
-fn stolen_time_finding(context: &Context, ns: u64, waited_ns: u64) -> Finding {
-    let says = format!(
-        "tasks waited {} ({} of all waiting) while the hypervisor had their CPUs for something else",
-        duration(ns),
-        percent(ns, waited_ns)
-    );
-    let short = Short::new(
-        "the hypervisor takes CPU time from this machine",
-        format!("{}, {} of all waiting", rate(ns, context.interval.duration_ns), percent(ns, waited_ns)),
-        "move this virtual machine to a less busy host",
-    );
-    let advice = "move this virtual machine to a less busy host, or to an offer with CPUs of its own; limits and weights within \
-                  this machine do not help";
-    finding(Rule::StolenTime, ns, short, says, advice)
 }

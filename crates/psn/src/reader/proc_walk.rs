@@ -19,9 +19,6 @@ pub(super) struct ProcWalk {
     chosen: ChosenProcesses,
     pub cgroups: Option<CgroupIds>,
     wanted: WantedFields,
-    tids: Vec<u32>,
-    /// A buffer that is reused.
-    wchan: Vec<u8>,
 }
 
 impl ProcWalk {
@@ -38,13 +35,7 @@ impl ProcWalk {
             )
         })?;
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Ok(Self {
-            chosen,
-            cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo),
-            wanted,
-            tids: Vec::new(),
-            wchan: Vec::new(),
-        })
+        Ok(Self { chosen, cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo), wanted })
     }
 
     pub fn read(
@@ -55,44 +46,26 @@ impl ProcWalk {
         if let Some(cgroups) = &mut self.cgroups {
             cgroups.begin();
         }
-        let is_all = matches!(self.chosen.follow, Follow::All);
         // The list of all processes is read in each round: this costs little compared with their files.
-        let listed = if is_all {
-            self.chosen.files.processes(&mut self.chosen.pids)
-        } else {
-            self.chosen.update().map(|_| ())
+        let pids = match self.chosen.follow {
+            Follow::All => self.chosen.files.processes(),
+            Follow::Chosen(_) => self.chosen.update().map(|_| self.chosen.pids.clone()),
         };
-        listed.map_err(|error| Failure::new(format!("/proc could not be read ({error})"), "", ""))?;
-        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), std::process::id());
-        let mut threads = 0;
-        for pid in pids.iter().filter(|pid| **pid != own_pid) {
-            threads += self.read_process(*pid, places, each);
-        }
-        self.chosen.pids = pids;
-        Ok(RoundRead { threads, has_target_exited: self.chosen.has_exited, is_whole: true })
-    }
-
-    fn read_process(
-        &mut self,
-        pid: u32,
-        places: &mut KernelPlaces,
-        each: &mut impl FnMut(&ThreadReading),
-    ) -> u64 {
-        let mut tids = std::mem::take(&mut self.tids);
-        let mut looked_at = 0;
-        if let Some(threads) = self.chosen.files.threads(pid, &mut tids) {
-            for tid in &tids {
-                if !self.chosen.follow.wants(pid, *tid) {
-                    continue;
-                }
-                looked_at += 1;
-                if let Some(reading) = self.read_thread(threads.as_fd(), pid, *tid, places) {
-                    each(&reading);
+        let pids =
+            pids.map_err(|error| Failure::new(format!("/proc could not be read ({error})"), "", ""))?;
+        let mut read = RoundRead { is_whole: true, ..RoundRead::default() };
+        let own_pid = std::process::id();
+        for pid in pids.into_iter().filter(|pid| *pid != own_pid) {
+            let Some((threads, tids)) = self.chosen.files.threads(pid) else { continue };
+            for tid in tids {
+                if self.chosen.follow.wants(pid, tid) {
+                    read.threads += 1;
+                    self.read_thread(threads.as_fd(), pid, tid, places).iter().for_each(&mut *each);
                 }
             }
         }
-        self.tids = tids;
-        looked_at
+        read.has_target_exited = self.chosen.has_exited;
+        Ok(read)
     }
 
     /// Reads a thread. `None` if it has exited, or is in a state that is not requested.
@@ -120,12 +93,12 @@ impl ProcWalk {
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
-        self.wchan.clear();
-        if wanted.has(GroupBy::Wchan) && state.is_blocked() {
-            self.wchan.extend(files.of_thread(threads, tid, "wchan").unwrap_or_default());
-        }
-        let stack = wanted.has(GroupBy::Kstack).then(|| files.of_thread(threads, tid, "stack")).flatten();
-        reading.place = places.of_text(&self.wchan, stack.unwrap_or_default());
+        let mut text = |is_wanted: bool, name| {
+            let text = is_wanted.then(|| files.of_thread(threads, tid, name)).flatten();
+            text.unwrap_or_default().to_vec()
+        };
+        let wchan = text(wanted.has(GroupBy::Wchan) && state.is_blocked(), "wchan");
+        reading.place = places.of_text(&wchan, &text(wanted.has(GroupBy::Kstack), "stack"));
         if wanted.has(GroupBy::Username) {
             reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
         }

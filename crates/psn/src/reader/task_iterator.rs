@@ -10,7 +10,7 @@ use aya::{Ebpf, maps::HashMap, programs::Iter};
 use cgscope_ledger::{
     FRAMES, Feature,
     threads::{
-        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, THROTTLED, ThreadRecord, ThreadsConfig,
+        DISPLACED, END, HAS_SYSCALL, IOWAIT, ON_CPU, THROTTLED, ThreadRecord, ThreadsConfig,
         names as threads_names,
     },
     wire::{Config, SELECT_PROCESS, SELECT_THREAD, names},
@@ -26,7 +26,7 @@ use cgscope_collect::{
     offsets::{self, Resolved},
     patched,
     shared_parts::{
-        AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, loader, program, read_iterator,
+        AyaResult, Buffer, Raw, StreamEnd, drain, failed, hash_table, loader, part, program, read_iterator,
         task_state_from_bits,
     },
 };
@@ -198,8 +198,6 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
     }
 }
 
-const RECORD: usize = size_of::<ThreadRecord>();
-
 // `task_struct.exit_state` (include/linux/sched.h), the same in all versions.
 const EXIT_DEAD: u32 = 0x10;
 const EXIT_ZOMBIE: u32 = 0x20;
@@ -211,39 +209,24 @@ fn read_records(
     buffer: &mut Buffer,
     mut each: impl FnMut(&ThreadRecord, &[u64]),
 ) -> io::Result<Option<u64>> {
-    let mut looked_at = None;
-    let end = drain(stream, buffer, |bytes| take_records(bytes, &mut each, &mut looked_at))?;
-    Ok(looked_at.filter(|_| end == StreamEnd::Complete))
-}
-
-/// Parses whole records. Returns the bytes used, or `None` if the bytes are not a record.
-fn take_records(
-    bytes: &[u8],
-    each: &mut impl FnMut(&ThreadRecord, &[u64]),
-    looked_at: &mut Option<u64>,
-) -> Option<usize> {
-    let mut used = 0;
-    let mut addresses = [0; FRAMES];
-    while let Some(head) = bytes[used..].first_chunk::<RECORD>() {
-        // SAFETY: the record contains only integers and has the size of the chunk; any bits are valid.
-        let record: ThreadRecord = unsafe { head.as_ptr().cast::<ThreadRecord>().read_unaligned() };
-        let frames = record.frames as usize;
-        let length = RECORD + frames.checked_mul(size_of::<u64>())?;
-        if length > LONGEST {
-            return None;
-        }
-        let Some(whole) = bytes.get(used..used + length) else { break };
-        if record.flags & END != 0 {
-            *looked_at = Some(record.tid.into());
-        } else {
-            for (address, word) in addresses.iter_mut().zip(whole[RECORD..].chunks_exact(size_of::<u64>())) {
-                *address = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+    let (mut looked_at, mut stack) = (None, [0; FRAMES]);
+    let end = drain(stream, buffer, |bytes| {
+        let (mut rest, mut left) = (bytes, bytes.len());
+        while let Some(record) = part::<ThreadRecord>(&mut rest) {
+            let stack = stack.get_mut(..record.frames as usize)?;
+            let Some(words) = rest.split_off(..size_of_val(stack)) else { break };
+            for (address, word) in stack.iter_mut().zip(words.as_chunks().0) {
+                *address = u64::from_ne_bytes(*word);
             }
-            each(&record, &addresses[..frames]);
+            match record.flags & END {
+                0 => each(record, stack),
+                _ => looked_at = Some(record.tid.into()),
+            }
+            left = rest.len();
         }
-        used += length;
-    }
-    Some(used)
+        Some(bytes.len() - left)
+    })?;
+    Ok(looked_at.filter(|_| end == StreamEnd::Complete))
 }
 
 /// Returns a thread's state. Being on a run queue does not mean runnable: since 6.12 a task can sleep there (DELAY_DEQUEUE). A
@@ -276,6 +259,8 @@ fn syscall(record: &ThreadRecord) -> Option<i32> {
 mod tests {
     use super::*;
     use cgscope_ledger::threads::ON_RQ;
+
+    const RECORD: usize = size_of::<ThreadRecord>();
 
     fn bytes_of(record: &ThreadRecord, addresses: &[u64]) -> Vec<u8> {
         // SAFETY: integers without padding.

@@ -52,22 +52,20 @@ impl ProcFiles {
     }
 
     /// Reads the ids of all processes, ascending.
-    pub fn processes(&mut self, into: &mut Vec<u32>) -> io::Result<()> {
-        into.clear();
+    pub fn processes(&mut self) -> io::Result<Vec<u32>> {
         let directory = openat(&self.proc, ".", DIRECTORY, Mode::empty())?;
-        numbers(directory.as_fd(), &mut self.entries, into)?;
-        into.sort_unstable();
-        Ok(())
+        let mut pids = numbers(directory.as_fd(), &mut self.entries)?;
+        pids.sort_unstable();
+        Ok(pids)
     }
 
     /// Opens the directory of a process's threads, and reads their ids. `None` if the process has exited or is hidden.
-    pub fn threads(&mut self, pid: u32, into: &mut Vec<u32>) -> Option<OwnedFd> {
-        into.clear();
+    pub fn threads(&mut self, pid: u32) -> Option<(OwnedFd, Vec<u32>)> {
         self.path.clear();
         let _ = write!(self.path, "{pid}/task");
         let directory = openat(&self.proc, self.path.as_str(), DIRECTORY, Mode::empty()).ok()?;
-        numbers(directory.as_fd(), &mut self.entries, into).ok()?;
-        Some(directory)
+        let tids = numbers(directory.as_fd(), &mut self.entries).ok()?;
+        Some((directory, tids))
     }
 
     /// Reads a file of a thread; `threads` comes from [`threads`](Self::threads).
@@ -92,16 +90,13 @@ impl ProcFiles {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-fn numbers(
-    directory: BorrowedFd<'_>,
-    entries: &mut [MaybeUninit<u8>],
-    into: &mut Vec<u32>,
-) -> Result<(), Errno> {
+fn numbers(directory: BorrowedFd<'_>, entries: &mut [MaybeUninit<u8>]) -> Result<Vec<u32>, Errno> {
+    let mut found = Vec::new();
     let mut list = RawDir::new(directory, entries);
     while let Some(entry) = list.next() {
-        into.extend(number(entry?.file_name()));
+        found.extend(number(entry?.file_name()));
     }
-    Ok(())
+    Ok(found)
 }
 
 fn number(name: &CStr) -> Option<u32> {

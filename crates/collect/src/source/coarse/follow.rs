@@ -51,22 +51,15 @@ impl Follow {
         Self::Chosen(chosen)
     }
 
-    /// Reads the processes to read into `into`. `forks` is the host's current count.
-    pub fn processes(
-        &mut self,
-        files: &mut ProcFiles,
-        forks: Option<u64>,
-        into: &mut Vec<u32>,
-    ) -> std::io::Result<()> {
+    /// Returns the processes to read, ascending. `forks` is the host's current count.
+    pub fn processes(&mut self, files: &mut ProcFiles, forks: Option<u64>) -> std::io::Result<Vec<u32>> {
         match self {
-            Self::All => files.processes(into),
+            Self::All => files.processes(),
             Self::Chosen(chosen) => {
-                chosen.look_for_children(files, forks, into)?;
-                into.clear();
-                into.extend(chosen.processes.keys().chain(chosen.threads.keys()));
-                into.sort_unstable();
-                into.dedup();
-                Ok(())
+                chosen.look_for_children(files, forks)?;
+                let pids: BTreeSet<u32> =
+                    chosen.processes.keys().chain(chosen.threads.keys()).copied().collect();
+                Ok(pids.into_iter().collect())
             }
         }
     }
@@ -93,20 +86,15 @@ impl Follow {
 }
 
 impl Chosen {
-    fn look_for_children(
-        &mut self,
-        files: &mut ProcFiles,
-        forks: Option<u64>,
-        all: &mut Vec<u32>,
-    ) -> std::io::Result<()> {
+    fn look_for_children(&mut self, files: &mut ProcFiles, forks: Option<u64>) -> std::io::Result<()> {
         let is_still = forks.is_some() && forks == self.forks;
         self.forks = forks;
         if is_still || self.processes.is_empty() {
             return Ok(());
         }
-        files.processes(all)?;
+        let all = files.processes()?;
         let mut parents = Vec::new();
-        for pid in &*all {
+        for pid in &all {
             let Some(stat) = files.of_process(*pid, "stat").and_then(text::stat) else { continue };
             match self.processes.get(pid) {
                 Some(start) if *start == stat.start_ticks => {}

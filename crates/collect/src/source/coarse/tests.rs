@@ -73,8 +73,6 @@ impl Host {
             counts_forks: pids.is_empty(),
             forks: Forks::default(),
             losses: Losses::default(),
-            pids: Vec::new(),
-            tids: Vec::new(),
         }
     }
 }
