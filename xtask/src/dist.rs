@@ -7,15 +7,15 @@ mod image;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env::{self, consts::ARCH},
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use crate::{
     binary,
-    steps::{self, Failure},
+    steps::{self, Failure, output},
 };
 
 /// The output directory. Each run clears it.
@@ -88,15 +88,15 @@ struct Contents {
 impl Contents {
     fn gather(place: &Path, binary: &Path) -> Result<Self, Failure> {
         if place.exists() {
-            fs::remove_dir_all(place).map_err(|why| cannot_write(place, &why))?;
+            fs::remove_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         }
-        fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
-        let version = said(Command::new(binary).arg("--version"))?;
+        fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
+        let version = output(Command::new(binary).arg("--version"))?;
         let version = version.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         let pages = place.join("pages");
-        said(Command::new(binary).arg("packaging").arg(&pages))?;
+        output(Command::new(binary).arg("packaging").arg(&pages))?;
         let mut git = Command::new("git");
-        let epoch = said(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
+        let epoch = output(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
         Ok(Self {
             place: place.to_owned(),
             binary: binary.to_owned(),
@@ -133,7 +133,7 @@ impl Contents {
     /// The manual pages, each with its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
-        let entries = fs::read_dir(&place).map_err(|why| cannot_read(&place, &why))?;
+        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
         let pages = entries
             .flatten()
             .map(|entry| (entry.path(), format!("share/man/man1/{}", entry.file_name().to_string_lossy())));
@@ -160,7 +160,7 @@ impl Contents {
         let archive = self.place.join(format!("{name}.tar.gz"));
         let mut tar = tar(&self.place.join("tarball"), &self.epoch);
         tar.args(["--use-compress-program=gzip -9n", "-cf"]).arg(&archive).arg(&name);
-        said(&mut tar)?;
+        output(&mut tar)?;
         Ok(archive)
     }
 }
@@ -182,28 +182,7 @@ fn modified(path: &Path) -> String {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|why| cannot_read(path, &why))
-}
-
-/// Runs a command and returns its standard output.
-fn said(command: &mut Command) -> Result<String, Failure> {
-    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
-    if !output.status.success() {
-        return Err(Failure::Step(format!(
-            "dist: `{command:?}` failed ({}), so no package was made: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        )));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn cannot_write(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: cannot write {}: {why}; no package was made", path.display()))
-}
-
-fn cannot_read(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: cannot read {}: {why}; no package was made", path.display()))
+    fs::read_to_string(path).map_err(|why| steps::cannot("read", path, &why))
 }
 
 /// A directory that represents the target's root or a directory below it.
@@ -213,65 +192,61 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new(root: PathBuf) -> Result<Self, Failure> {
-        fs::create_dir_all(&root).map_err(|why| cannot_write(&root, &why))?;
+        fs::create_dir_all(&root).map_err(|why| steps::cannot("write", &root, &why))?;
         set_mode(&root, 0o755)?;
         Ok(Self { root })
     }
 
-    /// Writes a file. Creates missing directories, readable by everybody, regardless of the umask.
-    pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
-        let file = self.root.join(path);
+    /// Creates a directory and those above it, readable by everybody, regardless of the umask.
+    pub(crate) fn directory(&self, path: &Path) -> Result<(), Failure> {
         let mut directory = self.root.clone();
-        for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
+        for part in path {
             directory.push(part);
             if !directory.is_dir() {
-                fs::create_dir(&directory).map_err(|why| cannot_write(&directory, &why))?;
+                fs::create_dir(&directory).map_err(|why| steps::cannot("write", &directory, &why))?;
                 set_mode(&directory, 0o755)?;
             }
         }
-        fs::write(&file, content).map_err(|why| cannot_write(&file, &why))?;
+        Ok(())
+    }
+
+    /// Writes a file. Creates missing directories.
+    pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
+        self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
+        let file = self.root.join(path);
+        steps::write(&file, content)?;
         set_mode(&file, mode)
     }
 
     pub(crate) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<(), Failure> {
-        let content = fs::read(from).map_err(|why| cannot_read(from, &why))?;
+        let content = fs::read(from).map_err(|why| steps::cannot("read", from, &why))?;
         self.put(path, &content, mode)
     }
 
     /// Writes `PATH.gz`. The gzip header contains no name and no time.
     pub(crate) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
         self.put(path, content, 0o644)?;
-        said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
+        output(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
     /// Removes the symbols of a program: they are half of a package's size, and its users do not need them.
     pub(crate) fn strip(&self, path: &str) -> Result<(), Failure> {
         let mut strip = Command::new("strip");
         strip.args(["--strip-all", "--remove-section=.comment"]);
-        said(strip.arg(self.root.join(path))).map(drop)
+        output(strip.arg(self.root.join(path))).map(drop)
     }
 
-    /// All files, relative to the root, sorted.
-    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut found = Vec::new();
-        let mut directories = vec![self.root.clone()];
-        while let Some(directory) = directories.pop() {
-            let entries = fs::read_dir(&directory).map_err(|why| cannot_read(&directory, &why))?;
-            for path in entries.flatten().map(|entry| entry.path()) {
-                if path.is_dir() {
-                    directories.push(path);
-                } else if let Ok(relative) = path.strip_prefix(&self.root) {
-                    found.push(relative.to_owned());
-                }
-            }
-        }
-        found.sort();
-        Ok(found)
+    /// Makes a symbolic link.
+    pub(crate) fn link(&self, path: &str, to: &str) -> Result<(), Failure> {
+        self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
+        let link = self.root.join(path);
+        symlink(to, &link).map_err(|why| steps::cannot("write", &link, &why))
     }
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|why| cannot_write(path, &why))
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(|why| steps::cannot("write", path, &why))
 }
 
 const HEAD: &str = "\
@@ -299,7 +274,7 @@ pub(crate) fn third_party() -> Result<String, Failure> {
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
         let mut tree = steps::cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
         tree.args(["--format", "{p}|{l}", "--manifest-path"]).arg(steps::workspace().join(manifest));
-        packages.extend(said(&mut tree)?.lines().filter_map(package));
+        packages.extend(output(&mut tree)?.lines().filter_map(package));
     }
     let sources = registry_sources();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -358,7 +333,7 @@ mod tests {
     fn the_packages_have_all_files_for_kubernetes() {
         let mut git = Command::new("git");
         let listed =
-            said(git.current_dir(steps::workspace().join("deploy")).args(["ls-files", "kubernetes"]));
+            output(git.current_dir(steps::workspace().join("deploy")).args(["ls-files", "kubernetes"]));
         let listed = listed.expect("a git checkout");
         let examples = EXAMPLES.into_iter().filter(|example| example.starts_with("kubernetes/"));
         assert_eq!(listed.lines().collect::<Vec<_>>(), examples.collect::<Vec<_>>());

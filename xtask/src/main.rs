@@ -56,9 +56,9 @@ cargo xtask COMMAND
                      as many as `test --long`); --keep: then add the new inputs that reach other code to the archives in
                      fuzz/corpus, whose inputs the unit tests replay; FLAGS go to libFuzzer
   mutants [FILE...]  change the arithmetic of ledger and of the findings in one place at a time, and check that a test
-                     fails each time, for at most 30 minutes; unchanged files are not tried again; FILE: only files whose path
-                     ends so, without a time limit
-  book               build the documents as a book in target/book, with mdBook, and check its links
+                     fails each time, for at most 30 minutes; the next run continues; FILE: only files whose path ends so,
+                     without a time limit
+  book               build the documents as a book in target/book, with mdBook
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root; --before COMMIT: also with an earlier commit, which
                      is built first; fails if a printed bound is missed

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::lab::output;
+use crate::steps::output;
 use crate::steps::{self, Failure};
 
 /// The Debian releases that have our kernels. A mirror may lack some of them.

@@ -102,14 +102,8 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
 }
 
 pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
-    let listed = output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
+    let listed = steps::output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
-}
-
-/// The standard output of a program, even if the program fails.
-fn output(command: &mut Command) -> Result<String, Failure> {
-    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs a script on one kernel after the other and prints its output immediately.

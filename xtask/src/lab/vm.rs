@@ -64,13 +64,11 @@ pub(crate) fn waited_s(pid: u32) -> f64 {
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
-    initrd: &[u8],
+    initrd: &Path,
     mut said: impl FnMut(u32, &str),
 ) -> Result<Option<String>, Failure> {
-    let place = place(kernel);
-    let initrd = put(&place, initrd)?;
-    let console = place.join("console.log");
-    let mut command = machine(qemu, kernel, &initrd);
+    let console = place(kernel).join("console.log");
+    let mut command = machine(qemu, kernel, initrd);
     command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
@@ -102,23 +100,14 @@ pub(crate) fn run(
 }
 
 /// Runs a machine with its console in this terminal.
-pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), Failure> {
-    let initrd = put(&place(kernel), initrd)?;
-    let mut command = machine(qemu, kernel, &initrd);
+pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Result<(), Failure> {
+    let mut command = machine(qemu, kernel, initrd);
     // Ctrl-C goes to the shell inside the machine; Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
     // The second serial port is unused here.
     let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
     let _ = fs::remove_file(initrd);
     ended.map(drop)
-}
-
-fn put(place: &Path, initrd: &[u8]) -> Result<PathBuf, Failure> {
-    let path = place.join("initrd");
-    fs::create_dir_all(place).and_then(|()| fs::write(&path, initrd)).map_err(|why| {
-        Failure::Host(format!("lab: cannot write {} ({why}), so the machine cannot start", path.display()))
-    })?;
-    Ok(path)
 }
 
 fn last_lines(path: &Path) -> String {
