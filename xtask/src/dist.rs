@@ -21,29 +21,8 @@ use crate::{
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
-/// Example files in `deploy/` for monitoring many hosts.
-const EXAMPLES: [&str; 17] = [
-    "grafana/cgscope.json",
-    "kubernetes/Containerfile",
-    "kubernetes/access.yaml",
-    "kubernetes/chart/Chart.yaml",
-    "kubernetes/chart/templates/configmap.yaml",
-    "kubernetes/chart/templates/daemonset.yaml",
-    "kubernetes/chart/templates/namespace.yaml",
-    "kubernetes/chart/templates/networkpolicy.yaml",
-    "kubernetes/chart/templates/podmonitor.yaml",
-    "kubernetes/chart/templates/serviceaccount.yaml",
-    "kubernetes/chart/values.schema.json",
-    "kubernetes/chart/values.yaml",
-    "kubernetes/daemonset.yaml",
-    "kubernetes/kubectl-cgscope",
-    "prometheus/cgscope.rules.yml",
-    "prometheus/scrape-kubernetes.yml",
-    "prometheus/scrape.yml",
-];
-
-/// The plugin for kubectl, the only program among the examples.
-const PLUGIN: &str = "kubernetes/kubectl-cgscope";
+/// Directories in `deploy/` with examples for monitoring many hosts.
+const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
 
 /// `cargo xtask dist`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -123,8 +102,14 @@ impl Contents {
         ] {
             tree.copy(&from, to, 0o644)?;
         }
-        for example in EXAMPLES {
-            let mode = if example == PLUGIN { 0o755 } else { 0o644 };
+        let mut find = Command::new("find");
+        find.current_dir(&deploy).args(EXAMPLES);
+        for example in
+            output(find.args(["-type", "f", "!", "-name", "*.test.yml", "-printf", "%m %p\n"]))?.lines()
+        {
+            let (mode, example) = example.split_once(' ').unwrap_or_default();
+            // The plugin for kubectl is a program.
+            let mode = if mode.starts_with('7') { 0o755 } else { 0o644 };
             tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), mode)?;
         }
         Ok(())
@@ -173,6 +158,17 @@ pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
     tar.arg(format!("--mtime=@{epoch}"));
     tar
+}
+
+/// The name of this architecture for Debian and for container images.
+fn architecture() -> Result<&'static str, Failure> {
+    match ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => Err(Failure::Host(format!(
+            "dist: Debian's name for the architecture {other} is unknown, so only the tarball was made"
+        ))),
+    }
 }
 
 fn modified(path: &Path) -> String {
@@ -328,16 +324,6 @@ fn is_licence(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_packages_have_all_files_for_kubernetes() {
-        let mut git = Command::new("git");
-        let listed =
-            output(git.current_dir(steps::workspace().join("deploy")).args(["ls-files", "kubernetes"]));
-        let listed = listed.expect("a git checkout");
-        let examples = EXAMPLES.into_iter().filter(|example| example.starts_with("kubernetes/"));
-        assert_eq!(listed.lines().collect::<Vec<_>>(), examples.collect::<Vec<_>>());
-    }
 
     #[test]
     fn third_party_packages_are_parsed_from_cargo_tree() {

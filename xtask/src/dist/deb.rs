@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ARCH, Contents, read};
+use super::{Contents, architecture, read};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, is_on_path, output};
 
@@ -75,17 +75,6 @@ fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Fa
         tree.copy(&debian.join(script), &format!("DEBIAN/{script}"), 0o755)?;
     }
     Ok(())
-}
-
-/// Debian's name for this architecture.
-fn architecture() -> Result<&'static str, Failure> {
-    match ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        here => Err(Failure::Host(format!(
-            "dist: Debian's name for the architecture {here} is unknown, so the Debian package is not made"
-        ))),
-    }
 }
 
 /// The version in the first line of a changelog: `cgscope (0.1.0) unstable; urgency=medium`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ARCH, Contents};
+use super::{Contents, architecture};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, output};
 
@@ -84,10 +84,11 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     let mut date = Command::new("date");
     let created =
         output(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let architecture = architecture()?;
     let fill = |template: &str, values: &[(&str, &str)]| {
         let common = [
             ("@VERSION@", contents.version.as_str()),
-            ("@ARCHITECTURE@", architecture()),
+            ("@ARCHITECTURE@", architecture),
             ("@CREATED@", created.trim()),
         ];
         let values = common.iter().chain(values);
@@ -144,15 +145,6 @@ fn blob(file: &Path) -> Result<Blob, Failure> {
     let bytes = fs::metadata(file).map_err(|why| steps::cannot("read", file, &why))?.len();
     let sum = output(Command::new("sha256sum").arg(file))?;
     Ok(Blob { sha256: sum.split_whitespace().next().unwrap_or_default().to_owned(), bytes })
-}
-
-/// Go's name for this architecture, which images use.
-fn architecture() -> &'static str {
-    match ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 #[cfg(test)]
