@@ -85,7 +85,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             "-print_final_stats=1",
         ]);
         eprintln!("fuzz: {step}");
-        steps.done(&step, with_coverage(fuzz.args(request.flags), target.name))?;
+        steps.done(&step, with_coverage(fuzz.args(request.flags)))?;
         if request.keep {
             let mut merge = fuzzer(&corpora.saved, &corpora.found);
             steps.step("new inputs that reach other code", merge.arg("-merge=1"))?;
@@ -95,43 +95,23 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Runs libFuzzer. It prints its progress; from that, only the coverage at the end is shown.
-fn with_coverage(fuzzer: &mut Command, name: &str) -> Result<(), Failure> {
+/// Runs libFuzzer. From its progress, only the number of places in the code and the last line, with the number of those that inputs
+/// reach, are shown.
+fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     let started = fuzzer.stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;
-    let mut coverage = Coverage::default();
-    for line in
-        child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok)
-    {
-        if !coverage.take(&line) {
-            eprintln!("{line}");
+    let lines = child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines());
+    let mut progress = String::new();
+    for line in lines.map_while(Result::ok) {
+        match line.as_bytes() {
+            [b'#', ..] => progress = line,
+            [b'I', b'N', b'F', b'O', ..] if !line.contains("counters") => {}
+            _ => eprintln!("{line}"),
         }
     }
     let status = child.wait().map_err(|why| steps::did_not_start(fuzzer, &why))?;
-    eprintln!("fuzz: {name}: inputs reach {} of {} places in the code", coverage.reached, coverage.places);
+    eprintln!("{progress}");
     if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) }
-}
-
-/// What libFuzzer says about the code that inputs reach.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Coverage {
-    reached: u64,
-    places: u64,
-}
-
-impl Coverage {
-    /// Reads a line of libFuzzer. Returns whether it is only about progress.
-    fn take(&mut self, line: &str) -> bool {
-        let number = |after: &str| line.split_once(after)?.1.split_whitespace().next()?.parse().ok();
-        if let Some(places) = number(" modules   (") {
-            self.places = places;
-        }
-        let Some(reached) = number(" cov: ").filter(|_| line.starts_with('#')) else {
-            return line.starts_with("INFO:");
-        };
-        self.reached = reached;
-        true
-    }
 }
 
 /// The inputs of a target, in two directories below the target directory.
@@ -147,8 +127,7 @@ impl Corpora {
         let corpora = Self { found: built.join("corpus").join(name), saved: built.join("saved").join(name) };
         let _ = fs::remove_dir_all(&corpora.saved);
         for place in [&corpora.found, &corpora.saved] {
-            fs::create_dir_all(place)
-                .map_err(|why| Failure::Host(format!("cannot create {}: {why}", place.display())))?;
+            fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         }
         let mut tar = Command::new("tar");
         tar.arg("-C").arg(built.join("saved")).arg("-xf").arg(archive(name));
@@ -224,21 +203,6 @@ mod tests {
         let asked = FuzzRequest::parse(&words).map_err(|failure| failure.to_string())?;
         let targets = asked.targets.iter().map(|target| target.name).collect();
         Ok((targets, asked.runs.and_then(|runs| runs.parse().ok()), asked.keep, asked.flags.len()))
-    }
-
-    #[test]
-    fn the_coverage_is_that_of_the_last_line_of_progress() {
-        let mut coverage = Coverage::default();
-        for (line, is_progress) in [
-            ("INFO: Loaded 1 modules   (41523 inline 8-bit counters): 41523 [0x1, 0x2), ", true),
-            ("#2\tINITED cov: 310 ft: 311 corp: 1/1b exec/s: 0 rss: 40Mb", true),
-            ("#100000\tDONE   cov: 6721 ft: 20311 corp: 2003/1Mb lim: 4096 exec/s: 5000 rss: 80Mb", true),
-            ("stat::peak_rss_mb: 80", false),
-            ("==7== ERROR: libFuzzer: deadly signal", false),
-        ] {
-            assert_eq!(coverage.take(line), is_progress, "{line}");
-        }
-        assert_eq!(coverage, Coverage { reached: 6_721, places: 41_523 });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     binary, dist, fuzz, lab,
     lanes::{self, History, LONG, Lanes, SOAK},
-    mutants, readers, setup,
+    mutants, setup,
     steps::{self, AsRoot, Failure, Steps, cargo},
 };
 
@@ -178,9 +178,7 @@ fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
     // The tests expect the packages beside the binary.
     dist::make(&binary::build()?)?;
-    let mut variables = readers::for_tests(part == TESTS);
-    variables.push(readers::runtimes_for_tests()?);
-    let lanes = Lanes { binaries: lab::build(true)?, as_root, variables, history: run.history };
+    let lanes = Lanes::prepare(as_root, run.history, true, part == TESTS)?;
     let names = lab::names_of_tests(&lanes.binaries)?;
     let filters = &run.request.filters;
     let is_chosen =

@@ -83,7 +83,10 @@ fn check(files: &[String]) -> Result<(), Failure> {
         let begun = Instant::now();
         let score = part.score(&tool, &kept, files, left / parts_left)?;
         left = left.saturating_sub(begun.elapsed());
-        is_empty &= score.decided() + score.undecided == 0;
+        if score.decided() + score.undecided == 0 {
+            continue;
+        }
+        is_empty = false;
         score.survivors.iter().for_each(|name| eprintln!("mutants: survived: {name}"));
         eprintln!("mutants: {}: {score}", part.name);
         faults.extend(score.fault(part));

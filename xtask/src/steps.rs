@@ -136,11 +136,8 @@ impl Steps {
     pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
         eprintln!("{}: {name}", self.heading);
         let status = status(command)?;
-        if !status.success() {
-            return Err(Failure::Step(self.failed(name, &status.to_string())));
-        }
-        self.passed += 1;
-        Ok(())
+        let result = if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) };
+        self.done(name, result)
     }
 
     /// Records the result of a step that runs more than one program.

@@ -6,6 +6,7 @@ pub(crate) mod supervise;
 mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
 pub(crate) use history::History;
+pub(crate) use schedule::in_parallel;
 pub(crate) use verdict::FOR_ONE;
 
 use std::fs;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use schedule::{Lease, Test};
 use verdict::{Machine, Try};
 
-use crate::lab::Binaries;
+use crate::lab::{self, Binaries};
+use crate::readers;
 use crate::steps::{self, AsRoot, Failure};
 
 /// Tests in modules with this name take minutes, so they run only if they are named.
@@ -45,12 +47,24 @@ fn takes_minutes(test: &str) -> bool {
 /// The test binaries, how to run them as root, and environment variables for the tests.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
-    pub(crate) as_root: &'a AsRoot,
-    pub(crate) variables: Vec<(&'static str, PathBuf)>,
-    pub(crate) history: &'a History,
+    as_root: &'a AsRoot,
+    variables: Vec<(&'static str, PathBuf)>,
+    history: &'a History,
 }
 
-impl Lanes<'_> {
+impl<'a> Lanes<'a> {
+    /// Builds the tests, and installs the programs that they call. `with_kubernetes`: also those that only long tests call.
+    pub(crate) fn prepare(
+        as_root: &'a AsRoot,
+        history: &'a History,
+        is_long: bool,
+        with_kubernetes: bool,
+    ) -> Result<Self, Failure> {
+        let mut variables = readers::for_tests(with_kubernetes);
+        variables.push(readers::runtimes_for_tests()?);
+        Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
+    }
+
     /// Runs the tests that libtest selects with these arguments, such as parts of their names. Returns an error unless each test
     /// passed, or failed because it was disturbed and passed when repeated.
     pub(crate) fn run(&self, words: &[String]) -> Result<(), Failure> {
