@@ -12,26 +12,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     steps::succeed(&mut build, |status| format!("book: mdBook failed ({status}); see its messages above"))
 }
 
-pub(crate) fn pictures(arguments: &[String]) -> Result<(), Failure> {
-    let mut command = match arguments {
-        [] => draw_pictures(),
-        [check] if check == "--check" => check_pictures(),
-        [word, ..] => {
-            return Err(Failure::Usage(format!(
-                "unknown argument `{word}` of `pictures`, which takes only `--check`"
-            )));
-        }
-    };
-    steps::succeed(&mut command, |status| format!("pictures: failed ({status}); see the messages above"))
-}
-
-/// A command that fails if the pictures are out of date, and prints what to do.
-pub(crate) fn check_pictures() -> Command {
-    let mut check = draw_pictures();
-    check.arg("--check");
-    check
-}
-
-fn draw_pictures() -> Command {
-    steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"])
+/// Draws the pictures. `--check` fails if they are out of date, and prints what to do.
+pub(crate) fn draw_pictures(words: &[&str]) -> Result<(), Failure> {
+    let mut cargo =
+        steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"]);
+    steps::succeed(cargo.args(words), |status| format!("pictures: failed ({status}); see the messages above"))
 }

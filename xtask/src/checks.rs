@@ -127,7 +127,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
         return Ok(());
     }
     // The unit tests have already compiled the example. They also run the corpora of the fuzz targets.
-    steps.step("pictures", &mut book::check_pictures())
+    steps.done("pictures", book::draw_pictures(&["--check"]))
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {

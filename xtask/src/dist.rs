@@ -13,30 +13,13 @@ use std::{
     process::Command,
 };
 
-use crate::{
-    binary,
-    steps::{self, Failure, output},
-};
+use crate::steps::{self, Failure, output};
 
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
 /// Directories in `deploy/` with examples for monitoring many hosts.
 const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
-
-/// `cargo xtask dist`.
-pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let binary = match arguments {
-        [] => binary::build()?,
-        [built] if built == "--built" => binary::built()?,
-        [word, ..] => {
-            return Err(Failure::Usage(format!(
-                "unknown argument `{word}` of `dist`, which takes only `--built`"
-            )));
-        }
-    };
-    make(&binary).map(drop)
-}
 
 /// Makes the packages of a binary and prints their names on standard error. Returns the Debian package.
 pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
@@ -256,14 +239,6 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 /// Prefixes of the names of licence files.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Package {
-    name: String,
-    version: String,
-    /// An SPDX expression.
-    licence: String,
-}
-
 /// The list of packages, then each licence text once with its packages.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
@@ -275,11 +250,10 @@ pub(crate) fn third_party() -> Result<String, Failure> {
     let sources = registry_sources();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut out = HEAD.to_owned();
-    for package in &packages {
-        let Package { name, version, licence } = package;
-        out += &format!("    {name} {version}: {licence}\n");
+    for (package, licence) in &packages {
+        out += &format!("    {package}: {licence}\n");
         for text in texts_of(&sources, package) {
-            texts.entry(text).or_default().push(format!("{name} {version}"));
+            texts.entry(text).or_default().push(package.clone());
         }
     }
     let mut texts: Vec<_> = texts.into_iter().collect();
@@ -290,13 +264,13 @@ pub(crate) fn third_party() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`. `None` for our own packages: their line contains a path.
-fn package(line: &str) -> Option<Package> {
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0` into the package `anyhow 1.0.103` and its licence, an SPDX expression. `None` for our
+/// own packages: their line contains a path.
+fn package(line: &str) -> Option<(String, String)> {
     let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
-    let id = id.trim_end_matches(" (proc-macro)");
-    let (name, version) = id.split_once(" v")?;
+    let (name, version) = id.trim_end_matches(" (proc-macro)").split_once(" v")?;
     let is_ours = version.contains('(');
-    (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
+    (!is_ours).then(|| (format!("{name} {version}"), licence.to_owned()))
 }
 
 /// The directories with the sources of packages that cargo unpacked.
@@ -307,8 +281,8 @@ fn registry_sources() -> Vec<PathBuf> {
     registries.map(|entry| entry.path()).collect()
 }
 
-fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
-    let directory = format!("{}-{}", package.name, package.version);
+fn texts_of(sources: &[PathBuf], package: &str) -> Vec<String> {
+    let directory = package.replace(' ', "-");
     let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
     let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
@@ -327,13 +301,10 @@ mod tests {
 
     #[test]
     fn third_party_packages_are_parsed_from_cargo_tree() {
-        let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
-        assert_eq!(
-            (&*found.name, &*found.version, &*found.licence),
-            ("anyhow", "1.0.103", "MIT OR Apache-2.0")
-        );
-        let derive = package("serde_derive v1.0.2 (proc-macro)|MIT").expect("a package");
-        assert_eq!(derive.version, "1.0.2");
+        let found = |line| package(line).expect("a package");
+        let anyhow = ("anyhow 1.0.103".to_owned(), "MIT OR Apache-2.0".to_owned());
+        assert_eq!(found("anyhow v1.0.103|MIT OR Apache-2.0 (*)"), anyhow);
+        assert_eq!(found("serde_derive v1.0.2 (proc-macro)|MIT").0, "serde_derive 1.0.2");
     }
 
     #[test]
