@@ -158,32 +158,25 @@ struct FuzzRequest<'a> {
 impl<'a> FuzzRequest<'a> {
     fn parse(arguments: &'a [String]) -> Result<Self, Failure> {
         let dashes = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-        let (words, flags) = (&arguments[..dashes], arguments.get(dashes + 1..).unwrap_or_default());
-        let named = words.first().and_then(|word| TARGETS.iter().position(|target| target.name == word));
-        let (words, keep) = match words {
-            [words @ .., last] if last == "--keep" => (words, true),
-            words => (words, false),
-        };
-        let (targets, words) = match named {
-            Some(at) => (&TARGETS[at..=at], &words[1..]),
-            None => (&TARGETS[..], words),
-        };
-        let runs = match words {
-            [] => None,
-            [runs] if runs.parse::<u64>().is_ok() => Some(runs.as_str()),
-            [other] => {
-                let names = TARGETS.each_ref().map(|target| target.name).join("` or `");
-                return Err(Failure::Usage(format!(
-                    "`fuzz` takes `{names}`, and a number of runs; `{other}` is neither of these"
-                )));
+        let flags = arguments.get(dashes + 1..).unwrap_or_default();
+        let mut request = Self { targets: &TARGETS, runs: None, keep: false, flags };
+        for word in &arguments[..dashes] {
+            let target = TARGETS.iter().position(|target| target.name == word);
+            match (word.as_str(), target) {
+                ("--keep", _) => request.keep = true,
+                (_, Some(at)) if request.targets.len() > 1 => request.targets = &TARGETS[at..=at],
+                (runs, None) if runs.parse::<u64>().is_ok() && request.runs.is_none() => {
+                    request.runs = Some(runs);
+                }
+                (other, _) => {
+                    let names = TARGETS.each_ref().map(|target| target.name).join("` or `");
+                    return Err(Failure::Usage(format!(
+                        "`fuzz` takes one of `{names}`, one number of runs, and flags after `--`; `{other}` is too much"
+                    )));
+                }
             }
-            _ => {
-                return Err(Failure::Usage(
-                    "`fuzz` takes one target, one number of runs, and flags after `--`".into(),
-                ));
-            }
-        };
-        Ok(Self { targets, runs, keep, flags })
+        }
+        Ok(request)
     }
 }
 
@@ -213,7 +206,7 @@ mod tests {
         assert_eq!(asked("--keep"), Ok((both(), None, true, 0)));
         assert_eq!(asked("protocol"), Ok((vec!["protocol"], None, false, 0)));
         assert_eq!(asked("reader 7 --keep"), Ok((vec!["reader"], Some(7), true, 0)));
-        assert!(asked("writer").unwrap_err().contains("`writer` is neither"));
+        assert!(asked("writer").unwrap_err().contains("`writer` is too much"));
         assert!(asked("reader 7 8").is_err());
     }
 }

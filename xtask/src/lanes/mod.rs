@@ -104,17 +104,12 @@ impl<'a> Lanes<'a> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
         // A stable libtest has this format only with RUSTC_BOOTSTRAP.
-        let output = list.env("RUSTC_BOOTSTRAP", "1").output();
-        let output = output.map_err(|why| steps::did_not_start(&list, &why))?;
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::Step(format!("the tests cannot be listed: {}", why.trim())));
-        }
+        let found = steps::output(list.env("RUSTC_BOOTSTRAP", "1"))?;
         let is_wanted = |test: &Test| {
             let is_named = |module: &&str| words.iter().any(|word| word.contains(module));
             SKIPPED.iter().filter(|module| test.name.contains(**module)).all(is_named)
         };
-        Ok(listed(&String::from_utf8_lossy(&output.stdout)).filter(is_wanted).collect())
+        Ok(listed(&found).filter(is_wanted).collect())
     }
 
     /// The command that runs a test as root.
@@ -151,7 +146,7 @@ impl Runner<'_> {
     fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
         let name = &test.name;
         let log = log(name)?;
-        let cannot_write = |why: io::Error| Failure::Host(format!("cannot write {} ({why})", log.display()));
+        let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
         let mut command = self.lanes.command(test, cpu);
         if !self.is_live {
             let file = fs::File::create(&log).map_err(cannot_write)?;
@@ -203,8 +198,7 @@ impl Machine for Runner<'_> {
 fn log(test: &str) -> Result<PathBuf, Failure> {
     let target = steps::target_dir();
     let place = target.join("root-tests");
-    fs::create_dir_all(&place)
-        .map_err(|why| Failure::Host(format!("cannot create {} ({why})", place.display())))?;
+    fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
     Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 
