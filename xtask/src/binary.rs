@@ -1,7 +1,6 @@
 //! Builds and runs the optimised binary.
-use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::setup;
@@ -19,10 +18,9 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
     let built = named(&executables(&mut cargo)?, "cgscope")?;
     let place = steps::workspace().join(PLACE);
-    // Copy only if the content differs: otherwise the binary would become newer than its packages.
-    if built != place && fs::read(&built).ok() != fs::read(&place).ok() {
-        put(&built, &place)?;
-        eprintln!("build: cargo's target directory is elsewhere; copied {} to {PLACE}", built.display());
+    // If cargo's target directory is elsewhere. `--compare`: the binary must not become newer than its packages.
+    if built != place {
+        steps::output(Command::new("install").args(["-D", "--compare"]).args([&built, &place]))?;
     }
     Ok(place)
 }
@@ -80,19 +78,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message["executable"].as_str().map(PathBuf::from)
-}
-
-/// Copies a file and renames it into place, because the old file may be running.
-fn put(from: &Path, to: &Path) -> Result<(), Failure> {
-    let beside = to.with_extension("new");
-    let parent = to.parent().unwrap_or(to);
-    fs::create_dir_all(parent)
-        .and_then(|()| fs::copy(from, &beside))
-        .and_then(|_| fs::rename(&beside, to))
-        .map_err(|why| {
-            let (from, to) = (from.display(), to.display());
-            Failure::Step(format!("build: cannot copy {from} to {to}: {why}; check that you own {to}"))
-        })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::lanes::{History, Lanes};
 use crate::steps::{self, AsRoot, Failure, Steps, cargo};
-use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, readers, setup, unchanged};
+use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, setup, unchanged};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
         return Ok(());
     }
     // The unit tests have already compiled the example. They also run the corpora of the fuzz targets.
-    steps.step("pictures", &mut book::check_pictures())
+    steps.done("pictures", book::draw_pictures(&["--check"]))
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &History) -> Result<(), Failure> {
@@ -142,9 +142,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun, history: &His
     if packages.is_some() {
         deploy::for_checks(steps)?;
     }
-    let mut variables = readers::for_tests(false);
-    variables.push(readers::runtimes_for_tests()?);
-    let lanes = Lanes { binaries: lab::build(false)?, as_root, variables, history };
+    let lanes = Lanes::prepare(as_root, history, false, false)?;
     if !has_all {
         eprintln!("test: tests as root");
         return steps.done("tests as root", lanes.run(&tests.for_binaries));

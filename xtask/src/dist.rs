@@ -7,57 +7,19 @@ mod image;
 use std::{
     collections::{BTreeMap, BTreeSet},
     env::{self, consts::ARCH},
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::{
-    binary,
-    steps::{self, Failure},
-};
+use crate::steps::{self, Failure, output};
 
 /// The output directory. Each run clears it.
 const PLACE: &str = "target/dist";
 
-/// Example files in `deploy/` for monitoring many hosts.
-const EXAMPLES: [&str; 17] = [
-    "grafana/cgscope.json",
-    "kubernetes/Containerfile",
-    "kubernetes/access.yaml",
-    "kubernetes/chart/Chart.yaml",
-    "kubernetes/chart/templates/configmap.yaml",
-    "kubernetes/chart/templates/daemonset.yaml",
-    "kubernetes/chart/templates/namespace.yaml",
-    "kubernetes/chart/templates/networkpolicy.yaml",
-    "kubernetes/chart/templates/podmonitor.yaml",
-    "kubernetes/chart/templates/serviceaccount.yaml",
-    "kubernetes/chart/values.schema.json",
-    "kubernetes/chart/values.yaml",
-    "kubernetes/daemonset.yaml",
-    "kubernetes/kubectl-cgscope",
-    "prometheus/cgscope.rules.yml",
-    "prometheus/scrape-kubernetes.yml",
-    "prometheus/scrape.yml",
-];
-
-/// The plugin for kubectl, the only program among the examples.
-const PLUGIN: &str = "kubernetes/kubectl-cgscope";
-
-/// `cargo xtask dist`.
-pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let binary = match arguments {
-        [] => binary::build()?,
-        [built] if built == "--built" => binary::built()?,
-        [word, ..] => {
-            return Err(Failure::Usage(format!(
-                "unknown argument `{word}` of `dist`, which takes only `--built`"
-            )));
-        }
-    };
-    make(&binary).map(drop)
-}
+/// Directories in `deploy/` with examples for monitoring many hosts.
+const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
 
 /// Makes the packages of a binary and prints their names on standard error. Returns the Debian package.
 pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
@@ -88,15 +50,15 @@ struct Contents {
 impl Contents {
     fn gather(place: &Path, binary: &Path) -> Result<Self, Failure> {
         if place.exists() {
-            fs::remove_dir_all(place).map_err(|why| cannot_write(place, &why))?;
+            fs::remove_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         }
-        fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
-        let version = said(Command::new(binary).arg("--version"))?;
+        fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
+        let version = output(Command::new(binary).arg("--version"))?;
         let version = version.trim().rsplit(' ').next().unwrap_or_default().to_owned();
         let pages = place.join("pages");
-        said(Command::new(binary).arg("packaging").arg(&pages))?;
+        output(Command::new(binary).arg("packaging").arg(&pages))?;
         let mut git = Command::new("git");
-        let epoch = said(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
+        let epoch = output(git.current_dir(steps::workspace()).args(["log", "-1", "--format=%ct"]));
         Ok(Self {
             place: place.to_owned(),
             binary: binary.to_owned(),
@@ -123,8 +85,14 @@ impl Contents {
         ] {
             tree.copy(&from, to, 0o644)?;
         }
-        for example in EXAMPLES {
-            let mode = if example == PLUGIN { 0o755 } else { 0o644 };
+        let mut find = Command::new("find");
+        find.current_dir(&deploy).args(EXAMPLES);
+        for example in
+            output(find.args(["-type", "f", "!", "-name", "*.test.yml", "-printf", "%m %p\n"]))?.lines()
+        {
+            let (mode, example) = example.split_once(' ').unwrap_or_default();
+            // The plugin for kubectl is a program.
+            let mode = if mode.starts_with('7') { 0o755 } else { 0o644 };
             tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), mode)?;
         }
         Ok(())
@@ -133,7 +101,7 @@ impl Contents {
     /// The manual pages, each with its path below the prefix.
     fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
-        let entries = fs::read_dir(&place).map_err(|why| cannot_read(&place, &why))?;
+        let entries = fs::read_dir(&place).map_err(|why| steps::cannot("read", &place, &why))?;
         let pages = entries
             .flatten()
             .map(|entry| (entry.path(), format!("share/man/man1/{}", entry.file_name().to_string_lossy())));
@@ -160,7 +128,7 @@ impl Contents {
         let archive = self.place.join(format!("{name}.tar.gz"));
         let mut tar = tar(&self.place.join("tarball"), &self.epoch);
         tar.args(["--use-compress-program=gzip -9n", "-cf"]).arg(&archive).arg(&name);
-        said(&mut tar)?;
+        output(&mut tar)?;
         Ok(archive)
     }
 }
@@ -175,6 +143,17 @@ pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
     tar
 }
 
+/// The name of this architecture for Debian and for container images.
+fn architecture() -> Result<&'static str, Failure> {
+    match ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => Err(Failure::Host(format!(
+            "dist: Debian's name for the architecture {other} is unknown, so only the tarball was made"
+        ))),
+    }
+}
+
 fn modified(path: &Path) -> String {
     let time = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let since = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
@@ -182,28 +161,7 @@ fn modified(path: &Path) -> String {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|why| cannot_read(path, &why))
-}
-
-/// Runs a command and returns its standard output.
-fn said(command: &mut Command) -> Result<String, Failure> {
-    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
-    if !output.status.success() {
-        return Err(Failure::Step(format!(
-            "dist: `{command:?}` failed ({}), so no package was made: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        )));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn cannot_write(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: cannot write {}: {why}; no package was made", path.display()))
-}
-
-fn cannot_read(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!("dist: cannot read {}: {why}; no package was made", path.display()))
+    fs::read_to_string(path).map_err(|why| steps::cannot("read", path, &why))
 }
 
 /// A directory that represents the target's root or a directory below it.
@@ -213,65 +171,61 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new(root: PathBuf) -> Result<Self, Failure> {
-        fs::create_dir_all(&root).map_err(|why| cannot_write(&root, &why))?;
+        fs::create_dir_all(&root).map_err(|why| steps::cannot("write", &root, &why))?;
         set_mode(&root, 0o755)?;
         Ok(Self { root })
     }
 
-    /// Writes a file. Creates missing directories, readable by everybody, regardless of the umask.
-    pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
-        let file = self.root.join(path);
+    /// Creates a directory and those above it, readable by everybody, regardless of the umask.
+    pub(crate) fn directory(&self, path: &Path) -> Result<(), Failure> {
         let mut directory = self.root.clone();
-        for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
+        for part in path {
             directory.push(part);
             if !directory.is_dir() {
-                fs::create_dir(&directory).map_err(|why| cannot_write(&directory, &why))?;
+                fs::create_dir(&directory).map_err(|why| steps::cannot("write", &directory, &why))?;
                 set_mode(&directory, 0o755)?;
             }
         }
-        fs::write(&file, content).map_err(|why| cannot_write(&file, &why))?;
+        Ok(())
+    }
+
+    /// Writes a file. Creates missing directories.
+    pub(crate) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
+        self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
+        let file = self.root.join(path);
+        steps::write(&file, content)?;
         set_mode(&file, mode)
     }
 
     pub(crate) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<(), Failure> {
-        let content = fs::read(from).map_err(|why| cannot_read(from, &why))?;
+        let content = fs::read(from).map_err(|why| steps::cannot("read", from, &why))?;
         self.put(path, &content, mode)
     }
 
     /// Writes `PATH.gz`. The gzip header contains no name and no time.
     pub(crate) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
         self.put(path, content, 0o644)?;
-        said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
+        output(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
     /// Removes the symbols of a program: they are half of a package's size, and its users do not need them.
     pub(crate) fn strip(&self, path: &str) -> Result<(), Failure> {
         let mut strip = Command::new("strip");
         strip.args(["--strip-all", "--remove-section=.comment"]);
-        said(strip.arg(self.root.join(path))).map(drop)
+        output(strip.arg(self.root.join(path))).map(drop)
     }
 
-    /// All files, relative to the root, sorted.
-    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut found = Vec::new();
-        let mut directories = vec![self.root.clone()];
-        while let Some(directory) = directories.pop() {
-            let entries = fs::read_dir(&directory).map_err(|why| cannot_read(&directory, &why))?;
-            for path in entries.flatten().map(|entry| entry.path()) {
-                if path.is_dir() {
-                    directories.push(path);
-                } else if let Ok(relative) = path.strip_prefix(&self.root) {
-                    found.push(relative.to_owned());
-                }
-            }
-        }
-        found.sort();
-        Ok(found)
+    /// Makes a symbolic link.
+    pub(crate) fn link(&self, path: &str, to: &str) -> Result<(), Failure> {
+        self.directory(Path::new(path).parent().unwrap_or(Path::new("")))?;
+        let link = self.root.join(path);
+        symlink(to, &link).map_err(|why| steps::cannot("write", &link, &why))
     }
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|why| cannot_write(path, &why))
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(|why| steps::cannot("write", path, &why))
 }
 
 const HEAD: &str = "\
@@ -285,30 +239,21 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 /// Prefixes of the names of licence files.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Package {
-    name: String,
-    version: String,
-    /// An SPDX expression.
-    licence: String,
-}
-
 /// The list of packages, then each licence text once with its packages.
 pub(crate) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
         let mut tree = steps::cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
         tree.args(["--format", "{p}|{l}", "--manifest-path"]).arg(steps::workspace().join(manifest));
-        packages.extend(said(&mut tree)?.lines().filter_map(package));
+        packages.extend(output(&mut tree)?.lines().filter_map(package));
     }
     let sources = registry_sources();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut out = HEAD.to_owned();
-    for package in &packages {
-        let Package { name, version, licence } = package;
-        out += &format!("    {name} {version}: {licence}\n");
+    for (package, licence) in &packages {
+        out += &format!("    {package}: {licence}\n");
         for text in texts_of(&sources, package) {
-            texts.entry(text).or_default().push(format!("{name} {version}"));
+            texts.entry(text).or_default().push(package.clone());
         }
     }
     let mut texts: Vec<_> = texts.into_iter().collect();
@@ -319,13 +264,13 @@ pub(crate) fn third_party() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`. `None` for our own packages: their line contains a path.
-fn package(line: &str) -> Option<Package> {
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0` into the package `anyhow 1.0.103` and its licence, an SPDX expression. `None` for our
+/// own packages: their line contains a path.
+fn package(line: &str) -> Option<(String, String)> {
     let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
-    let id = id.trim_end_matches(" (proc-macro)");
-    let (name, version) = id.split_once(" v")?;
+    let (name, version) = id.trim_end_matches(" (proc-macro)").split_once(" v")?;
     let is_ours = version.contains('(');
-    (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
+    (!is_ours).then(|| (format!("{name} {version}"), licence.to_owned()))
 }
 
 /// The directories with the sources of packages that cargo unpacked.
@@ -336,8 +281,8 @@ fn registry_sources() -> Vec<PathBuf> {
     registries.map(|entry| entry.path()).collect()
 }
 
-fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
-    let directory = format!("{}-{}", package.name, package.version);
+fn texts_of(sources: &[PathBuf], package: &str) -> Vec<String> {
+    let directory = package.replace(' ', "-");
     let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
     let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
@@ -355,24 +300,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_packages_have_all_files_for_kubernetes() {
-        let mut git = Command::new("git");
-        let listed =
-            said(git.current_dir(steps::workspace().join("deploy")).args(["ls-files", "kubernetes"]));
-        let listed = listed.expect("a git checkout");
-        let examples = EXAMPLES.into_iter().filter(|example| example.starts_with("kubernetes/"));
-        assert_eq!(listed.lines().collect::<Vec<_>>(), examples.collect::<Vec<_>>());
-    }
-
-    #[test]
     fn third_party_packages_are_parsed_from_cargo_tree() {
-        let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
-        assert_eq!(
-            (&*found.name, &*found.version, &*found.licence),
-            ("anyhow", "1.0.103", "MIT OR Apache-2.0")
-        );
-        let derive = package("serde_derive v1.0.2 (proc-macro)|MIT").expect("a package");
-        assert_eq!(derive.version, "1.0.2");
+        let found = |line| package(line).expect("a package");
+        let anyhow = ("anyhow 1.0.103".to_owned(), "MIT OR Apache-2.0".to_owned());
+        assert_eq!(found("anyhow v1.0.103|MIT OR Apache-2.0 (*)"), anyhow);
+        assert_eq!(found("serde_derive v1.0.2 (proc-macro)|MIT").0, "serde_derive 1.0.2");
     }
 
     #[test]

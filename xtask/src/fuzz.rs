@@ -85,7 +85,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             "-print_final_stats=1",
         ]);
         eprintln!("fuzz: {step}");
-        steps.done(&step, with_coverage(fuzz.args(request.flags), target.name))?;
+        steps.done(&step, with_coverage(fuzz.args(request.flags)))?;
         if request.keep {
             let mut merge = fuzzer(&corpora.saved, &corpora.found);
             steps.step("new inputs that reach other code", merge.arg("-merge=1"))?;
@@ -95,43 +95,23 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Runs libFuzzer. It prints its progress; from that, only the coverage at the end is shown.
-fn with_coverage(fuzzer: &mut Command, name: &str) -> Result<(), Failure> {
+/// Runs libFuzzer. From its progress, only the number of places in the code and the last line, with the number of those that inputs
+/// reach, are shown.
+fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     let started = fuzzer.stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;
-    let mut coverage = Coverage::default();
-    for line in
-        child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines()).map_while(Result::ok)
-    {
-        if !coverage.take(&line) {
-            eprintln!("{line}");
+    let lines = child.stderr.take().into_iter().flat_map(|said| BufReader::new(said).lines());
+    let mut progress = String::new();
+    for line in lines.map_while(Result::ok) {
+        match line.as_bytes() {
+            [b'#', ..] => progress = line,
+            [b'I', b'N', b'F', b'O', ..] if !line.contains("counters") => {}
+            _ => eprintln!("{line}"),
         }
     }
     let status = child.wait().map_err(|why| steps::did_not_start(fuzzer, &why))?;
-    eprintln!("fuzz: {name}: inputs reach {} of {} places in the code", coverage.reached, coverage.places);
+    eprintln!("{progress}");
     if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) }
-}
-
-/// What libFuzzer says about the code that inputs reach.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Coverage {
-    reached: u64,
-    places: u64,
-}
-
-impl Coverage {
-    /// Reads a line of libFuzzer. Returns whether it is only about progress.
-    fn take(&mut self, line: &str) -> bool {
-        let number = |after: &str| line.split_once(after)?.1.split_whitespace().next()?.parse().ok();
-        if let Some(places) = number(" modules   (") {
-            self.places = places;
-        }
-        let Some(reached) = number(" cov: ").filter(|_| line.starts_with('#')) else {
-            return line.starts_with("INFO:");
-        };
-        self.reached = reached;
-        true
-    }
 }
 
 /// The inputs of a target, in two directories below the target directory.
@@ -147,8 +127,7 @@ impl Corpora {
         let corpora = Self { found: built.join("corpus").join(name), saved: built.join("saved").join(name) };
         let _ = fs::remove_dir_all(&corpora.saved);
         for place in [&corpora.found, &corpora.saved] {
-            fs::create_dir_all(place)
-                .map_err(|why| Failure::Host(format!("cannot create {}: {why}", place.display())))?;
+            fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
         }
         let mut tar = Command::new("tar");
         tar.arg("-C").arg(built.join("saved")).arg("-xf").arg(archive(name));
@@ -179,32 +158,25 @@ struct FuzzRequest<'a> {
 impl<'a> FuzzRequest<'a> {
     fn parse(arguments: &'a [String]) -> Result<Self, Failure> {
         let dashes = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-        let (words, flags) = (&arguments[..dashes], arguments.get(dashes + 1..).unwrap_or_default());
-        let named = words.first().and_then(|word| TARGETS.iter().position(|target| target.name == word));
-        let (words, keep) = match words {
-            [words @ .., last] if last == "--keep" => (words, true),
-            words => (words, false),
-        };
-        let (targets, words) = match named {
-            Some(at) => (&TARGETS[at..=at], &words[1..]),
-            None => (&TARGETS[..], words),
-        };
-        let runs = match words {
-            [] => None,
-            [runs] if runs.parse::<u64>().is_ok() => Some(runs.as_str()),
-            [other] => {
-                let names = TARGETS.each_ref().map(|target| target.name).join("` or `");
-                return Err(Failure::Usage(format!(
-                    "`fuzz` takes `{names}`, and a number of runs; `{other}` is neither of these"
-                )));
+        let flags = arguments.get(dashes + 1..).unwrap_or_default();
+        let mut request = Self { targets: &TARGETS, runs: None, keep: false, flags };
+        for word in &arguments[..dashes] {
+            let target = TARGETS.iter().position(|target| target.name == word);
+            match (word.as_str(), target) {
+                ("--keep", _) => request.keep = true,
+                (_, Some(at)) if request.targets.len() > 1 => request.targets = &TARGETS[at..=at],
+                (runs, None) if runs.parse::<u64>().is_ok() && request.runs.is_none() => {
+                    request.runs = Some(runs);
+                }
+                (other, _) => {
+                    let names = TARGETS.each_ref().map(|target| target.name).join("` or `");
+                    return Err(Failure::Usage(format!(
+                        "`fuzz` takes one of `{names}`, one number of runs, and flags after `--`; `{other}` is too much"
+                    )));
+                }
             }
-            _ => {
-                return Err(Failure::Usage(
-                    "`fuzz` takes one target, one number of runs, and flags after `--`".into(),
-                ));
-            }
-        };
-        Ok(Self { targets, runs, keep, flags })
+        }
+        Ok(request)
     }
 }
 
@@ -227,21 +199,6 @@ mod tests {
     }
 
     #[test]
-    fn the_coverage_is_that_of_the_last_line_of_progress() {
-        let mut coverage = Coverage::default();
-        for (line, is_progress) in [
-            ("INFO: Loaded 1 modules   (41523 inline 8-bit counters): 41523 [0x1, 0x2), ", true),
-            ("#2\tINITED cov: 310 ft: 311 corp: 1/1b exec/s: 0 rss: 40Mb", true),
-            ("#100000\tDONE   cov: 6721 ft: 20311 corp: 2003/1Mb lim: 4096 exec/s: 5000 rss: 80Mb", true),
-            ("stat::peak_rss_mb: 80", false),
-            ("==7== ERROR: libFuzzer: deadly signal", false),
-        ] {
-            assert_eq!(coverage.take(line), is_progress, "{line}");
-        }
-        assert_eq!(coverage, Coverage { reached: 6_721, places: 41_523 });
-    }
-
-    #[test]
     fn target_number_and_flags_are_optional() {
         let both = || vec!["reader", "answers", "protocol"];
         assert_eq!(asked(""), Ok((both(), None, false, 0)));
@@ -249,7 +206,7 @@ mod tests {
         assert_eq!(asked("--keep"), Ok((both(), None, true, 0)));
         assert_eq!(asked("protocol"), Ok((vec!["protocol"], None, false, 0)));
         assert_eq!(asked("reader 7 --keep"), Ok((vec!["reader"], Some(7), true, 0)));
-        assert!(asked("writer").unwrap_err().contains("`writer` is neither"));
+        assert!(asked("writer").unwrap_err().contains("`writer` is too much"));
         assert!(asked("reader 7 8").is_err());
     }
 }

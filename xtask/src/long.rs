@@ -1,17 +1,15 @@
 //! Runs the tests that take minutes, in parts. What passed at the same commit does not run again.
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-    process::Command,
+    fs,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use crate::{
     binary, dist, fuzz, lab,
     lanes::{self, History, LONG, Lanes, SOAK},
-    mutants, readers, setup,
+    mutants, setup,
     steps::{self, AsRoot, Failure, Steps, cargo},
 };
 
@@ -180,9 +178,7 @@ fn tests(run: &mut Run<'_>, part: &str, modules: &str) -> Result<(), Failure> {
     let Some(as_root) = run.as_root else { return Ok(()) };
     // The tests expect the packages beside the binary.
     dist::make(&binary::build()?)?;
-    let mut variables = readers::for_tests(part == TESTS);
-    variables.push(readers::runtimes_for_tests()?);
-    let lanes = Lanes { binaries: lab::build(true)?, as_root, variables, history: run.history };
+    let lanes = Lanes::prepare(as_root, run.history, true, part == TESTS)?;
     let names = lab::names_of_tests(&lanes.binaries)?;
     let filters = &run.request.filters;
     let is_chosen =
@@ -259,7 +255,7 @@ impl Entry {
 impl Results {
     pub(crate) fn open() -> Result<Self, Failure> {
         let place = setup::cache("long", "results")?;
-        fs::create_dir_all(&place).map_err(|why| cannot_write(&place, &why))?;
+        fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
         Ok(Self { file: place.join("results.tsv"), commit: steps::clean_commit() })
     }
 
@@ -279,27 +275,20 @@ impl Results {
         took: Duration,
         result: &Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let date = Command::new("date").args(["-u", "+%F %R"]).output();
         let commit = match &self.commit {
             // A commit or an edit during the run: what ran is unclear.
             Some(commit) if self.commit == steps::clean_commit() => commit.clone(),
             Some(commit) => format!("{commit}+"),
-            None => {
-                steps::said(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_default().trim().to_owned() + "+"
-            }
+            None => steps::git(&["rev-parse", "--short=8", "HEAD"]).unwrap_or_default() + "+",
         };
         let entry = Entry {
-            date: date
-                .map(|date| String::from_utf8_lossy(&date.stdout).trim().to_owned())
-                .unwrap_or_default(),
+            date: steps::date("%F %R"),
             commit,
             what: what.to_owned(),
             seconds: took.as_secs(),
             result: result.as_ref().err().map_or_else(|| "passed".to_owned(), ToString::to_string),
         };
-        let file = File::options().create(true).append(true).open(&self.file);
-        file.and_then(|mut file| file.write_all(entry.line().as_bytes()))
-            .map_err(|why| cannot_write(&self.file, &why))
+        steps::append(&self.file, &entry.line())
     }
 
     /// The newest result of each of these.
@@ -328,10 +317,6 @@ fn table(entries: &[Entry], of: &[&str]) -> String {
     }
     let seconds: u64 = newest.iter().filter_map(|(_, entry)| *entry).map(|entry| entry.seconds).sum();
     lines + &format!("{:<10} {seconds:>7}  {} minutes\n", "sum", seconds.div_ceil(60))
-}
-
-fn cannot_write(path: &Path, why: &std::io::Error) -> Failure {
-    Failure::Host(format!("test: cannot write {}: {why}; no result was recorded", path.display()))
 }
 
 #[cfg(test)]

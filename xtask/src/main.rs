@@ -56,9 +56,9 @@ cargo xtask COMMAND
                      as many as `test --long`); --keep: then add the new inputs that reach other code to the archives in
                      fuzz/corpus, whose inputs the unit tests replay; FLAGS go to libFuzzer
   mutants [FILE...]  change the arithmetic of ledger and of the findings in one place at a time, and check that a test
-                     fails each time, for at most 30 minutes; unchanged files are not tried again; FILE: only files whose path
-                     ends so, without a time limit
-  book               build the documents as a book in target/book, with mdBook, and check its links
+                     fails each time, for at most 30 minutes; the next run continues; FILE: only files whose path ends so,
+                     without a time limit
+  book               build the documents as a book in target/book, with mdBook
   pictures [--check] draw the screens in docs/pictures; --check: only report whether they are up to date
   overhead [ARGS...] compare the cost of cgscope with other tools, as root; --before COMMIT: also with an earlier commit, which
                      is built first; fails if a printed bound is missed
@@ -91,36 +91,29 @@ fn failed(failure: &Failure) -> ExitCode {
 }
 
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {
-    let (command, rest) = match arguments {
-        [] => ("help", arguments),
-        [command, rest @ ..] => (command.as_str(), rest),
-    };
-    match command {
-        "help" | "--help" | "-h" => {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let rest = arguments.get(1..).unwrap_or_default();
+    match words[..] {
+        [] | ["help" | "--help" | "-h", ..] => {
             print!("{HELP}");
             Ok(())
         }
-        "setup" => nothing_else(command, rest).and_then(|()| setup::ensure(&[])),
-        "build" => nothing_else(command, rest).and_then(|()| binary::build()).map(|_| ()),
-        "run" => binary::run(rest),
-        "dist" => dist::run(rest),
-        "test" => checks::run(&checks::TestRun::parse(rest)?),
-        "lab" => lab::run(&lab::Request::parse(rest)?),
-        "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
-        "fuzz" => fuzz::run(rest),
-        "mutants" => mutants::run(rest),
-        "book" => nothing_else(command, rest).and_then(|()| book::run()),
-        "pictures" => book::pictures(rest),
-        "overhead" => overhead::run(rest),
-        "size" => nothing_else(command, rest).and_then(|()| size::run()),
-        lanes::supervise::COMMAND => lanes::supervise::run(rest),
-        other => Err(Failure::Usage(format!("unknown command `{other}`"))),
-    }
-}
-
-fn nothing_else(command: &str, rest: &[String]) -> Result<(), Failure> {
-    match rest.first() {
-        None => Ok(()),
-        Some(word) => Err(Failure::Usage(format!("`{command}` takes no arguments; remove `{word}`"))),
+        ["setup"] => setup::ensure(&[]),
+        ["build"] => binary::build().map(drop),
+        ["run", ..] => binary::run(rest),
+        ["dist"] => dist::make(&binary::build()?).map(drop),
+        ["dist", "--built"] => dist::make(&binary::built()?).map(drop),
+        ["test", ..] => checks::run(&checks::TestRun::parse(rest)?),
+        ["lab", ..] => lab::run(&lab::Request::parse(rest)?),
+        ["readers"] => readers::run(),
+        ["fuzz", ..] => fuzz::run(rest),
+        ["mutants", ..] => mutants::run(rest),
+        ["book"] => book::run(),
+        ["pictures"] => book::draw_pictures(&[]),
+        ["pictures", "--check"] => book::draw_pictures(&["--check"]),
+        ["overhead", ..] => overhead::run(rest),
+        ["size"] => size::run(),
+        [lanes::supervise::COMMAND, ..] => lanes::supervise::run(rest),
+        _ => Err(Failure::Usage(format!("unknown command or arguments: `{}`", words.join(" ")))),
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lanes::{Disturbance, FOR_ONE, Reading, becomes_quiet, supervise};
-use crate::steps::{self, AsRoot, Failure};
+use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
 /// How many times as long as the yardstick the hook may take, by load.
@@ -103,7 +103,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
         return Ok(built);
     }
     let place = checkout.display().to_string();
-    fs::create_dir_all(&checkout).map_err(|why| Failure::Host(format!("cannot create {place}: {why}")))?;
+    fs::create_dir_all(&checkout).map_err(|why| steps::cannot("write", &checkout, &why))?;
     // An archive, not a worktree: nothing has to be removed from the repository afterwards.
     let unpack = format!("git archive {commit} | tar -x -C '{place}'");
     passed(
@@ -115,11 +115,6 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     cargo.current_dir(&checkout).env("CARGO_TARGET_DIR", checkout.join("target"));
     passed("cannot build the earlier commit", &mut cargo)?;
     Ok(built)
-}
-
-/// The output of git in this checkout; `None` if git fails.
-fn git(arguments: &[&str]) -> Option<String> {
-    Some(steps::said(arguments)?.trim().to_owned())
 }
 
 /// Compares [`LIMITS`] with all its earlier versions. Without a history there is nothing to compare.

@@ -1,10 +1,10 @@
 //! Installs programs that read exports and manifests in the tests, in pinned versions, into the user's cache.
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs, io};
+use std::process::Command;
+use std::{env, fs};
 
 use crate::lab;
-use crate::setup::{self, cache};
+use crate::setup::{self, cache, installed};
 use crate::steps::{self, Failure, is_on_path};
 
 /// The variable that passes the directory of these programs to the tests.
@@ -58,7 +58,7 @@ fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
     if !missing.is_empty() {
         setup::ensure(&missing)?;
     }
-    fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
+    fs::create_dir_all(place).map_err(|why| steps::cannot("write", place, &why))?;
     // Try all, because one registry may be unreachable.
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
@@ -68,51 +68,19 @@ fn ensure_in(place: &Path, with_long: bool) -> Result<(), Failure> {
     results.into_iter().collect()
 }
 
-/// Installs `wanted` at `path` unless it is already there. `NAME.version` next to `path` records a complete installation.
-pub(crate) fn installed(
-    path: &Path,
-    wanted: &str,
-    install: impl FnOnce() -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let note = path.with_extension("version");
-    if path.exists() && fs::read_to_string(&note).is_ok_and(|there| there == wanted) {
-        return Ok(());
-    }
-    eprintln!("setup: installing {wanted} into {}", path.display());
-    let _ = fs::remove_file(&note);
-    install()?;
-    fs::write(&note, wanted).map_err(|why| cannot_write(&note, &why))
-}
-
 fn hdr(place: &Path) -> Result<(), Failure> {
     let mut maven = Command::new("mvn");
     maven.args(["--batch-mode", "--quiet", MAVEN_COPY, "-Dmdep.stripVersion=true"]);
     maven.arg(format!("-Dartifact={HDR}")).arg(format!("-DoutputDirectory={}", place.display()));
-    carry_out(&mut maven, HDR)
+    setup::run(&mut maven, HDR)
 }
 
 fn python(environment: &Path) -> Result<(), Failure> {
     let mut venv = Command::new("python3");
-    carry_out(venv.args(["-m", "venv", "--clear"]).arg(environment), "a Python environment")?;
+    setup::run(venv.args(["-m", "venv", "--clear"]).arg(environment), "a Python environment")?;
     let mut pip = Command::new(environment.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"]).args(PYTHON_PACKAGES);
-    carry_out(&mut pip, &PYTHON_PACKAGES.join(", "))
-}
-
-fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // Run outside the workspace, so that its settings do not apply, and where no other user can leave files that Python or Maven reads.
-    // Standard output is for results.
-    let program = command.get_program().display().to_string();
-    steps::succeed(command.current_dir("/").stdout(Stdio::from(io::stderr())), |status| {
-        format!("readers: cannot install {what} ({program} ended with {status}); see its messages above")
-    })
-}
-
-fn cannot_write(path: &Path, why: &io::Error) -> Failure {
-    Failure::Host(format!(
-        "setup: cannot write {} ({why}), so programs for the tests cannot be installed",
-        path.display()
-    ))
+    setup::run(&mut pip, &PYTHON_PACKAGES.join(", "))
 }
 
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
@@ -132,7 +100,7 @@ const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserv
 pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     installed(&place.join("helm"), HELM, || {
         let mut go = go(place);
-        carry_out(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
+        setup::run(go.env("GOBIN", place).args(["install", "-ldflags=-s -w", HELM]), HELM)
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
     installed(&place.join("etcd"), ETCD, || lab::archive()?.unpack(ETCD, &place.join("etcd")))?;
@@ -144,17 +112,14 @@ pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
 /// Builds the API server and the kubectl of the same version.
 fn api_server(place: &Path) -> Result<(), Failure> {
     let scratch = place.join("go/kubernetes");
-    let file = scratch.join("go.mod");
-    fs::create_dir_all(&scratch)
-        .and_then(|()| fs::write(&file, kubernetes_module()))
-        .map_err(|why| cannot_write(&file, &why))?;
+    steps::write(&scratch.join("go.mod"), kubernetes_module())?;
     let version = "-X k8s.io/component-base/version";
     let flags = format!(
         "-ldflags=-s -w {version}.gitVersion=v{KUBERNETES} {version}.gitMajor=1 {version}.gitMinor=34"
     );
     let mut go = go(place);
     go.args(["build", "-C"]).arg(&scratch).args(["-mod=mod", &flags, "-o"]).arg(place);
-    carry_out(
+    setup::run(
         go.args(["kube-apiserver", "kubectl"].map(|name| format!("k8s.io/kubernetes/cmd/{name}"))),
         "Kubernetes",
     )
@@ -196,43 +161,4 @@ pub(crate) fn runtimes_for_tests() -> Result<(&'static str, PathBuf), Failure> {
         RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
     Ok((RUNTIMES_VARIABLE, place))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::fs;
-
-    use super::installed;
-
-    #[test]
-    fn an_installed_version_is_not_installed_again() {
-        let dir = std::env::temp_dir().join(format!("xtask-readers-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory of ours");
-        let path = dir.join("reader.jar");
-        let times = Cell::new(0);
-        let install = || {
-            times.set(times.get() + 1);
-            fs::write(&path, "jar").expect("a file of ours");
-            Ok(())
-        };
-        for (version, so_far) in [("1", 1), ("1", 1), ("2", 2)] {
-            assert!(installed(&path, version, install).is_ok());
-            assert_eq!(times.get(), so_far);
-        }
-        fs::remove_file(&path).expect("a file of ours");
-        assert!(installed(&path, "2", install).is_ok());
-        assert_eq!(times.get(), 3, "the file was missing");
-        let _ = fs::remove_dir_all(&dir);
-    }
-
-    #[test]
-    fn a_failed_installation_is_tried_again() {
-        let dir = std::env::temp_dir().join(format!("xtask-readers-failed-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory of ours");
-        let failed = || Err(super::Failure::Step("no network".to_owned()));
-        assert!(installed(&dir.join("reader"), "1", failed).is_err());
-        assert!(!dir.join("reader.version").exists());
-        let _ = fs::remove_dir_all(&dir);
-    }
 }

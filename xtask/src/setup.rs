@@ -1,12 +1,17 @@
-//! Installs missing tools, and reports each installation first.
+//! Installs missing tools, and prints each command before it runs.
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{env, io};
+use std::{env, fs, io};
 
-use bpf_build::plan::{Apt, Facts, Plan, Step, packages, plan};
 use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
 use crate::steps::{self, AsRoot, Failure, is_on_path};
+
+/// Packages to link host programs. The static C library makes cgscope a single file that runs anywhere.
+const FOR_C: [&str; 2] = ["gcc", "libc6-dev"];
+
+/// A compiler with `core` for the BPF target.
+const BPF_COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 
 /// Packages for tests and measurements: tools to compare with, load generators, terminals.
 pub(crate) const TEST_TOOLS: [&str; 12] = [
@@ -31,7 +36,7 @@ pub(crate) const FOR_FUZZ: &str = "g++";
 pub(crate) const FOR_DEPLOY: [&str; 4] = ["prometheus", "shellcheck", "mmdebstrap", "systemd-container"];
 
 /// Packages for the virtual machines, and a browser for the HTML report.
-const LAB_TOOLS: [&str; 3] = ["qemu-system-x86", "busybox-static", "chromium"];
+const LAB_TOOLS: [&str; 4] = ["qemu-system-x86", "busybox-static", "cpio", "chromium"];
 
 pub(crate) fn for_lab() -> Vec<&'static str> {
     [&TEST_TOOLS[..], &LAB_TOOLS].concat()
@@ -39,155 +44,159 @@ pub(crate) fn for_lab() -> Vec<&'static str> {
 
 /// Installs the build tools of cgscope and the `extra` packages. Prints nothing if nothing is missing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
-    let mut lists_are_new = false;
-    let mut done = None;
-    loop {
-        let facts = facts(extra, lists_are_new);
-        let plan = plan(&facts, extra);
-        if plan.is_empty() {
-            return Ok(());
-        }
-        announce(&plan, facts.apt.is_some());
-        if facts.apt.is_none() || plan.steps.is_empty() {
-            let what = if plan.steps.is_empty() { "install them" } else { "run the commands above" };
-            return Err(Failure::Host(format!(
-                "cannot install the missing tools automatically, so cgscope cannot be built or tested; \
-                 {what}, then run this again"
-            )));
-        }
-        if done.as_ref() == Some(&plan) {
-            return Err(Failure::Host(
-                "the commands above ran, but the tools are still missing, so cgscope cannot be built; \
-                 run the commands by hand and read their messages"
-                    .into(),
-            ));
-        }
-        for step in &plan.steps {
-            carry_out(step, &mut lists_are_new)?;
-        }
-        done = Some(plan);
+    let mut packages = if has_static_libc() { Vec::new() } else { FOR_C.to_vec() };
+    // Without apt, a missing program is reported when it is called.
+    if is_on_path("apt-get") {
+        packages.extend(extra);
     }
-}
-
-fn announce(plan: &Plan, is_ours: bool) {
-    for sentence in &plan.out_of_reach {
-        eprintln!("setup: {sentence}");
-    }
-    if !plan.steps.is_empty() {
-        let who = if is_ours { "running" } else { "run" };
-        eprintln!("setup: tools to build or test cgscope are missing; {who}:");
-    }
-    for step in &plan.steps {
-        eprintln!("setup:   {}", in_words(step));
-    }
-    if let Some(then) = plan.then {
-        eprintln!("setup: then: {then}");
-    }
-}
-
-fn in_words(step: &Step) -> String {
-    let words = step.words().join(" ");
-    match step.on_path() {
-        Some(dir) => format!("PATH={}:$PATH {words}", dir.display()),
-        None => words,
-    }
-}
-
-fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
-    let mut is_done = attempt(step)?;
-    if !is_done && matches!(step, Step::AptInstall(_)) && !*lists_are_new {
-        // Old package lists may name packages that the archive no longer has: update the lists and try again.
-        *lists_are_new = true;
-        is_done = attempt(&Step::AptUpdate)? && attempt(step)?;
-    }
-    *lists_are_new |= *step == Step::AptUpdate;
-    if is_done {
+    install(&packages)?;
+    if Toolchain::find().is_ok() || linker() || (compiler() && linker()) {
         return Ok(());
     }
-    Err(Failure::Step(format!(
-        "`{}` failed, so cgscope cannot be built or tested; see its messages above",
-        in_words(step)
+    Err(Failure::Host(format!(
+        "setup: the tools for the kernel side are missing and cannot be installed, so cgscope cannot be built; install \
+         rustup's nightly with rust-src, and bpf-linker {} for its release of LLVM (docs/building.md)",
+        linker::VERSION
     )))
 }
 
-/// Runs a step. Returns true if it succeeds.
-fn attempt(step: &Step) -> Result<bool, Failure> {
-    let words = step.words();
-    let Some((program, arguments)) = words.split_first() else { return Ok(true) };
-    let mut command = if step.needs_root() {
-        let by_hand = format!("run `{}` as root", in_words(step));
-        let as_root = AsRoot::become_root("installing packages", &by_hand)?;
-        let mut command = as_root.command("env");
-        command.args(["DEBIAN_FRONTEND=noninteractive", program.as_str()]);
-        command
-    } else {
-        let mut command = match program.as_str() {
-            "cargo" => Command::new(steps::cargo_path()),
-            _ => Command::new(program),
-        };
-        // Run outside the workspace and without the variables of the calling cargo, so that their settings do not apply.
-        without_cargo(&mut command).current_dir("/");
-        if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
-            // Use the toolchain of the calling cargo: the default one may be too old.
-            command.env("RUSTUP_TOOLCHAIN", toolchain);
-        }
-        command
-    };
-    if let Some(first) = step.on_path() {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let path = env::join_paths([first].into_iter().chain(env::split_paths(&path)));
-        command.env("PATH", path.unwrap_or_default());
+/// Whether a C compiler finds its static library.
+fn has_static_libc() -> bool {
+    let found = steps::output(Command::new("cc").arg("-print-file-name=libc.a"));
+    // Otherwise it prints the bare name of the library.
+    found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
+}
+
+/// Installs the missing ones of these Debian packages.
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    let installed = installed_packages(packages);
+    let missing: Vec<&str> =
+        packages.iter().copied().filter(|name| !installed.iter().any(|there| there == name)).collect();
+    if missing.is_empty() {
+        return Ok(());
     }
-    eprintln!("setup: {}", in_words(step));
-    // Standard output is for results, as in `cargo xtask run hist | less`.
-    command.args(arguments).stdout(Stdio::from(io::stderr()));
-    Ok(steps::status(&mut command)?.success())
-}
-
-/// Collects which tools and packages (`extra` included) this machine has. Changes nothing and uses no network.
-fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
-    let complete = Toolchain::find().is_ok();
-    let compilers: Vec<u32> =
-        if complete { Vec::new() } else { Compiler::all().map(|compiler| compiler.llvm).collect() };
-    let mut facts = Facts {
-        c_compiler: said(Command::new("cc").arg("--version")).is_some(),
-        static_libc: said(Command::new("cc").arg("-print-file-name=libc.a"))
-            .is_some_and(|path| is_file(&path)),
-        complete,
-        rustup: is_on_path("rustup"),
-        roots: compilers.iter().filter_map(|llvm| Some((*llvm, linker::root(*llvm)?))).collect(),
-        compilers,
-        apt: None,
-    };
-    if is_on_path("apt-get") {
-        facts.apt = Some(apt(&facts, extra, lists_are_new));
+    let missing = missing.join(" ");
+    if !is_on_path("apt-get") {
+        return Err(Failure::Host(format!(
+            "setup: these Debian packages are missing, and this machine has no apt: {missing}; install what your \
+             distribution has for them, then run this again"
+        )));
     }
-    facts
+    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just booted may
+    // run apt by itself.
+    let words = format!(
+        "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120 {missing}"
+    );
+    // Old package lists may lack packages, or name some that the archive no longer has.
+    apt(&words).or_else(|_| apt("apt-get update").and_then(|()| apt(&words)))
 }
 
-/// True if the compiler found the library. Otherwise it prints the bare name of the library.
-fn is_file(path: &str) -> bool {
-    let path = Path::new(path.trim());
-    path.is_absolute() && path.is_file()
-}
-
-fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
-    let mut names = packages(&facts.compilers);
-    names.extend(extra.iter().map(|name| (*name).to_owned()));
-    // dpkg-query fails if it does not know a package, but it still reports the others.
+/// Those of these packages that are installed.
+fn installed_packages(packages: &[&str]) -> Vec<String> {
     let mut dpkg = Command::new("dpkg-query");
-    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(&names);
+    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(packages);
+    // It fails if it does not know a package, but it still reports the others.
     let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
-    let installed = installed(&String::from_utf8_lossy(&found));
-    let is_all_there = facts.c_compiler
-        && facts.static_libc
-        && facts.complete
-        && extra.iter().all(|name| installed.iter().any(|installed| installed == name));
-    // apt takes half a second to read its lists, so skip it if everything is installed.
-    let query = || said(Command::new("apt-cache").arg("policy").args(&names));
-    let policy = (!is_all_there).then(query).flatten();
-    let offered = offered(&policy.unwrap_or_default());
-    Apt { updated, offered, installed }
+    let found = String::from_utf8_lossy(&found);
+    found.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
+}
+
+fn apt(words: &str) -> Result<(), Failure> {
+    let as_root = AsRoot::become_root("installing packages", &format!("run `{words}` as root"))?;
+    let mut command = as_root.command("env");
+    run(command.arg("DEBIAN_FRONTEND=noninteractive").args(words.split(' ')), "Debian packages")
+}
+
+/// Installs a compiler for the kernel side: that of the distribution, or else rustup's.
+fn compiler() -> bool {
+    let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"];
+    let nightly = || run(outside(&mut Command::new("rustup")).args(words), "nightly");
+    reported(install(&BPF_COMPILER)) || (is_on_path("rustup") && reported(nightly()))
+}
+
+/// Builds the linker of a compiler for the kernel side: the first one for which Debian has the libraries of LLVM.
+fn linker() -> bool {
+    Compiler::all().filter(|compiler| linker::LLVMS.contains(&compiler.llvm)).any(
+        |Compiler { llvm, .. }| {
+            let libraries = [&format!("llvm-{llvm}-dev"), &format!("libpolly-{llvm}-dev"), "libzstd-dev"];
+            let Some(root) = linker::root(llvm).filter(|_| reported(install(&libraries))) else {
+                return false;
+            };
+            let features = format!("llvm-{llvm}");
+            let words = ["bpf-linker", "--force", "--no-default-features", "--features", &features];
+            let mut cargo = cargo_install(&words, linker::VERSION, &root);
+            // Its build runs the llvm-config of this release.
+            let path = env::var_os("PATH").unwrap_or_default();
+            let first = PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"));
+            let path = env::join_paths([first].into_iter().chain(env::split_paths(&path)));
+            cargo.env("PATH", path.unwrap_or_default());
+            reported(run(&mut cargo, "bpf-linker")) && Toolchain::find().is_ok()
+        },
+    )
+}
+
+/// Whether a step succeeded. Prints its failure.
+fn reported(result: Result<(), Failure>) -> bool {
+    if let Err(failure) = &result {
+        eprintln!("{failure}");
+    }
+    result.is_ok()
+}
+
+/// Lets a command ignore the workspace and the variables of the calling cargo, except the toolchain: the default may be too old.
+pub(crate) fn outside(command: &mut Command) -> &mut Command {
+    without_cargo(command);
+    if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
+        command.env("RUSTUP_TOOLCHAIN", toolchain);
+    }
+    command.current_dir("/")
+}
+
+fn cargo_install(words: &[&str], version: &str, root: &Path) -> Command {
+    let mut cargo = Command::new(steps::cargo_path());
+    outside(&mut cargo)
+        .args(["install", "--locked"])
+        .args(words)
+        .args(["--version", version, "--root"])
+        .arg(root);
+    cargo
+}
+
+/// A program of a crate, in this version. Installs it into the cache if it is missing.
+pub(crate) fn program(name: &str, version: &str) -> Result<PathBuf, Failure> {
+    let root = cache(name, name)?;
+    installed(&root, &format!("{name} {version}"), || {
+        run(&mut cargo_install(&[name], version, &root), name)
+    })?;
+    Ok(root.join("bin").join(name))
+}
+
+/// Prints and runs a command that installs something.
+pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
+    // Where no other user can leave files that the program reads. Standard output is for results, as in
+    // `cargo xtask run hist | less`.
+    command.current_dir("/").stdout(Stdio::from(io::stderr()));
+    let words = steps::words(command);
+    eprintln!("setup: {words}");
+    steps::succeed(command, |status| {
+        format!("setup: cannot install {what}: `{words}` failed ({status}); see its messages above")
+    })
+}
+
+/// Installs `wanted` at `path` unless it is already there. `NAME.version` next to `path` records a complete installation.
+pub(crate) fn installed(
+    path: &Path,
+    wanted: &str,
+    install: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let note = path.with_extension("version");
+    if path.exists() && fs::read_to_string(&note).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    eprintln!("setup: installing {wanted} into {}", path.display());
+    let _ = fs::remove_file(&note);
+    install()?;
+    steps::write(&note, wanted)
 }
 
 /// The directory `name` in the user's cache of cgscope. `what` names its contents in the error message.
@@ -197,53 +206,46 @@ pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The installed packages in the output of dpkg-query.
-fn installed(text: &str) -> Vec<String> {
-    text.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
-}
-
-/// The packages with a candidate in the output of `apt-cache policy`.
-fn offered(text: &str) -> Vec<String> {
-    let mut offered = Vec::new();
-    let mut package = "";
-    for line in text.lines() {
-        if !line.starts_with(' ') {
-            package = line.trim_end_matches(':');
-        } else if line.trim().strip_prefix("Candidate: ").is_some_and(|version| version != "(none)") {
-            offered.push(package.to_owned());
-        }
-    }
-    offered
-}
-
-fn said(command: &mut Command) -> Option<String> {
-    // The functions above parse English output.
-    let output = command.env("LC_ALL", "C").output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{installed, offered};
+    use std::cell::Cell;
+    use std::fs;
+
+    use super::{installed, installed_packages};
 
     #[test]
-    fn a_package_that_was_removed_is_not_installed() {
-        assert_eq!(installed("tmux installed\nstress-ng config-files\ngcc not-installed\n"), ["tmux"]);
+    fn a_package_that_does_not_exist_is_not_installed() {
+        assert!(installed_packages(&["cgscope-no-such-package"]).is_empty());
     }
 
     #[test]
-    fn a_package_without_a_candidate_is_not_available() {
-        let policy = "\
-tmux:
-  Installed: (none)
-  Candidate: 3.3a-3
-  Version table:
-     3.3a-3 500
-rustc-web:
-  Installed: (none)
-  Candidate: (none)
-  Version table:
-";
-        assert_eq!(offered(policy), ["tmux"]);
+    fn an_installed_version_is_not_installed_again() {
+        let dir = std::env::temp_dir().join(format!("xtask-readers-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory of ours");
+        let path = dir.join("reader.jar");
+        let times = Cell::new(0);
+        let install = || {
+            times.set(times.get() + 1);
+            fs::write(&path, "jar").expect("a file of ours");
+            Ok(())
+        };
+        for (version, so_far) in [("1", 1), ("1", 1), ("2", 2)] {
+            assert!(installed(&path, version, install).is_ok());
+            assert_eq!(times.get(), so_far);
+        }
+        fs::remove_file(&path).expect("a file of ours");
+        assert!(installed(&path, "2", install).is_ok());
+        assert_eq!(times.get(), 3, "the file was missing");
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn a_failed_installation_is_tried_again() {
+        let dir = std::env::temp_dir().join(format!("xtask-readers-failed-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory of ours");
+        let failed = || Err(super::Failure::Step("no network".to_owned()));
+        assert!(installed(&dir.join("reader"), "1", failed).is_err());
+        assert!(!dir.join("reader.version").exists());
+        let _ = fs::remove_dir_all(&dir);
     }
 }

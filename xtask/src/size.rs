@@ -7,7 +7,7 @@ use crate::steps::{self, Failure};
 pub(crate) fn run() -> Result<(), Failure> {
     let failed = |words: &str| Failure::Host(format!("size: {words}"));
     let tracked =
-        steps::said(&["ls-files", "*.rs", "*.md"]).ok_or_else(|| failed("git cannot list the files"))?;
+        steps::git(&["ls-files", "*.rs", "*.md"]).ok_or_else(|| failed("git cannot list the files"))?;
     let top = steps::workspace();
     let mut code: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let (mut pages, mut words) = (0, 0);

@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsString,
     fmt, fs,
-    io::{self, Read},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus},
     sync::mpsc::{self, Receiver},
@@ -80,6 +80,42 @@ pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     receiver
 }
 
+/// The standard output of a command that must succeed.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command.output().map_err(|why| did_not_start(command, &why))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let (words, why) = (words(command), String::from_utf8_lossy(&output.stderr));
+    Err(Failure::Step(format!("`{words}` failed ({}): {}", output.status, why.trim())))
+}
+
+/// A command in words.
+pub(crate) fn words(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes a file. Creates missing directories.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::write(path, content)).map_err(|why| cannot("write", path, &why))
+}
+
+/// Adds text to a file, or creates it.
+pub(crate) fn append(path: &Path, text: &str) -> Result<(), Failure> {
+    let file = fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|why| cannot("write", path, &why))
+}
+
+/// An error of a file or a directory.
+pub(crate) fn cannot(act: &str, path: &Path, why: &io::Error) -> Failure {
+    Failure::Host(format!(
+        "cannot {act} {}: {why}; check that you own it, and that the disk is not full",
+        path.display()
+    ))
+}
+
 pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {
     let program = command.get_program().display();
     Failure::Host(format!("{program} did not start ({why}); check that it is installed and on PATH"))
@@ -100,11 +136,8 @@ impl Steps {
     pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
         eprintln!("{}: {name}", self.heading);
         let status = status(command)?;
-        if !status.success() {
-            return Err(Failure::Step(self.failed(name, &status.to_string())));
-        }
-        self.passed += 1;
-        Ok(())
+        let result = if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) };
+        self.done(name, result)
     }
 
     /// Records the result of a step that runs more than one program.
@@ -134,16 +167,22 @@ impl Steps {
     }
 }
 
-/// The output of a git command. `None` without git, or if the command fails.
-pub(crate) fn said(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").current_dir(workspace()).args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+/// The output of a git command without the line breaks at its end. `None` without git, or if the command fails.
+pub(crate) fn git(arguments: &[&str]) -> Option<String> {
+    let text = output(Command::new("git").current_dir(workspace()).args(arguments)).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// The time now in UTC, in a format of `date`.
+pub(crate) fn date(format: &str) -> String {
+    let date = output(Command::new("date").args(["-u", &format!("+{format}")]));
+    date.unwrap_or_default().trim().to_owned()
 }
 
 /// The current commit. `None` without git, and if files differ from this commit.
 pub(crate) fn clean_commit() -> Option<String> {
-    let commit = said(&["rev-parse", "--short=8", "HEAD"])?;
-    said(&["status", "--porcelain"])?.is_empty().then(|| commit.trim().to_owned())
+    let commit = git(&["rev-parse", "--short=8", "HEAD"])?;
+    git(&["status", "--porcelain"])?.is_empty().then_some(commit)
 }
 
 /// An error. Its message says what is missing or failed, what that prevents, and what to do.
@@ -217,13 +256,8 @@ impl AsRoot {
 }
 
 fn is_root() -> bool {
-    fs::read_to_string("/proc/self/status").is_ok_and(|status| effective_user(&status) == Some(0))
-}
-
-/// The second number of `Uid:` in `/proc/PID/status`.
-fn effective_user(status: &str) -> Option<u32> {
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    ids.split_whitespace().nth(1)?.parse().ok()
+    // SAFETY: it takes no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 pub(crate) fn is_on_path(program: &str) -> bool {
@@ -265,13 +299,7 @@ mod tests {
 
 #[cfg(test)]
 mod root_tests {
-    use super::{AsRoot, effective_user};
-
-    #[test]
-    fn the_effective_user_is_the_second_id() {
-        assert_eq!(effective_user("Name:\txtask\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(0));
-        assert_eq!(effective_user("Name:\txtask\n"), None);
-    }
+    use super::AsRoot;
 
     #[test]
     fn cargo_compiles_as_the_user_and_runs_as_root() {

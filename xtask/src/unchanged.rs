@@ -63,7 +63,7 @@ pub(crate) struct Due {
 impl Part {
     /// Returns `None` if the part can be skipped. Prints why it runs or is skipped.
     pub(crate) fn due(&'static self, is_requested: bool) -> Option<Due> {
-        let state = self.state();
+        let state = state(self.paths);
         let passed = self.stamp().ok().and_then(|stamp| fs::read_to_string(stamp).ok());
         let why = if is_requested {
             Some("it was requested".to_owned())
@@ -81,17 +81,6 @@ impl Part {
         why.map(|_| Due { part: self, state })
     }
 
-    /// The compiler, and the git object of each path. `None` without git, and if a file differs from its commit.
-    fn state(&self) -> Option<String> {
-        let with_paths = |words: &[&'static str]| steps::said(&[words, self.paths].concat());
-        if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
-            return None;
-        }
-        let compiler = Command::new("rustc").arg("--version").output().ok()?;
-        let compiler = String::from_utf8_lossy(&compiler.stdout).trim().to_owned();
-        Some(format!("{compiler}\tthe compiler\n{}", with_paths(&["ls-tree", "HEAD", "--"])?))
-    }
-
     /// The file that has the state in which the part passed.
     fn stamp(&self) -> Result<PathBuf, Failure> {
         Ok(setup::cache("passed", "the parts that passed")?.join(self.name.replace(' ', "-")))
@@ -101,15 +90,23 @@ impl Part {
 impl Due {
     /// Records that the part has passed, unless its files have changed during the run.
     pub(crate) fn passed(self) -> Result<(), Failure> {
-        let Some(state) = self.state.filter(|state| self.part.state().as_ref() == Some(state)) else {
+        let Some(state) = self.state.filter(|before| state(self.part.paths).as_ref() == Some(before)) else {
             return Ok(());
         };
-        let stamp = self.part.stamp()?;
-        let made = stamp.parent().map_or(Ok(()), fs::create_dir_all);
-        made.and_then(|()| fs::write(&stamp, state)).map_err(|why| {
-            Failure::Host(format!("test: cannot write {}: {why}; check that you own it", stamp.display()))
-        })
+        steps::write(&self.part.stamp()?, state)
     }
+}
+
+/// The compiler, and the git object of each path. `None` without git, and if a file differs from its commit.
+pub(crate) fn state(paths: &[impl AsRef<str>]) -> Option<String> {
+    let paths: Vec<&str> = paths.iter().map(AsRef::as_ref).collect();
+    let with_paths = |words: &[&str]| steps::git(&[words, &paths].concat());
+    if !with_paths(&["status", "--porcelain", "--"])?.is_empty() {
+        return None;
+    }
+    let compiler = steps::output(Command::new("rustc").arg("--version")).ok()?;
+    let objects = with_paths(&["ls-tree", "HEAD", "--"])?;
+    Some(format!("{}\tthe compiler\n{objects}", compiler.trim()))
 }
 
 /// Why a part must run: its state now, and the state in which it passed.
@@ -157,7 +154,7 @@ mod tests {
     fn every_path_exists() {
         for part in [&OTHER_KERNELS, &PACKAGES] {
             let listed =
-                steps::said(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
+                steps::git(&[&["ls-tree", "HEAD", "--"], part.paths].concat()).expect("a git checkout");
             let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split('\t').nth(1)).collect();
             assert_eq!(listed, part.paths.iter().copied().collect(), "{}", part.name);
         }

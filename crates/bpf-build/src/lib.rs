@@ -3,14 +3,12 @@
 //! 1. [`compiler`]: which compilers on this machine support `bpfel-unknown-none`;
 //! 2. [`linker`]: the bpf-linker that can read a compiler's output;
 //! 3. [`toolchain`]: a compiler with its linker, which builds `ebpf/`;
-//! 4. [`build_script`]: the build of `ebpf/` in a build script, with objects without debug information;
-//! 5. [`plan`]: what to install if something is missing.
+//! 4. [`build_script`]: the build of `ebpf/` in a build script, with objects without debug information.
 #![expect(missing_docs, reason = "only build scripts and xtask use it")]
 
 pub mod build_script;
 pub mod compiler;
 pub mod linker;
-pub mod plan;
 pub mod toolchain;
 
 use std::{io, path::PathBuf};

@@ -1,11 +1,10 @@
 //! Builds the Debian package with dpkg-deb from a directory tree. The package is too simple to need debhelper.
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ARCH, Contents, read, said};
+use super::{Contents, architecture, read};
 use crate::dist::Tree;
-use crate::steps::{self, Failure, is_on_path};
+use crate::steps::{self, Failure, is_on_path, output};
 
 /// Maintainer scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -35,7 +34,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     let package = contents.place.join(format!("cgscope_{version}_{}.deb", architecture()?));
     let mut dpkg = Command::new("dpkg-deb");
     dpkg.env("SOURCE_DATE_EPOCH", &contents.epoch).args(["--root-owner-group", "-Zxz", "--build"]);
-    said(dpkg.arg(&tree.root).arg(&package))?;
+    output(dpkg.arg(&tree.root).arg(&package))?;
     Ok(package)
 }
 
@@ -57,12 +56,14 @@ fn put_files(contents: &Contents, tree: &Tree, debian: &Path, changelog: &str) -
 
 /// Writes the files that dpkg reads. Call this last, because they contain the sizes and checksums of the other files.
 fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
-    let files = tree.files()?;
-    let mut sums = Command::new("md5sum");
-    sums.current_dir(&tree.root).args(files.iter().filter(|file| *file != Path::new(CONFIGURATION)));
-    let sums = said(&mut sums)?;
-    let bytes = |file: &PathBuf| fs::metadata(tree.root.join(file)).map_or(0, |metadata| metadata.len());
-    let kib: u64 = files.iter().map(|file| bytes(file).div_ceil(1024)).sum();
+    let mut find = Command::new("find");
+    let found = output(find.current_dir(&tree.root).args(["-type", "f", "-printf", "%P %s\n"]))?;
+    let mut files: Vec<(&str, &str)> = found.lines().filter_map(|line| line.rsplit_once(' ')).collect();
+    files.sort_by(|(a, _), (b, _)| Path::new(a).cmp(Path::new(b)));
+    let names = files.iter().map(|(name, _)| name).filter(|name| **name != CONFIGURATION);
+    let sums = output(Command::new("md5sum").current_dir(&tree.root).args(names))?;
+    let kib: u64 =
+        files.iter().filter_map(|(_, bytes)| Some(bytes.parse::<u64>().ok()?.div_ceil(1024))).sum();
     let control = read(&debian.join("control"))?
         .replace("@VERSION@", &contents.version)
         .replace("@ARCHITECTURE@", architecture()?)
@@ -74,17 +75,6 @@ fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Fa
         tree.copy(&debian.join(script), &format!("DEBIAN/{script}"), 0o755)?;
     }
     Ok(())
-}
-
-/// Debian's name for this architecture.
-fn architecture() -> Result<&'static str, Failure> {
-    match ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        here => Err(Failure::Host(format!(
-            "dist: Debian's name for the architecture {here} is unknown, so the Debian package is not made"
-        ))),
-    }
 }
 
 /// The version in the first line of a changelog: `cgscope (0.1.0) unstable; urgency=medium`.

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ARCH, Contents, cannot_read, cannot_write, said};
+use super::{Contents, architecture};
 use crate::dist::Tree;
-use crate::steps::{self, Failure};
+use crate::steps::{self, Failure, output};
 
 /// User 0, because a container's capabilities apply only to user 0. The image has no list of users, so give a number.
 const CONFIG: &str = r#"{
@@ -83,11 +83,12 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
     let (layer, diff) = layer(contents, &root, &layout)?;
     let mut date = Command::new("date");
     let created =
-        said(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+        output(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let architecture = architecture()?;
     let fill = |template: &str, values: &[(&str, &str)]| {
         let common = [
             ("@VERSION@", contents.version.as_str()),
-            ("@ARCHITECTURE@", architecture()),
+            ("@ARCHITECTURE@", architecture),
             ("@CREATED@", created.trim()),
         ];
         let values = common.iter().chain(values);
@@ -104,7 +105,7 @@ pub(super) fn make(contents: &Contents) -> Result<PathBuf, Failure> {
         layout.put(file, text.as_bytes(), 0o644)?;
     }
     let mut tar = super::tar(&layout.root, &contents.epoch);
-    said(tar.arg("-cf").arg(&archive).args(["oci-layout", "index.json", "manifest.json", "blobs"]))?;
+    output(tar.arg("-cf").arg(&archive).args(["oci-layout", "index.json", "manifest.json", "blobs"]))?;
     Ok(archive)
 }
 
@@ -123,9 +124,9 @@ fn root(contents: &Contents) -> Result<Tree, Failure> {
 /// Puts the only layer into the layout. Also returns the digest of the uncompressed layer, which the configuration needs.
 fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
     let file = contents.place.join("image/layer.tar");
-    said(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
+    output(super::tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
     let diff = blob(&file)?.sha256;
-    said(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
+    output(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
     let file = file.with_extension("tar.gz");
     let layer = blob(&file)?;
     layout.copy(&file, &format!("blobs/sha256/{}", layer.sha256), 0o644)?;
@@ -134,25 +135,16 @@ fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, Strin
 
 fn put_blob(layout: &Tree, text: &str) -> Result<Blob, Failure> {
     let file = layout.root.with_extension("json");
-    fs::write(&file, text).map_err(|why| cannot_write(&file, &why))?;
+    fs::write(&file, text).map_err(|why| steps::cannot("write", &file, &why))?;
     let blob = blob(&file)?;
     layout.put(&format!("blobs/sha256/{}", blob.sha256), text.as_bytes(), 0o644)?;
     Ok(blob)
 }
 
 fn blob(file: &Path) -> Result<Blob, Failure> {
-    let bytes = fs::metadata(file).map_err(|why| cannot_read(file, &why))?.len();
-    let sum = said(Command::new("sha256sum").arg(file))?;
+    let bytes = fs::metadata(file).map_err(|why| steps::cannot("read", file, &why))?.len();
+    let sum = output(Command::new("sha256sum").arg(file))?;
     Ok(Blob { sha256: sum.split_whitespace().next().unwrap_or_default().to_owned(), bytes })
-}
-
-/// Go's name for this architecture, which images use.
-fn architecture() -> &'static str {
-    match ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 #[cfg(test)]

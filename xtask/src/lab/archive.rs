@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::lab::output;
+use crate::steps::output;
 use crate::steps::{self, Failure};
 
 /// The Debian releases that have our kernels. A mirror may lack some of them.
@@ -41,23 +41,13 @@ impl Apt {
         if self.has_lists.replace(true) {
             return Ok(());
         }
-        self.write_settings(&Self::mirror()?).map_err(|why| {
-            let place = self.place.display();
-            Failure::Host(format!("lab: cannot write {place} ({why}), so kernels cannot be downloaded"))
-        })?;
-        eprintln!("lab: downloading the package lists of the archive");
-        // `apt-get update` fails if the mirror lacks one of the releases, but it fetches the others.
-        let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
-        Ok(())
-    }
-
-    fn write_settings(&self, mirror: &str) -> std::io::Result<()> {
+        let (mirror, place) = (Self::mirror()?, self.place.display());
         for dir in ["state/lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(self.place.join(dir))?;
+            let dir = self.place.join(dir);
+            fs::create_dir_all(&dir).map_err(|why| steps::cannot("write", &dir, &why))?;
         }
         let sources: String = SUITES.iter().map(|suite| format!("deb {mirror} {suite} main\n")).collect();
-        fs::write(self.place.join("sources.list"), sources)?;
-        let place = self.place.display();
+        steps::write(&self.place.join("sources.list"), sources)?;
         let settings = format!(
             "Dir::Etc::sourcelist \"{place}/sources.list\";\n\
              Dir::Etc::sourceparts \"-\";\n\
@@ -69,7 +59,11 @@ impl Apt {
              Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled \"false\";\n\
              APT::Sandbox::User \"root\";\n"
         );
-        fs::write(self.place.join("apt.conf"), settings)
+        steps::write(&self.place.join("apt.conf"), settings)?;
+        eprintln!("lab: downloading the package lists of the archive");
+        // `apt-get update` fails if the mirror lacks one of the releases, but it fetches the others.
+        let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
+        Ok(())
     }
 
     fn command(&self, program: &str) -> Command {
@@ -82,37 +76,26 @@ impl Apt {
     /// Names of all packages that begin with one of these prefixes.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
         self.update()?;
-        let mut names = Vec::new();
-        for beginning in beginnings {
-            let mut query = self.command("apt-cache");
-            let found = output(query.args(["pkgnames", beginning]).stderr(Stdio::inherit()))?;
-            names.extend(found.lines().map(str::to_owned));
-        }
-        Ok(names)
+        let found = |beginning| output(self.command("apt-cache").args(["pkgnames", beginning]));
+        let found = beginnings.iter().map(|beginning| found(beginning)).collect::<Result<Vec<_>, _>>()?;
+        Ok(found.iter().flat_map(|names| names.lines()).map(str::to_owned).collect())
     }
 
     /// Downloads a package and unpacks it into `to`.
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {
         self.update()?;
         let debs = self.place.join("debs");
-        let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
-        made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {
-            let debs = debs.display();
-            Failure::Host(format!("lab: cannot write {debs} ({why}), so {name} cannot be downloaded"))
-        })?;
-        eprintln!("lab: downloading {name}");
-        let mut download = self.command("apt-get");
-        download.args(["download", name]).current_dir(&debs).stdout(Stdio::null());
-        let downloaded = steps::status(&mut download)?.success();
-        let deb = fs::read_dir(&debs).ok().and_then(|files| files.flatten().next()).filter(|_| downloaded);
-        let deb = deb.ok_or_else(|| {
-            Failure::Step(format!("lab: cannot download {name}; see the messages of apt-get above"))
-        })?;
-        let unpacked = steps::status(Command::new("dpkg").arg("-x").arg(deb.path()).arg(to))?;
         let _ = fs::remove_dir_all(&debs);
-        if !unpacked.success() {
-            return Err(Failure::Step(format!("lab: cannot unpack {name}; see the messages of dpkg above")));
+        for dir in [&debs, to] {
+            fs::create_dir_all(dir).map_err(|why| steps::cannot("write", dir, &why))?;
         }
+        eprintln!("lab: downloading {name}");
+        output(self.command("apt-get").args(["download", name]).current_dir(&debs))?;
+        let files = fs::read_dir(&debs).map_err(|why| steps::cannot("read", &debs, &why))?;
+        for deb in files.flatten() {
+            output(Command::new("dpkg").arg("-x").arg(deb.path()).arg(to))?;
+        }
+        let _ = fs::remove_dir_all(&debs);
         Ok(())
     }
 }

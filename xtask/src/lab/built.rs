@@ -2,7 +2,7 @@
 //!
 //! No Debian kernel has both sched_ext and the accounting of interrupt time.
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::{fs, thread};
 
 use crate::lab::archive::Apt;
@@ -31,14 +31,16 @@ pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
     let clean = || [&unpacked, &tree].into_iter().for_each(|dir| _ = fs::remove_dir_all(dir));
     clean();
     apt.unpack(SOURCE, &unpacked)?;
-    fs::create_dir_all(&tree).map_err(|why| cannot_write(&tree, &why))?;
+    fs::create_dir_all(&tree).map_err(|why| steps::cannot("write", &tree, &why))?;
     eprintln!("lab: building the kernel {}, which takes some ten minutes", kernels::BUILT);
     let archive = unpacked.join(format!("usr/src/{SOURCE}.tar.xz"));
-    run(Command::new("tar").args(["--strip-components=1", "-xf"]).arg(archive).arg("-C").arg(&tree))?;
+    steps::output(
+        Command::new("tar").args(["--strip-components=1", "-xf"]).arg(archive).arg("-C").arg(&tree),
+    )?;
     configure(&tree)?;
     let jobs = thread::available_parallelism().map_or(1, usize::from);
-    run(make_in(&tree).arg(format!("-j{jobs}")).arg("bzImage"))?;
-    run(make_in(&tree.join("tools/sched_ext")).arg("CLANG=clang").args(SCHEDULERS))?;
+    steps::output(make_in(&tree).arg(format!("-j{jobs}")).arg("bzImage"))?;
+    steps::output(make_in(&tree.join("tools/sched_ext")).arg("CLANG=clang").args(SCHEDULERS))?;
     let place = schedulers()?;
     let copied = fs::create_dir_all(&place).and_then(|()| {
         for scheduler in SCHEDULERS {
@@ -47,15 +49,15 @@ pub(crate) fn make(apt: &Apt, image: &Path) -> Result<(), Failure> {
         // The image comes last: without it, the next run starts again.
         fs::rename(tree.join("arch/x86/boot/bzImage"), image)
     });
-    copied.map_err(|why| cannot_write(image, &why))?;
+    copied.map_err(|why| steps::cannot("write", image, &why))?;
     clean();
     Ok(())
 }
 
 fn configure(tree: &Path) -> Result<(), Failure> {
     let wanted = tree.join("wanted.config");
-    fs::write(&wanted, CONFIG).map_err(|why| cannot_write(&wanted, &why))?;
-    run(make_in(tree).arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig"))?;
+    steps::write(&wanted, CONFIG)?;
+    steps::output(make_in(tree).arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig"))?;
     let chosen = fs::read_to_string(tree.join(".config")).unwrap_or_default();
     let refused = refused(&chosen);
     if refused.is_empty() {
@@ -75,24 +77,8 @@ fn refused(chosen: &str) -> Vec<&'static str> {
 
 fn make_in(dir: &Path) -> Command {
     let mut command = Command::new("make");
-    command.args(["-s", "-C"]).arg(dir).stdout(Stdio::null());
+    command.args(["-s", "-C"]).arg(dir);
     command
-}
-
-fn run(command: &mut Command) -> Result<(), Failure> {
-    let program = command.get_program().display().to_string();
-    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-    let words = words.join(" ");
-    steps::succeed(command, |status| {
-        format!(
-            "lab: `{program} {words}` failed ({status}), so the kernel {} could not be built; see its messages above",
-            kernels::BUILT
-        )
-    })
-}
-
-fn cannot_write(place: &Path, why: &std::io::Error) -> Failure {
-    Failure::Host(format!("lab: cannot write {} ({why}), so the kernel cannot be built", place.display()))
 }
 
 #[cfg(test)]

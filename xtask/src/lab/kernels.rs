@@ -1,12 +1,13 @@
 //! Selects kernels, and extracts them from Debian's packages.
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::process::Command;
 
 use crate::lab::archive::Apt;
 use crate::lab::request::Request;
 use crate::lab::{built, image, plan};
 use crate::setup;
-use crate::steps::Failure;
+use crate::steps::{self, Failure};
 
 /// A kernel series, such as `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,23 +123,12 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     let _ = fs::remove_dir_all(&unpacked);
     apt.unpack(name, &unpacked)?;
     // The rest of the package, mostly modules, is not needed.
-    let found = find_image(&unpacked).ok_or_else(|| io::Error::other("the package contains no vmlinuz"));
-    found
-        .and_then(|found| fs::rename(found, image))
+    let found = steps::output(Command::new("find").arg(&unpacked).args(["-name", "vmlinuz*", "-type", "f"]))?;
+    let found = found.lines().next().unwrap_or_default();
+    fs::rename(found, image)
         .map_err(|why| Failure::Step(format!("lab: cannot copy the kernel of {name} to {place}: {why}")))?;
     let _ = fs::remove_dir_all(&unpacked);
     Ok(())
-}
-
-/// Finds `boot/vmlinuz-VERSION`, or `usr/lib/modules/VERSION/vmlinuz` in the newest packages.
-fn find_image(unpacked: &Path) -> Option<PathBuf> {
-    let below = |dir: &str| {
-        fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path())
-    };
-    let is_image =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
-    let beside_modules = below("usr/lib/modules").map(|dir| dir.join("vmlinuz"));
-    below("boot").chain(beside_modules).find(|path| is_image(path) && path.is_file())
 }
 
 /// Chooses the package with the newest kernel of the series.

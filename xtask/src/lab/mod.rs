@@ -11,11 +11,8 @@ pub(crate) use image::Binaries;
 pub(crate) use request::Request;
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use archive::Apt;
@@ -23,7 +20,7 @@ use kernels::{Kernel, Series};
 use results::{KernelReport, Outcome};
 use vm::Qemu;
 
-use crate::lanes::Disturbance;
+use crate::lanes::{Disturbance, in_parallel};
 use crate::steps::{self, Failure};
 use crate::{binary, dist, setup};
 
@@ -102,14 +99,8 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
 }
 
 pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
-    let listed = output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
+    let listed = steps::output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
-}
-
-/// The standard output of a program, even if the program fails.
-fn output(command: &mut Command) -> Result<String, Failure> {
-    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs a script on one kernel after the other and prints its output immediately.
@@ -137,26 +128,18 @@ fn run_all(
     let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
     let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
-    let next = AtomicUsize::new(0);
     let reports = Mutex::new(BTreeMap::new());
-    let work = || -> Result<(), Failure> {
-        while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let whole = request.all || ends.contains(&Some(kernel.series));
-            let wanted = tests.iter().filter(|test| request.has(test));
-            let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
-            let report = run_one(qemu, kernel, binaries, planned.collect())?;
-            let result = if report.has_passed() { Ok(()) } else { Err(Failure::Step(report.ending())) };
-            on_end(report.series, Duration::from_secs(report.seconds), result)?;
-            if let Ok(mut reports) = reports.lock() {
-                reports.insert(report.series, report);
-            }
+    in_parallel(kernels, vec![(); MACHINES], |kernel, ()| {
+        let whole = request.all || ends.contains(&Some(kernel.series));
+        let wanted = tests.iter().filter(|test| request.has(test));
+        let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
+        let report = run_one(qemu, kernel, binaries, planned.collect())?;
+        let result = if report.has_passed() { Ok(()) } else { Err(Failure::Step(report.ending())) };
+        on_end(report.series, Duration::from_secs(report.seconds), result)?;
+        if let Ok(mut reports) = reports.lock() {
+            reports.insert(report.series, report);
         }
         Ok(())
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..MACHINES).map(|_| scope.spawn(work)).collect();
-        let mut ended = workers.into_iter().map(|worker| worker.join());
-        ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
     })?;
     Ok(reports.into_inner().unwrap_or_default().into_values().collect())
 }

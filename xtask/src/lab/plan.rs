@@ -7,75 +7,58 @@ use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 const OLDEST_SUPPORTED: Series = Series(5, 17);
 
 /// Tests that run only on the host: the reason, and prefixes of their full names.
-const HOST_ONLY: [(&str, &[&str]); 30] = [
+const HOST_ONLY: [(&str, &[&str]); 5] = [
     (
-        "needs two readings at one moment, and emulation is too slow for that",
-        &["coarse::the_sums_equal_those_of_the_exact_mode"],
+        "asserts times or shares of time, or compares readings of the same seconds, and emulation is too slow for that",
+        &[
+            "bad_input::a_target_that_exits",
+            "coarse::five_thousand",
+            "coarse::the_sums_equal_those_of_the_exact_mode",
+            "cost::",
+            "kill::a_kill_at_any_instant_loses",
+            "kill::a_kill_with_bpf",
+            "offcpu::beside_offcputime",
+            "sample::a_sample_of_5000_threads",
+            "screen_cost::",
+            "serve::hostile::",
+            "serve::intervals::",
+            "serve::many::",
+            "serve::scale::",
+            "stat::objects_and_text_agree",
+            "stat::side_by_side",
+            "stat_classes::a_command_that_sleeps",
+            // offcpu:: checks the same on other kernels.
+            "stat_classes::a_pool_that_waits",
+            "stat_classes::sleepers_that_exit",
+            "stat_command_unseen::the_terminal",
+            "stat_offcpu::the_stacks_of_a_command",
+            "whatif::",
+        ],
     ),
     (
-        "asserts times, which are meaningless under emulation",
-        &["coarse::five_thousand", "cost::", "screen_cost::", "stat_classes::a_command_that_sleeps"],
+        "asserts that the screen answers within seconds; the screen is the same on every kernel",
+        &["overview::", "screen::", "views::"],
     ),
     ("runs fifty commands and screens, which depend on the kernel in other tests", &["documented::"]),
-    ("needs Java, Go and Python; the exports are the same on every kernel", &["export::"]),
     (
-        "Prometheus is 200 MB; the metrics page is the same on every kernel",
-        &["metrics_page::", "serve::prometheus::"],
+        "needs a block device, which the machine lacks",
+        &["offcpu::writes_to_a_disk", "sample::a_walk_of_proc", "sample::every_thread_of_a_blend"],
     ),
     (
-        "asserts shares of time with thousands of processes, which are meaningless under emulation",
-        &["serve::hostile::", "serve::many::", "serve::scale::"],
-    ),
-    ("compares readings over the same seconds, and emulation is too slow for that", &["serve::intervals::"]),
-    (
-        "its client needs Python, which the machine lacks; the socket behaves the same on every kernel",
-        &["serve::access::requests_for", "serve::access::a_request"],
-    ),
-    ("changes users with Python; the fields are read the same on every kernel", &["shared::a_task_is"]),
-    ("needs Python; the files are the same on every kernel", &["fleet::"]),
-    ("installs into a Debian root, which needs the archive; the kernel does not matter", &["packages::"]),
-    ("the container runtimes are 300 MB; cgroups are named the same on every kernel", &["runtimes::"]),
-    ("ffmpeg and its libraries are 250 MB", &["field_case_2::"]),
-    ("simulates shares of time and measures them, which is meaningless under emulation", &["whatif::"]),
-    ("asserts how soon a recording starts", &["kill::a_kill_at_any_instant_loses", "kill::a_kill_with_bpf"]),
-    (
-        "ends its load at a fixed time after the start, and emulation is too slow for that",
-        &["bad_input::a_target_that_exits"],
-    ),
-    (
-        "needs a block device, and the machines of the lab have none",
-        &["offcpu::writes_to_a_disk", "sample::every_thread_of_a_blend"],
-    ),
-    (
-        "compares two tools over the same seconds, and emulation is too slow for that",
-        &["offcpu::beside_offcputime"],
-    ),
-    ("chromium and its libraries are 400 MB; the page is the same on every kernel", &["report::"]),
-    ("asserts that the screen answers within seconds; the screen is the same on every kernel", &["screen::"]),
-    ("reads the screen after each of many keys; the screen is the same on every kernel", &["views::"]),
-    (
-        "asserts that an answer arrives within seconds; the screen is the same on every kernel",
-        &["overview::"],
-    ),
-    ("compares with pidstat, which the machine lacks, over the same seconds", &["stat::side_by_side"]),
-    (
-        "compares two runs over the same seconds, and emulation is too slow for that",
-        &["stat::objects_and_text_agree"],
-    ),
-    (
-        "asserts that a job is stopped and continued within seconds; job control is the same on every kernel",
-        &["stat_command_unseen::the_terminal"],
-    ),
-    (
-        "asserts shares of time, which are meaningless under emulation; offcpu:: checks the same on other kernels",
-        &["stat_classes::a_pool_that_waits"],
-    ),
-    ("starts a load that must end within two seconds", &["stat_classes::sleepers_that_exit"]),
-    ("compares the duration of a start with that of a sleep", &["stat_offcpu::the_stacks_of_a_command"]),
-    ("needs a block device and Python, which the machine lacks", &["sample::a_walk_of_proc"]),
-    (
-        "compares times with those of Python, which is meaningless under emulation",
-        &["sample::a_sample_of_5000_threads"],
+        "needs large programs, such as Python, a browser or the Debian archive; the result is the same on every kernel",
+        &[
+            "export::",
+            "field_case_2::",
+            "fleet::",
+            "metrics_page::",
+            "packages::",
+            "report::",
+            "runtimes::",
+            "serve::access::a_request",
+            "serve::access::requests_for",
+            "serve::prometheus::",
+            "shared::a_task_is",
+        ],
     ),
 ];
 

@@ -26,6 +26,7 @@ impl Request {
         let mut request = Self::default();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
+            let usage = |words: &str| Failure::Usage(format!("`{word}` {words}"));
             match word.as_str() {
                 "--shell" => request.shell = true,
                 "--list" => request.list = true,
@@ -33,24 +34,20 @@ impl Request {
                 "--cpus" => {
                     let cpus = words.next().and_then(|text| Cpus::parse(text));
                     request.cpus = cpus.ok_or_else(|| {
-                        Failure::Usage(
-                            "`--cpus` needs a number from 2 to 255, or `ONLINE/POSSIBLE`: `--cpus 4/255`"
-                                .to_owned(),
-                        )
+                        usage("needs a number from 2 to 255, or `ONLINE/POSSIBLE`: `--cpus 4/255`")
                     })?;
                 }
                 "--script" => {
-                    let file = words.next().ok_or_else(|| {
-                        Failure::Usage("`--script` needs a file: `cargo xtask lab --script FILE`".to_owned())
-                    })?;
-                    request.script = Some(file.clone());
+                    let file = words.next().cloned();
+                    request.script = Some(file.ok_or_else(|| usage("needs a file: `lab --script FILE`"))?);
                 }
                 "--" => break,
-                kernel => request.kernels.push(Series::parse(kernel).ok_or_else(|| {
-                    Failure::Usage(format!(
-                        "`{kernel}` is not an option of `lab` or a kernel series such as `6.12`"
-                    ))
-                })?),
+                kernel => {
+                    let series = Series::parse(kernel).ok_or_else(|| {
+                        usage("is not an option of `lab` or a kernel series such as `6.12`")
+                    })?;
+                    request.kernels.push(series);
+                }
             }
         }
         request.filters = words.cloned().collect();

@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Elsewhere(&'static str),
 }
 
+const PASSED: [Outcome; 2] = [Outcome::Passed, Outcome::PassedAgain];
+
 #[derive(Debug)]
 pub(crate) struct KernelReport {
     pub(crate) series: Series,
@@ -36,27 +38,26 @@ pub(crate) struct KernelReport {
 }
 
 impl KernelReport {
-    pub(crate) fn count(&self, outcome: &Outcome) -> usize {
-        self.outcomes.values().filter(|other| *other == outcome).count()
+    fn count(&self, outcomes: &[Outcome]) -> usize {
+        self.outcomes.values().filter(|outcome| outcomes.contains(outcome)).count()
     }
 
     /// The result in words.
     pub(crate) fn ending(&self) -> String {
         format!(
             "{} passed, {} failed, {} did not end",
-            self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain),
-            self.count(&Outcome::Failed),
-            self.count(&Outcome::Unfinished)
+            self.count(&PASSED),
+            self.count(&[Outcome::Failed]),
+            self.count(&[Outcome::Unfinished])
         )
     }
 
     pub(crate) fn has_passed(&self) -> bool {
-        let bad = [Outcome::Failed, Outcome::Unfinished];
-        let have_run = self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain) != 0;
+        let have_run = self.count(&PASSED) != 0;
         // Check the exit code, too, because output of a test's children may look like an outcome.
         let has_ended =
             self.stopped.is_none() && self.doctor.is_some() && (!have_run || self.tests == Some(0));
-        has_ended && !self.release.is_empty() && bad.iter().all(|bad| self.count(bad) == 0)
+        has_ended && !self.release.is_empty() && self.count(&[Outcome::Failed, Outcome::Unfinished]) == 0
     }
 
     /// The output of the failed tests: libtest prints it between two lists of failures.
@@ -147,9 +148,8 @@ fn module(test: &str) -> &str {
 fn cell(report: &KernelReport, name: &str) -> String {
     let of_module: Vec<&Outcome> =
         report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
-    let count = |wanted: &Outcome| of_module.iter().filter(|outcome| **outcome == wanted).count();
-    let passed = count(&Outcome::Passed) + count(&Outcome::PassedAgain);
-    let (failed, open) = (count(&Outcome::Failed), count(&Outcome::Unfinished));
+    let count = |wanted: &[Outcome]| of_module.iter().filter(|outcome| wanted.contains(outcome)).count();
+    let (passed, failed, open) = (count(&PASSED), count(&[Outcome::Failed]), count(&[Outcome::Unfinished]));
     if passed + failed + open == 0 {
         let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
         return if is_hosts { "host" } else { "-" }.to_owned();

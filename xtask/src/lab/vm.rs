@@ -1,7 +1,7 @@
 //! Runs a virtual machine in QEMU. QEMU emulates every instruction, so this works on hosts without hardware virtualization.
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(crate) fn place(kernel: &Kernel) -> PathBuf {
 
 /// The QEMU command without the two serial ports.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // setpriv ends QEMU even if xtask is killed; QEMU has no option for that.
+    // setpriv ends QEMU with the thread that started it, also if xtask is killed; QEMU has no option for that.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(&qemu.program);
     if let Some(data) = &qemu.data {
@@ -64,22 +64,19 @@ pub(crate) fn waited_s(pid: u32) -> f64 {
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
-    initrd: &[u8],
+    initrd: &Path,
     mut said: impl FnMut(u32, &str),
 ) -> Result<Option<String>, Failure> {
-    let place = place(kernel);
-    let initrd = put(&place, initrd)?;
-    let console = place.join("console.log");
-    let mut command = machine(qemu, kernel, &initrd);
+    let console = place(kernel).join("console.log");
+    let mut command = machine(qemu, kernel, initrd);
     command.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
-    let mut machine = Machine(child);
-    let pieces = steps::pieces(&mut machine.0);
+    let mut child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
+    let pieces = steps::pieces(&mut child);
     let end = Instant::now() + LIFE;
     let why = loop {
         match pieces.recv_timeout(SILENCE.min(end.saturating_duration_since(Instant::now()))) {
-            Ok(piece) => said(machine.0.id(), &String::from_utf8_lossy(&piece)),
+            Ok(piece) => said(child.id(), &String::from_utf8_lossy(&piece)),
             Err(RecvTimeoutError::Disconnected) => break None,
             Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
                 break Some(format!("the machine still ran after {} s", LIFE.as_secs()));
@@ -90,9 +87,9 @@ pub(crate) fn run(
         }
     };
     if why.is_some() {
-        let _ = machine.0.kill();
+        let _ = child.kill();
     }
-    let status = machine.0.wait().ok();
+    let status = child.wait().ok();
     let _ = fs::remove_file(initrd);
     let why = why.or_else(|| match status {
         Some(status) if status.success() => None,
@@ -102,9 +99,8 @@ pub(crate) fn run(
 }
 
 /// Runs a machine with its console in this terminal.
-pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), Failure> {
-    let initrd = put(&place(kernel), initrd)?;
-    let mut command = machine(qemu, kernel, &initrd);
+pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Result<(), Failure> {
+    let mut command = machine(qemu, kernel, initrd);
     // Ctrl-C goes to the shell inside the machine; Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
     // The second serial port is unused here.
@@ -113,31 +109,12 @@ pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), F
     ended.map(drop)
 }
 
-fn put(place: &Path, initrd: &[u8]) -> Result<PathBuf, Failure> {
-    let path = place.join("initrd");
-    fs::create_dir_all(place).and_then(|()| fs::write(&path, initrd)).map_err(|why| {
-        Failure::Host(format!("lab: cannot write {} ({why}), so the machine cannot start", path.display()))
-    })?;
-    Ok(path)
-}
-
 fn last_lines(path: &Path) -> String {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n    ");
     format!("the last lines of the console (complete: {}):\n    {last}", path.display())
-}
-
-/// A process that is killed on drop.
-struct Machine(Child);
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // Both calls do nothing if the process has already been waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The oldest QEMU that works.

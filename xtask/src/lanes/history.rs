@@ -3,7 +3,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
 
 use super::disturbance::Disturbance;
 use crate::setup;
@@ -81,8 +80,8 @@ impl History {
         Self {
             file: setup::cache("tries.tsv", "the history of tests").ok(),
             machine: machine.filter_map(read_word).next().unwrap_or_else(|| "unknown".to_owned()),
-            run: said("date", &["-u", "+%FT%TZ"]),
-            commit: said("git", &git),
+            run: steps::date("%FT%TZ"),
+            commit: steps::git(&git).unwrap_or_else(|| "unknown".to_owned()),
         }
     }
 
@@ -201,13 +200,6 @@ fn newest(text: &str, count: usize) -> String {
 
 fn read_word(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.split_ascii_whitespace().next()?.to_owned())
-}
-
-/// One line that a program prints, or `unknown`.
-fn said(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(steps::workspace()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
 #[cfg(test)]

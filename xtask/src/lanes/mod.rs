@@ -6,6 +6,7 @@ pub(crate) mod supervise;
 mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading, becomes_quiet};
 pub(crate) use history::History;
+pub(crate) use schedule::in_parallel;
 pub(crate) use verdict::FOR_ONE;
 
 use std::fs;
@@ -17,7 +18,8 @@ use std::time::Duration;
 use schedule::{Lease, Test};
 use verdict::{Machine, Try};
 
-use crate::lab::Binaries;
+use crate::lab::{self, Binaries};
+use crate::readers;
 use crate::steps::{self, AsRoot, Failure};
 
 /// Tests in modules with this name take minutes, so they run only if they are named.
@@ -45,12 +47,24 @@ fn takes_minutes(test: &str) -> bool {
 /// The test binaries, how to run them as root, and environment variables for the tests.
 pub(crate) struct Lanes<'a> {
     pub(crate) binaries: Binaries,
-    pub(crate) as_root: &'a AsRoot,
-    pub(crate) variables: Vec<(&'static str, PathBuf)>,
-    pub(crate) history: &'a History,
+    as_root: &'a AsRoot,
+    variables: Vec<(&'static str, PathBuf)>,
+    history: &'a History,
 }
 
-impl Lanes<'_> {
+impl<'a> Lanes<'a> {
+    /// Builds the tests, and installs the programs that they call. `with_kubernetes`: also those that only long tests call.
+    pub(crate) fn prepare(
+        as_root: &'a AsRoot,
+        history: &'a History,
+        is_long: bool,
+        with_kubernetes: bool,
+    ) -> Result<Self, Failure> {
+        let mut variables = readers::for_tests(with_kubernetes);
+        variables.push(readers::runtimes_for_tests()?);
+        Ok(Self { binaries: lab::build(is_long)?, as_root, variables, history })
+    }
+
     /// Runs the tests that libtest selects with these arguments, such as parts of their names. Returns an error unless each test
     /// passed, or failed because it was disturbed and passed when repeated.
     pub(crate) fn run(&self, words: &[String]) -> Result<(), Failure> {
@@ -90,17 +104,12 @@ impl Lanes<'_> {
         let mut list = Command::new(&self.binaries.tests);
         list.args(["--list", "--format=json", "-Zunstable-options"]).args(words);
         // A stable libtest has this format only with RUSTC_BOOTSTRAP.
-        let output = list.env("RUSTC_BOOTSTRAP", "1").output();
-        let output = output.map_err(|why| steps::did_not_start(&list, &why))?;
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::Step(format!("the tests cannot be listed: {}", why.trim())));
-        }
+        let found = steps::output(list.env("RUSTC_BOOTSTRAP", "1"))?;
         let is_wanted = |test: &Test| {
             let is_named = |module: &&str| words.iter().any(|word| word.contains(module));
             SKIPPED.iter().filter(|module| test.name.contains(**module)).all(is_named)
         };
-        Ok(listed(&String::from_utf8_lossy(&output.stdout)).filter(is_wanted).collect())
+        Ok(listed(&found).filter(is_wanted).collect())
     }
 
     /// The command that runs a test as root.
@@ -137,7 +146,7 @@ impl Runner<'_> {
     fn once(&self, test: &Test, cpu: Option<u32>) -> Result<Try, Failure> {
         let name = &test.name;
         let log = log(name)?;
-        let cannot_write = |why: io::Error| Failure::Host(format!("cannot write {} ({why})", log.display()));
+        let cannot_write = |why: io::Error| steps::cannot("write", &log, &why);
         let mut command = self.lanes.command(test, cpu);
         if !self.is_live {
             let file = fs::File::create(&log).map_err(cannot_write)?;
@@ -189,8 +198,7 @@ impl Machine for Runner<'_> {
 fn log(test: &str) -> Result<PathBuf, Failure> {
     let target = steps::target_dir();
     let place = target.join("root-tests");
-    fs::create_dir_all(&place)
-        .map_err(|why| Failure::Host(format!("cannot create {} ({why})", place.display())))?;
+    fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
     Ok(place.join(format!("{}.log", test.replace("::", "."))))
 }
 

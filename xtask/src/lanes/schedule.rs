@@ -60,24 +60,36 @@ pub(crate) fn run<T: Send>(
             Lease::One => cpus().into_iter().map(Some).collect(),
             Lease::All => vec![None],
         };
-        let next = AtomicUsize::new(0);
-        let work = |cpu| -> Result<(), Failure> {
-            while let Some(test) = lane.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let result = one(test, cpu)?;
-                if let Ok(mut results) = results.lock() {
-                    results.push(result);
-                }
+        in_parallel(&lane, places, |test, cpu| {
+            let result = one(test, cpu)?;
+            if let Ok(mut results) = results.lock() {
+                results.push(result);
             }
             Ok(())
-        };
-        let work = &work;
-        thread::scope(|scope| {
-            let workers: Vec<_> = places.into_iter().map(|cpu| scope.spawn(move || work(cpu))).collect();
-            let mut ended = workers.into_iter().map(|worker| worker.join());
-            ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
         })?;
     }
     Ok(results.into_inner().unwrap_or_default())
+}
+
+/// Calls `work` with each item and the first free place, in a thread for each place. A failure ends its thread.
+pub(crate) fn in_parallel<T: Sync, P: Copy + Send>(
+    items: &[T],
+    places: Vec<P>,
+    work: impl Fn(&T, P) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    let next = AtomicUsize::new(0);
+    let at_place = |place| -> Result<(), Failure> {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item, place)?;
+        }
+        Ok(())
+    };
+    let at_place = &at_place;
+    thread::scope(|scope| {
+        let workers: Vec<_> = places.into_iter().map(|place| scope.spawn(move || at_place(place))).collect();
+        let mut ended = workers.into_iter().map(|worker| worker.join());
+        ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// The CPUs that this process may use.
