@@ -141,6 +141,29 @@ mod tests {
         assert_eq!(values(VALUES, "image:"), [format!("registry.example/cgscope:{version}")]);
     }
 
+    /// Helm refuses a chart whose schema lacks one of its values; `fleet::long` runs helm.
+    #[test]
+    fn the_schema_of_the_chart_has_each_value() {
+        let schema = include_str!("../../deploy/kubernetes/chart/values.schema.json");
+        let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+        let (mut path, mut seen) = (Vec::new(), 0);
+        for line in VALUES.lines() {
+            let text = line.trim_start();
+            let key = text.split_once(':').map(|(key, _)| key);
+            let Some(key) = key.filter(|key| key.chars().all(char::is_alphanumeric)) else { continue };
+            path.truncate((line.len() - text.len()) / 2);
+            path.push(key);
+            let mut at = &schema;
+            for key in &path {
+                // An object without a list of properties accepts any property.
+                let Some(properties) = at.get("properties") else { break };
+                at = properties.get(key).unwrap_or_else(|| panic!("values.schema.json lacks {path:?}"));
+            }
+            seen += 1;
+        }
+        assert!(seen > 15, "{seen} values");
+    }
+
     fn dashboard() -> Value {
         serde_json::from_str(DASHBOARD).expect("the dashboard is JSON")
     }

@@ -96,6 +96,17 @@ fn the_values_of_the_chart_change_the_manifests() {
 
     let without = rendered(&helm, &["runtimeSocket="]).expect("a valid value");
     assert!(without.contains("runtime = \"\"\n") && !without.contains("name: runtime"), "{without}");
+    let policy = [
+        "metrics.networkPolicy.enabled=true",
+        "metrics.networkPolicy.from[0].podSelector.matchLabels.app=prometheus",
+    ];
+    let policy = rendered(&helm, &policy).expect("valid values");
+    let (_, policy) = policy.split_once("kind: NetworkPolicy\n").expect("a NetworkPolicy");
+    for line in ["        - port: 9753", "            app: prometheus"] {
+        assert!(policy.lines().any(|there| there.trim() == line.trim()), "{line:?} is not in {policy}");
+    }
+    let everybody = rendered(&helm, &["metrics.networkPolicy.enabled=true"]).expect_err("nobody is named");
+    assert!(everybody.contains("would allow everybody"), "{everybody}");
     let monitor = [
         "metrics.podMonitor.enabled=true",
         "metrics.podMonitor.labels.release=a",

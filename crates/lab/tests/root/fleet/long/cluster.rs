@@ -249,10 +249,12 @@ fn an_api_server_accepts_the_manifests_and_permits_only_viewers_to_exec() {
 #[test]
 fn the_documented_commands_install_the_chart() {
     let Some(cluster) = Cluster::start() else { return };
-    let (_, section) = DOCS.split_once("### With Helm\n").expect("the section");
-    let commands: Vec<&str> =
-        section.lines().skip(1).take_while(|line| !line.starts_with(|c: char| c.is_alphabetic())).collect();
-    let commands: Vec<&str> = commands.into_iter().filter_map(|line| line.strip_prefix("    ")).collect();
+    let (_, section) = DOCS.split_once("same with Helm").expect("the section");
+    let commands: Vec<&str> = section
+        .lines()
+        .skip_while(|line| !line.starts_with("    "))
+        .map_while(|line| line.strip_prefix("    "))
+        .collect();
     assert_eq!(commands.len(), 3, "{commands:?}");
     for command in commands {
         let words: Vec<&str> = command.split_whitespace().collect();
