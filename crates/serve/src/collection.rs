@@ -36,7 +36,7 @@ pub struct Taken {
     pub ended: Arc<Ended>,
     /// When the sample was due, ns after the start of the [`Pace`].
     pub at_ns: u64,
-    /// Whether the sample was due at a grid point (see [`Pace`]). If not, it was requested for immediately.
+    /// Whether the sample was due at a grid point (see [`Pace`]). Otherwise it is an immediate sample.
     pub is_on_grid: bool,
     /// Number of the sample, from 1.
     pub number: u64,
@@ -165,7 +165,7 @@ fn run(
 /// Rows of the previous sample that this sample lacks. Each `Ended` links to the next one, so that viewers can skip samples.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// Number of this sample ([`Taken::number`]).
+    /// Number of the sample that lacks these rows ([`Taken::number`]).
     pub number: u64,
     /// The rows, as in the previous sample, and the followers of their tasks.
     pub reading: Reading,

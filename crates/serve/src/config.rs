@@ -62,7 +62,7 @@ pub struct SocketConfig {
     /// The group ids of [`Self::groups`]; not a key of the file.
     #[serde(skip)]
     pub viewer_gids: Vec<u32>,
-    /// Time after which a client is disconnected that reads nothing, or sends no request after connecting; not a key of the file.
+    /// Maximum time for a client to send its first request, or to read something; not a key of the file.
     #[serde(skip)]
     pub patience: Duration,
 }
@@ -160,9 +160,9 @@ impl SocketConfig {
         self.group.clone().or_else(|| self.groups().into_iter().next()).unwrap_or(Account::Id(0))
     }
 
-    /// Returns the groups whose members may connect: `viewers` and `admin_groups`, or the default group if neither is set. If
-    /// only `admin_groups` is set and it is empty, returns none: only root and the daemon's user may connect, as before version
-    /// 0.2.
+    /// Returns the groups whose members may connect: `viewers` and `admin_groups`, or the default group if neither is set. An
+    /// older configuration may set `admin_groups` to an empty list. Then only root and the daemon's user may connect, as before
+    /// version 0.2.
     pub fn groups(&self) -> Vec<Account> {
         match (&self.viewers, &self.admin_groups) {
             (None, None) => vec![Self::default_viewers()],

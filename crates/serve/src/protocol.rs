@@ -1,7 +1,7 @@
 //! The socket protocol: requests of viewers, and messages of the daemon other than samples.
 //!
-//! A request is one line of JSON. A later request on the same connection replaces it. The daemon sends a header, then samples and
-//! words, in the format of `crates/record`.
+//! A request is one line of JSON, and replaces earlier requests on the connection. The daemon answers as in `crates/record`: with
+//! a header, then samples and words.
 
 use cgscope_model::printable;
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ pub struct StreamKind {
     pub interval_ns: u64,
 }
 
-/// Minimum number of frames since the last key frame to make a new key frame for a new reader. It need not read these frames.
+/// A new reader causes a key frame if this many frames follow the last one, so that the reader need not read them all.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
 /// Memory of a stream besides its rows and frames, bytes. The compressor takes most of it.
@@ -45,7 +45,7 @@ pub struct Shown {
     pub frame: Frame,
     /// Number of earlier samples that the reader has not read and that are no longer available.
     pub passed: u64,
-    /// [`Taken::number`].
+    /// Number of the sample ([`Taken::number`]).
     pub number: u64,
     /// Whether the sample was taken outside the grid for one reader. The other readers skip it.
     pub is_beside: bool,
@@ -112,7 +112,6 @@ impl Streams {
         Ok(Cursor { kind, next: stream.first })
     }
 
-    /// Removes a reader of this user.
     pub fn leave(&mut self, cursor: &Cursor, account: u32) {
         if let Some(stream) = self.streams.get_mut(&cursor.kind) {
             let at = stream.readers.iter().position(|reader| *reader == account);
@@ -129,12 +128,10 @@ impl Streams {
         whole.filter(move |(_, stream)| stream.readers.contains(&account)).map(|(kind, _)| kind.interval_ns)
     }
 
-    /// Returns the followers in use, each with its user.
     pub fn followers(&self) -> impl Iterator<Item = (Follower, u32)> {
         self.streams.iter().filter_map(|(kind, stream)| Some((kind.follower?, stream.account)))
     }
 
-    /// Returns the streams that have not ended.
     pub fn going_on(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.streams.values_mut().filter(|stream| stream.ended.is_none())
     }

@@ -35,7 +35,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// [`super::HttpLimits::pages`] limits this memory. A refusal stores its [`HttpRefusal`] in the extensions.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers the requests of all connections.
 pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Arc<Login>,

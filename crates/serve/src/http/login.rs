@@ -50,7 +50,6 @@ impl Login {
         }))
     }
 
-    /// Checks whether a client is allowed to read.
     pub(super) async fn check(
         self: &Arc<Self>,
         users: &Arc<PasswordFile>,
@@ -156,7 +155,6 @@ const HIGHEST_COST: u32 = 15;
 
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
-/// The users in the file.
 pub(super) struct PasswordFile {
     /// The bcrypt hash of each user, by name.
     hashes: HashMap<String, String>,
@@ -164,7 +162,6 @@ pub(super) struct PasswordFile {
     nobody: String,
 }
 
-/// The name and password in a request.
 #[derive(PartialEq, Eq)]
 struct Credentials {
     name: String,

@@ -45,7 +45,7 @@ async fn beside<R: Send + 'static>(job: impl FnOnce() -> R + Send + 'static) -> 
 pub struct HttpLimits {
     /// Maximum number of connections. A further connection displaces the connection that has been idle longest.
     pub connections: usize,
-    /// Maximum number of connections of one address or IPv6 network (/64). A further one displaces an idle one of this client.
+    /// Maximum number of connections of one address or IPv6 network (/64). A further one displaces one that is idle.
     pub of_a_client: usize,
     /// Maximum time for the TLS handshake.
     pub handshake: Duration,
@@ -136,8 +136,8 @@ impl Http {
     /// Reads certificate, key and users again, from the files that the new configuration names. If a file cannot be read, returns
     /// an error and keeps the earlier setting. Also keeps the address and the limits.
     ///
-    /// Open connections keep their certificate. A connection without TLS closes after its next answer if there is a certificate
-    /// now.
+    /// Open connections keep their certificate. If there is a certificate now, a connection without TLS closes after its next
+    /// answer. New users apply to all later requests.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
         let (tls, users) = (read_tls(config), read_users(config));
         // Removes a setting only if all files could be read. Otherwise the pages might lose both users and TLS.

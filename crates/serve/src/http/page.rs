@@ -22,8 +22,8 @@ use crate::lock;
 /// Minimum size of a compressed page, bytes.
 const GZIP_LEAST_BYTES: usize = 1024;
 
-/// Maximum time that a page waits for memory: longer than [`HttpLimits::write_grace`], after which slow readers lose their pages,
-/// but shorter than a scrape's timeout.
+/// Maximum time that a page waits for memory. Slow readers lose their pages after [`HttpLimits::write_grace`], which is shorter.
+/// A scrape's timeout is longer.
 const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
@@ -44,7 +44,6 @@ type Making = watch::Receiver<Option<Outcome>>;
 
 const FAILED: &str = "The page could not be made; try again later.\n";
 
-/// Makes pages, and shares pages that are in progress.
 pub(super) struct SharedPages<P: Pages> {
     pub(super) source: P,
     limits: HttpLimits,

@@ -33,7 +33,7 @@ pub(super) struct Connection {
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request, and when it arrived. If it names processes, it must wait for a sample that was begun after it arrived.
+    /// A request, and when it arrived. A request that names processes waits for a sample that was begun after that time.
     asked: Option<(Request, Instant)>,
     cursor: Option<Cursor>,
     /// The requested interval, ns. The interval between samples may be longer.
@@ -196,7 +196,6 @@ impl Connection {
         self.answer()
     }
 
-    /// Answers a request as soon as possible.
     fn answer(&mut self) -> Result<(), Word> {
         let Some((request, at)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();

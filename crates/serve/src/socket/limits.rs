@@ -125,13 +125,12 @@ impl Clients {
         self.of_users.retain(|_, clients| *clients > 0);
     }
 
-    /// Counts a request of a user. Returns false if the user sends requests too often.
     pub(super) fn request(&mut self, uid: u32, now: Instant) -> bool {
         self.rates.take(uid, now)
     }
 }
 
-/// Returns an error if the user already has the maximum number of intervals.
+/// Returns an error if the user would exceed the maximum number of intervals.
 pub(super) fn check_interval(streams: &Streams, uid: u32, interval_ns: u64) -> Result<(), Word> {
     let own = || streams.intervals_of(uid);
     if is_root(uid) || own().any(|own| own == interval_ns) || own().count() < INTERVALS_PER_USER {
@@ -265,7 +264,6 @@ mod tests {
         assert!(users.of_users.is_empty());
     }
 
-    /// Adds a stream with a free follower.
     fn follow(streams: &mut Streams, uid: u32) -> Result<Cursor, Word> {
         let kind = StreamKind { follower: Some(free_follower(streams, uid)?), interval_ns: 1 };
         Ok(streams.join(kind, uid, 0).unwrap())

@@ -32,7 +32,7 @@ use crate::{
 use limits::{Clients, USER_BYTES, USERS_BYTES, bound_memory, check_interval, free_follower};
 pub use peer::{Peer, note_senders};
 
-/// Bounds of the minimum time from the previous sample to an immediate one, which is the configured `shortest_interval`.
+/// Bounds for `shortest_interval` where it serves as the minimum time from the previous sample to an immediate one.
 const LEAST_GAP: Duration = Duration::from_millis(100);
 const MOST_GAP: Duration = Duration::from_secs(1);
 
@@ -234,7 +234,6 @@ impl Shared {
         begun.inspect_err(|_| self.unfollow(follower))
     }
 
-    /// Moves a reader to another interval.
     fn change_interval(&mut self, uid: u32, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
         let since_changes = self.streams.of(cursor).since_changes;
         let changed = self.begin(uid, StreamKind { interval_ns, ..cursor.kind }, since_changes)?;

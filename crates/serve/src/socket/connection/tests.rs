@@ -133,7 +133,7 @@ async fn connected_viewers_continue_at_intervals_that_the_new_limits_allow() {
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
         assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
-    // A viewer that follows a process also continues, and so does the following.
+    // A viewer that follows a process also continues, and the process stays followed.
     let follower = free_follower(&server.shared.borrow().streams, ALICE).ok();
     let followed = StreamKind { follower, interval_ns: 300 * MS };
     let joined = server.shared.borrow_mut().begin(ALICE, followed, 0).unwrap();
