@@ -49,8 +49,7 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     }
 }
 
-/// Returns the best current time that is available without a helper call. The clock of an idle CPU stands still. The clock of our
-/// own CPU is at most a tick old.
+/// Returns the best time available without a helper call. An idle CPU's clock stands still; our own CPU's is at most a tick old.
 #[inline(always)]
 fn now_ns(task: Task) -> u64 {
     let current = Task::current();
@@ -66,8 +65,8 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Does the same for a `task` whose switch in the hook did not see. The task's stack is no longer the one at which it slept, so
-/// the time counts for no stack.
+/// Does the same for a `task` whose switch in the hook did not see. Its stack is no longer that of its sleep, so no stack is
+/// counted.
 #[inline(always)]
 pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if end_sleep(task, storage, clock_ns) {
@@ -99,7 +98,7 @@ fn end_sleep(next: Task, storage: &mut TaskStorage, clock_ns: u64) -> bool {
     blocked.uncounted_ns >= stack_every_ns()
 }
 
-/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for it. If `is_off_cpu` is 0, the stack is
+/// Walks the stack of a task that is off its CPU, and counts all uncounted time for it. If `is_off_cpu` is 0, the stack is
 /// unknown.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage, is_off_cpu: u64) {

@@ -21,8 +21,7 @@ use crate::{
     reading::{LONGEST, report},
 };
 
-/// Lists `next`, which switches in on the CPU of `queue` for the first time since its last report. Not inlined, because this is
-/// rare.
+/// Lists `next`, which switches in for the first time since its last report. Not inlined, because this is rare.
 #[inline(never)]
 pub fn changed(next: Task, storage: &mut TaskStorage, queue: RunQueue) {
     set(&mut storage.has_changed, LISTED);
@@ -72,7 +71,6 @@ pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Context of [`take_one`].
 struct Taking {
     seq: SeqFile,
     place: u32,
@@ -148,7 +146,7 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        // If the list is full, the next reading visits all tasks, and this code runs again for the task, which is not marked as
+        // If the list is full, the next reading visits all tasks, and this code runs again for the task, not yet marked as
         // active.
         if was != ACTIVE && !remains_active(task, storage.serial) {
             set(&mut storage.has_changed, LISTED);

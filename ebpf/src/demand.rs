@@ -33,8 +33,8 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
     set(&mut ring.running.place, 0);
 }
 
-/// Finds when the wait of `next` began. Call it when `next` switches in, or when the hook finds out that it did, before the
-/// ledger records the wait.
+/// Finds when the wait of `next` began. Call it when `next` switches in, or is found to have done so, before the ledger records
+/// the wait.
 #[inline(always)]
 pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if counts_demand() {
@@ -74,7 +74,6 @@ fn count_wait(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     demand::arrived::<Kernel>(&storage.by_cause, &mut storage.demand, cpu, clock_ns);
 }
 
-/// Finds the place of the nearest cgroup with a quota.
 #[inline(never)]
 fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
     let mut cgroup = cgroup_of(next.pointer() as u64);

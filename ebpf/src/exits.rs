@@ -103,7 +103,6 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     add_atomic(&mut place.complete, 1);
 }
 
-/// A task's histogram, and the entry that receives its rows.
 struct Rows<'a> {
     storage: &'a mut TaskStorage,
     place: &'a mut Exited,
@@ -145,7 +144,7 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, reported: &mut Accounts) {
     }
 }
 
-/// Adds a difference. Adds nothing if the time went backwards: the clocks of two CPUs differ, and readings include unfinished
+/// Adds a difference; nothing if the time went backwards, because the clocks of two CPUs differ and readings include unfinished
 /// times.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {

@@ -103,8 +103,8 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
     }
 }
 
-/// Handles a `next` without storage: it slept until now, or it is not selected, or its storage is missing. Not inlined, because
-/// this is rare.
+/// Handles a `next` without storage: it slept until now, is not selected, or its storage is missing. Not inlined, because this is
+/// rare.
 #[inline(never)]
 fn wake_or_count(next: Task, ring: &mut Ring) {
     wake(next);

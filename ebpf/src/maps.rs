@@ -85,8 +85,7 @@ static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
 
-/// Figures of exited tasks, by cgroup id. The map is not preallocated, because 16,384 entries of 4 KiB would cost memory on every
-/// host.
+/// Figures of exited tasks, by cgroup id. Not preallocated, because every host would pay for 16,384 entries of 4 KiB.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
@@ -197,8 +196,8 @@ static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new()
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
-/// Entries of [`PAIRS`] and [`PRESSURES`] that were used since this time keep their place, ns of `rq->clock`. User space has read
-/// older entries, and writes this time.
+/// Entries of [`PAIRS`] and [`PRESSURES`] used since this time keep their place, ns of `rq->clock`. User space has read older
+/// ones, and writes this.
 #[btf_map]
 static KEPT_SINCE: Array<u64, 1> = Array::new();
 
@@ -254,9 +253,8 @@ pub fn create_missing(task: Task) -> bool {
     true
 }
 
-/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. The initial value is
-/// complete, because the hook may use the storage at once. If the task started after cgscope (`ours`), the time counts as one
-/// wait.
+/// Creates a storage for a task that has already waited `run_delay_ns`. Only the reader calls this. It is filled before it is
+/// created, because the hook may use it at once. If the task started after cgscope (`ours`), the time counts as a wait.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(TASK_BYTES) {
@@ -285,8 +283,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     storage
 }
 
-/// Creates the storage of a task that has not run since cgscope follows it. `initial` is working memory. The task's figures from
-/// its sleep are the last reported ones.
+/// Creates the storage of a task that has not run since cgscope follows it. `initial` is working memory. The figures from the
+/// task's sleep are the last reported ones.
 #[inline(always)]
 fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     if !has_memory_left(TASK_BYTES) {
@@ -386,8 +384,7 @@ fn has_memory_left(bytes: u64) -> bool {
 
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    // Creation fails if another program creates the storage at the same moment: a reader may find the task before `on_new_task`
-    // runs.
+    // This fails if another program creates the storage just now: a reader may find the task before `on_new_task` runs.
     match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
@@ -476,7 +473,6 @@ values! {
     incomplete() -> u64 = INCOMPLETE;
     /// Only the hook on that CPU appends to the list, and only the reader takes from it.
     list(cpu) -> Changes = CHANGES;
-    /// Each CPU has its own value.
     stack_key() -> StackKey = STACK_KEY;
     /// Only the hook on that CPU writes this value and the next three.
     ring(cpu) -> Ring = RINGS;

@@ -44,8 +44,7 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     // The process may have other threads.
     all_may_have_changed();
     let id = task.cgroup_id_rarely();
-    // A wait counts for the cgroup in which it began. If the task waits now, the hook or the reader adds the figures when the
-    // wait ends.
+    // A wait counts for the cgroup in which it began. If the task waits, the hook or the reader adds the figures after the wait.
     let is_quiet = !task.is_exiting() && task.last_queued_ns() == 0;
     if let Some(storage) = storage(task) {
         make_place(id);
@@ -64,8 +63,8 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Does the same for a task without storage, which has no figures to add. The serial is written first: if the hook uses the entry
-/// in between, it detects the move, too.
+/// Does the same for a task without storage, which has no figures. The serial is written first: if the hook uses the entry in
+/// between, it also detects the move.
 #[inline(always)]
 fn moved_asleep(sleeper: &mut Sleeper, to: u64) {
     if sleeper.cgroup_id != to {
@@ -118,8 +117,7 @@ pub fn on_enter_group(ctx: FExitContext) -> i32 {
     0
 }
 
-/// Records that `task` has moved from the cgroup `storage.cgroup_id` to `to`. If another program holds the lock, a later call
-/// records the move.
+/// Records that `task` has moved from the cgroup `storage.cgroup_id` to `to`. If the lock is held, a later call records the move.
 #[inline(never)]
 pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     if try_lock(storage) {

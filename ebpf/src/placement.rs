@@ -10,7 +10,6 @@ use crate::{
     maps::{cpu_counters, node_place},
 };
 
-/// Records that `task` switches in on `cpu`.
 #[inline(always)]
 pub fn ran(task: Task, storage: &mut TaskStorage, cpu: u32) {
     if storage.start.ran_on != cpu {

@@ -83,8 +83,8 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     }
     // `seq_write` needs one more byte than it writes.
     if seq.space_left() <= LONGEST as u64 {
-        // The longest record might not fit. These writes do not fit on purpose: the kernel then passes the buffer to user space
-        // and repeats this task.
+        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
+        // this task.
         seq.write(storage);
         seq.write(storage);
         return 0;
@@ -377,8 +377,8 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the context of an iterator over `EXITED`, the only map to which this program is attached.
     let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
     if seq.space_left() <= LONGEST_EXITED as u64 {
-        // The longest record might not fit. These writes do not fit on purpose: the kernel then passes the buffer to user space
-        // and repeats this entry.
+        // The longest record might not fit. These writes overflow on purpose: the kernel then passes the buffer on and repeats
+        // this entry.
         write_place(seq, place);
         write_place(seq, place);
         return 0;

@@ -1,5 +1,5 @@
-//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. It has no hook, so it
-//! costs nothing between two readings.
+//! The kernel side of `cgscope sample`: a task iterator that reads what each thread does at one moment. Without a hook, it costs
+//! nothing between two readings.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -46,8 +46,7 @@ macro_rules! wanted {
 struct Reported {
     record: ThreadRecord,
     stack: [u64; FRAMES],
-    /// When the reader switched in, ns of `rq->clock_task`; later if a tick or another reader has updated the reader's run time
-    /// since.
+    /// When the reader switched in, ns of `rq->clock_task`; later if a tick or another reader has updated its run time since.
     arrived_ns: u64,
 }
 

@@ -9,7 +9,6 @@ use crate::steps::{self, AsRoot, Failure};
 /// The path where scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
 
-/// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     setup::ensure(&[])?;
     // A static binary runs in a bare VM, in a container, and on a host with another libc. Only the last rustc call gets this
@@ -61,7 +60,6 @@ pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Fail
     })
 }
 
-/// Builds the binary, and replaces this process with it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let binary = build()?;
     let as_root = AsRoot::become_root("cgscope", &format!("run {} as root", binary.display()))?;
@@ -74,7 +72,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Err(steps::did_not_start(&command, &why))
 }
 
-/// Returns the path of the executable in a message of cargo.
 fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message["executable"].as_str().map(PathBuf::from)

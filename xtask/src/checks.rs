@@ -6,7 +6,6 @@ use crate::lanes::{History, Lanes};
 use crate::steps::{self, AsRoot, Failure, Steps, cargo};
 use crate::{binary, book, deploy, dist, fuzz, lab, long, overhead, setup, unchanged};
 
-/// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TestRun {
     without_root: bool,
@@ -117,8 +116,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
-    // This build runs in parallel, because the tests and the linker use one CPU each. `with_root` repeats the build and reports a
-    // failure.
+    // Built in parallel, because the tests and the linker use one CPU each. `with_root` repeats the build and reports a failure.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));

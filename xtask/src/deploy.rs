@@ -3,8 +3,7 @@ use std::process::Command;
 
 use crate::steps::{Failure, Steps, workspace};
 
-/// Checks the plugin for kubectl, and checks rules and configuration with Debian's promtool. Later versions accept the same
-/// files.
+/// Checks the plugin for kubectl, and rules and configuration with Debian's promtool. Later versions accept the same files.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");

@@ -1,5 +1,4 @@
-//! Makes the packages in `target/dist`: a tarball of the static binary with its manual pages, a container image, and a Debian
-//! package.
+//! Makes the packages in `target/dist`: a tarball of the static binary with its manual, a container image, and a Debian package.
 
 mod deb;
 mod image;
@@ -33,14 +32,12 @@ pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     Ok(deb)
 }
 
-/// The contents that all packages share.
 struct Contents {
     place: PathBuf,
     binary: PathBuf,
     version: String,
     /// The directory of the manual pages and shell completions that the binary wrote.
     pages: PathBuf,
-    /// The licences of the crates in the binary.
     third_party: String,
     /// Time of the latest commit, seconds since 1970. With it, the same sources and binary always give identical packages.
     epoch: String,
@@ -132,8 +129,8 @@ impl Contents {
     }
 }
 
-/// Returns a command that archives files of a directory. The archive depends only on their names, modes and contents. `epoch`:
-/// the time of all files, seconds since 1970.
+/// Returns a command that archives files of a directory. The archive depends only on their names, modes and contents, and on
+/// `epoch`, the time of all files, seconds since 1970.
 pub(crate) fn tar(directory: &Path, epoch: &str) -> Command {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(directory);
@@ -233,7 +230,6 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-/// Prefixes of the names of licence files.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
 /// Returns the list of packages, and then each licence text once with its packages.

@@ -95,8 +95,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Runs libFuzzer. Shows only two lines of its progress: the number of places in the code, and the last line, which has the
-/// number of places that inputs reach.
+/// Runs libFuzzer. Shows only the number of places in the code and the last line, with the number of places that inputs reach.
 fn with_coverage(fuzzer: &mut Command) -> Result<(), Failure> {
     let started = fuzzer.stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|why| steps::did_not_start(fuzzer, &why))?;

@@ -13,7 +13,6 @@ use crate::{
     steps::{self, AsRoot, Failure, Steps, cargo},
 };
 
-/// One part of the long tests.
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     what: &'static str,
@@ -21,7 +20,6 @@ pub(crate) struct Part {
     run: fn(&mut Run<'_>) -> Result<(), Failure>,
 }
 
-/// The parts in the order in which they run.
 pub(crate) static PARTS: [Part; 6] = [
     Part {
         name: "fuzz",
@@ -60,7 +58,6 @@ pub(crate) static PARTS: [Part; 6] = [
 const TESTS: &str = "tests";
 const SOAK_PART: &str = "soak";
 
-/// The arguments of `test --long`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Names of the chosen parts; empty: all.
@@ -101,7 +98,6 @@ impl Request {
     }
 }
 
-/// Runs the parts. If a part fails, the others still run.
 pub(crate) fn run(request: &Request, steps: &mut Steps, history: &History) -> Result<(), Failure> {
     let parts: Vec<&Part> = PARTS.iter().filter(|part| request.has(part)).collect();
     // Becomes root and installs everything first, so that a failure does not come after minutes of tests.

@@ -22,7 +22,6 @@ const VERSION: &str = "27.1.0";
 /// Time limit of a run. The next run decides the remaining mutants.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 
-/// Code that cargo-mutants changes.
 struct Part {
     name: &'static str,
     package: &'static str,
@@ -69,7 +68,6 @@ pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the part `mutants` of the long tests.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     steps.done("mutants", check(&[]))
 }

@@ -85,12 +85,11 @@ fn python(environment: &Path) -> Result<(), Failure> {
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
 /// The version of Kubernetes. Its modules have the same version, but with major version 0.
 const KUBERNETES: &str = "1.34.4";
-/// The Debian package of etcd, in which the API server stores objects. The package is only unpacked, because installing it would
-/// start a service.
+/// The Debian package of etcd, where the API server stores objects. It is only unpacked, because installing starts a service.
 const ETCD: &str = "etcd-server/bookworm";
 
-/// Parts of Kubernetes that are separate modules. The main module refers to them by a path in its repository, so only a module
-/// that replaces them can build it.
+/// Parts of Kubernetes that are separate modules. The main module names them by a path in its repository, which only a module
+/// that replaces them can build.
 const KUBERNETES_PARTS: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go \
     cloud-provider cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api \
     cri-client csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kms kube-aggregator \
@@ -109,7 +108,6 @@ pub(super) fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the API server, and the kubectl of the same version.
 fn api_server(place: &Path) -> Result<(), Failure> {
     let scratch = place.join("go/kubernetes");
     steps::write(&scratch.join("go.mod"), kubernetes_module())?;

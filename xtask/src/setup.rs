@@ -67,7 +67,6 @@ fn has_static_libc() -> bool {
     found.is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
-/// Installs those of these Debian packages that are missing.
 fn install(packages: &[&str]) -> Result<(), Failure> {
     let installed = installed_packages(packages);
     let missing: Vec<&str> =
@@ -82,8 +81,8 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
              distribution has for them, then run this again"
         )));
     }
-    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just booted may
-    // run apt itself.
+    // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine may run apt after its
+    // boot.
     let words = format!(
         "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120 {missing}"
     );
@@ -91,7 +90,6 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
     apt(&words).or_else(|_| apt("apt-get update").and_then(|()| apt(&words)))
 }
 
-/// Returns those of these packages that are installed.
 fn installed_packages(packages: &[&str]) -> Vec<String> {
     let mut dpkg = Command::new("dpkg-query");
     dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(packages);
@@ -143,8 +141,7 @@ fn reported(result: Result<(), Failure>) -> bool {
     result.is_ok()
 }
 
-/// Makes a command ignore the workspace and the variables of the calling cargo. It keeps the toolchain, because the default may
-/// be too old.
+/// Makes a command ignore the workspace and the calling cargo's variables, except the toolchain: the default may be too old.
 pub(crate) fn outside(command: &mut Command) -> &mut Command {
     without_cargo(command);
     if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {

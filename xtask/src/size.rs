@@ -30,7 +30,6 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true for source files that are not tests.
 fn is_counted(path: &str) -> bool {
     let is_test = path.starts_with("crates/lab/")
         || path.starts_with("fuzz/")

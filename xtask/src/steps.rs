@@ -18,7 +18,6 @@ pub(crate) fn workspace() -> PathBuf {
     xtask.parent().map(Path::to_owned).unwrap_or(xtask)
 }
 
-/// Returns the path of the cargo that runs xtask.
 pub(crate) fn cargo_path() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
@@ -38,8 +37,7 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(cargo_path());
     cargo.current_dir(workspace()).args(arguments);
-    // Cargo sets these variables for xtask. Build scripts of dependencies (ring) watch them, and would compile again if they
-    // differ.
+    // Cargo sets these variables for xtask. Build scripts of dependencies (ring) watch them, and would compile again on a change.
     let ours = env::vars_os().map(|(name, _)| name).filter(|name| {
         name.to_str()
             .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
@@ -79,7 +77,6 @@ pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Returns the standard output of a command that must succeed.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|why| did_not_start(command, &why))?;
     if output.status.success() {

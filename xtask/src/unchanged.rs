@@ -53,7 +53,6 @@ pub(crate) static PACKAGES: Part = Part {
     ],
 };
 
-/// A part that must run.
 pub(crate) struct Due {
     part: &'static Part,
     state: Option<String>,

@@ -53,7 +53,6 @@ impl Place {
         self.git("origin", &["commit", "--quiet", "--message=a"]);
     }
 
-    /// Runs `.ci/run` in a new clone.
     fn run(&self, clone: &str, options: &[&str]) -> Output {
         let origin = format!("file://{}", self.0.join("origin").display());
         self.git(".", &[&["clone", "--quiet"], options, &[&origin, clone]].concat());

@@ -34,8 +34,8 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
-        // A path relative to the package. If clones share a target directory, cargo would otherwise watch the files of the clone
-        // that built last.
+        // Relative to the package: if clones share a target directory, cargo would otherwise watch files of the clone that built
+        // last.
         let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }

@@ -1,7 +1,6 @@
 //! Finds compilers for `bpfel-unknown-none`.
 //!
-//! rustup has no `core` for this target. Either nightly's rust-src is compiled, or a distribution ships `core` with its own
-//! rustc.
+//! rustup has no `core` for this target. `core` comes from nightly's rust-src, or from a distribution with its own rustc.
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +27,6 @@ impl Compiler {
         nightly().into_iter().chain(rustcs().into_iter().filter_map(|rustc| with_core(&rustc)))
     }
 
-    /// Returns a `cargo build` command that uses this compiler.
     pub(crate) fn cargo_build(&self) -> Command {
         let Some(rustc) = &self.rustc else {
             let mut cargo = in_nightly("cargo");

@@ -43,8 +43,7 @@ fn version(linker: &Path) -> Option<String> {
     output(Command::new(linker).arg("--version"))
 }
 
-/// Returns whether a linker on PATH is new enough. A linker does not report its LLVM release. Since this version, it is 21 or
-/// later.
+/// Returns whether a linker on PATH is new enough. It does not report its LLVM release, which is at least 21 since this version.
 fn is_new_enough(version: &str) -> bool {
     let release = |text: &str| {
         let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());

@@ -18,8 +18,7 @@ impl Toolchain {
     }
 
     /// Compiles `ebpf_dir` into `target_dir`, and returns the directory of the objects. The outer cargo must not use
-    /// `target_dir`, because it holds the lock of its directory while it waits for us. The compiler prints errors and warnings on
-    /// standard error.
+    /// `target_dir`: it holds the lock of its directory while it waits for us. Errors and warnings go to standard error.
     pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo

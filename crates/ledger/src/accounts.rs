@@ -1,5 +1,4 @@
-//! Names where a task's time goes besides waits: user space, the kernel, and blocked time by state. It is reported only if
-//! [`crate::wire::Config::accounts`] is set.
+//! Where a task's time goes besides waits. Reported only if [`crate::wire::Config::accounts`] is set.
 
 crate::named! {
     /// The state of a task that is off its CPU and does not wait for one. The discriminant is its index in [`ByState`].

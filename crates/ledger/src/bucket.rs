@@ -3,8 +3,8 @@
 //! The edges fall on powers of two of a microsecond. So eight of our buckets cover exactly the row of `runqlat` with the same
 //! label. Below 1 us the buckets are 125 ns wide.
 //!
-//! The hook cannot afford a division by 1,000. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, and takes one
-//! multiplication and a shift.
+//! The hook cannot afford a division. `ns * 67109 >> 23` is `ns / 125` with a relative error of 2e-6, by a multiplication and a
+//! shift.
 
 use crate::verifier::opaque;
 

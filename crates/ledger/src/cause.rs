@@ -13,8 +13,7 @@ named! {
         OtherCgroup = "other_cgroup",
         /// The CPU ran kernel threads.
         Kernel = "kernel",
-        /// The cause is unknown. Examples: the task moved to another CPU while it waited, or the history does not reach back that
-        /// far.
+        /// Unknown, for example on another CPU before a move, or earlier than the history reaches.
         Unattributed = "unattributed",
         /// A real-time or deadline task had used up its runtime.
         RtThrottled = "rt_throttled",
@@ -44,8 +43,7 @@ const _: () = assert!(ROWS * BUCKETS_OF_ROW == BUCKETS);
 /// Total that one wait adds to its row. It is divided among the causes in proportion to their parts of the wait.
 pub const WHOLE: u32 = 64;
 
-/// Columns of the histogram by cause. [`Cause::Wakeup`] has no column: it is the rest of the row. So the most common wait, of 0
-/// ns, costs nothing.
+/// Columns of the histogram by cause. [`Cause::Wakeup`] is the rest of a row, so the most common wait, of 0 ns, costs nothing.
 pub const COLUMNS: usize = 5;
 
 /// The cause that names each column. The last one names the rest of the row.

@@ -1,7 +1,7 @@
 //! The list of tasks that changed on one CPU since their last report. A reading visits only these tasks.
 //!
-//! Only the CPU's hook appends to the list, and only the reader takes from it, so no lock is needed. If a list is full, the
-//! reader visits all tasks of the host once.
+//! Only the CPU's hook appends, and only the reader takes, so no lock is needed. If a list is full, the next reading visits all
+//! tasks.
 
 use crate::verifier::{exchange, get, opaque, set};
 

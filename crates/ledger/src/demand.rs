@@ -13,13 +13,12 @@ use crate::{
 /// Number of slots that are kept for a cgroup. A power of two.
 pub const SLOTS: usize = 512;
 const SLOT_MASK: u64 = SLOTS as u64 - 1;
-/// Maximum number of slots by which a task's position may lag behind the clock. A task that lags more has not slept for a long
-/// time, so it counts as a busy loop. Its position moves forward to this limit, and the time that is skipped counts as
-/// [`Amount::Presumed`].
+/// Maximum number of slots by which a task's position may lag behind the clock. A task that lags more has not slept for long, so
+/// it counts as a busy loop. Its position moves forward to this limit, and the skipped time counts as [`Amount::Presumed`].
 pub const LONGEST_LAG: u64 = 32;
 /// Maximum number of slots that one run or wait covers. Earlier time is dropped.
 pub const LONGEST: u64 = SLOTS as u64 / 2;
-/// If this many slots or more pass between two readings, some are lost: a run or wait adds to up to [`LONGEST`] slots before its end.
+/// If this many slots pass between two readings, some are lost: a run or wait adds to up to [`LONGEST`] slots before its end.
 pub const KEPT: u64 = SLOTS as u64 - LONGEST;
 
 /// Binary logarithms of the shortest and longest slot, ns: 4 and 17 ms.
@@ -80,8 +79,7 @@ pub fn shift_for(period_ns: u64) -> u32 {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was looked up. User space changes it when the
-    /// places of cgroups change.
+    /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was looked up.
     pub turn: u32,
     /// Index of the [`Slots`] of the task's cgroup; 0: no quota applies to the task.
     pub place: u32,
@@ -103,13 +101,11 @@ pub struct Running {
     position_ns: u64,
     /// When the wait before the switch in began, ns of `rq->clock`.
     ready_ns: u64,
-    /// Throttled time, ns. Until the wait is recorded, this is the task's sum of earlier waits; after that, the part of this
-    /// wait.
+    /// Throttled time, ns: first the task's sum of earlier waits; once this wait is recorded, the part of this wait.
     limited_ns: u64,
     spread: Spread,
 }
 
-/// A span of time to add to the slots of a cgroup.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {

@@ -1,5 +1,4 @@
-//! Differences between kernels, each as a feature with a name and a probe. If a kernel lacks a feature, only that feature is
-//! switched off, not the program.
+//! Differences between kernels, each a feature with a name and a probe. A missing feature is switched off, not the program.
 
 use crate::named;
 
@@ -44,11 +43,9 @@ named! {
     /// Task storage uses an allocator that works in every context (Linux 6.4), so the hook may create storage. Before, an
     /// allocation under the run queue lock could wake a kernel thread, which deadlocks.
     StorageCache = "storage_cache", false, Probe::Fields;
-    /// Kernel functions that find a task by its id: Linux 6.2 (`bpf_task_from_pid`). With them, a reading visits only the tasks
-    /// that changed.
+    /// Kernel functions that find a task by its id: Linux 6.2 (`bpf_task_from_pid`). Then a reading visits only changed tasks.
     TaskById = "task_by_id", false, Probe::Functions(&TASK_BY_ID);
-    /// A helper that calls a function repeatedly: Linux 5.17 (commit e6f2dd0f8067). It is used to look back over the history of a
-    /// CPU.
+    /// A helper that calls a function repeatedly: Linux 5.17 (commit e6f2dd0f8067). The look back over the history uses it.
     LoopHelper = "loop_helper", true, Probe::Enumerator("bpf_func_id", "BPF_FUNC_loop");
     /// Iterators over tasks: Linux 5.8.
     TaskIterator = "task_iterator", true, Probe::Enumerator("bpf_attach_type", "BPF_TRACE_ITER");
@@ -59,8 +56,7 @@ named! {
     Cgroups = "cgroups", false, Probe::Fields;
     /// CPU quotas: CONFIG_CFS_BANDWIDTH.
     Quotas = "quotas", false, Probe::Fields;
-    /// A kernel clock for each group and CPU that runs while the group or an ancestor is out of quota: Linux 6.6 (commit
-    /// 677ea015f231).
+    /// A clock per group and CPU; it runs while the group or an ancestor is out of quota: Linux 6.6 (commit 677ea015f231).
     ThrottleClock = "throttle_clock", false, Probe::Fields;
     /// The kernel functions at which we can keep a throttle clock ourselves. They have had these names since Linux 3.6.
     ThrottleFunctions = "throttle_functions", false, Probe::Functions(&["tg_throttle_down", "tg_unthrottle_up"]);
@@ -89,8 +85,7 @@ named! {
     Credentials = "credentials", false, Probe::Fields;
     /// The system call that a task executes: Linux 5.15 (commit dd6e10fbd9fb).
     SyscallNumber = "syscall_number", false, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs");
-    /// A task records the NUMA node that the kernel prefers for it because of its memory: CONFIG_NUMA_BALANCING, without
-    /// PREEMPT_RT.
+    /// A task records the node that the kernel prefers because of its memory: CONFIG_NUMA_BALANCING, not with PREEMPT_RT.
     NumaPreference = "numa_preference", false, Probe::Fields;
 }
 

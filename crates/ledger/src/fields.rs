@@ -14,8 +14,7 @@ use crate::Feature;
 /// The offset of a field that this kernel lacks.
 pub const ABSENT: u32 = u32::MAX;
 
-/// Shift of the bit's number within its byte, in the offset of a single bit ([`Offsets::bit`]). No structure is larger than 2^24
-/// bytes.
+/// Shift of the bit's number in the offset of a single bit ([`Offsets::bit`]). No structure has more than 2^24 bytes.
 pub const BIT_SHIFT: u32 = 24;
 
 /// A kernel field, and the feature that needs it.
@@ -44,8 +43,7 @@ macro_rules! kernel_fields {
             /// Every field [`ABSENT`]: the initial value in the object file, before user space sets it.
             pub const UNKNOWN: Self = Self { $($name: ABSENT,)* };
 
-            /// Returns the offset of the bit number `bits`: the byte's offset, and from bit [`BIT_SHIFT`] on the bit's number
-            /// within the byte.
+            /// Returns the offset of bit number `bits`: the byte's offset, and above [`BIT_SHIFT`] the bit's number in the byte.
             pub const fn bit(bits: u32) -> u32 {
                 ((bits % 8) << BIT_SHIFT) | (bits / 8)
             }
@@ -92,8 +90,7 @@ kernel_fields! {
     task_nivcsw: "task_struct", "nivcsw", RunQueues;
     /// `u64`, ns: run time, up to the last update by tick or switch.
     task_run_ns: "task_struct", "se.sum_exec_runtime", RunQueues;
-    /// `u64`, ns of `rq->clock_task`: the time up to which the run time is counted. For a task off its CPU, this is when the task
-    /// left the CPU.
+    /// `u64`, ns of `rq->clock_task`: up to when the run time is counted. For a task off its CPU, the last switch out.
     task_counted_until: "task_struct", "se.exec_start", RunQueues;
     /// `unsigned char`: the task sleeps, but is still on its queue (Linux 6.12).
     task_delayed: "task_struct", "se.sched_delayed", DelayedDequeue;
@@ -117,7 +114,7 @@ kernel_fields! {
     rt_entity_rt_rq: "sched_rt_entity", "rt_rq", RealTimeLimits;
     /// `struct sched_rt_entity *` of the parent group.
     rt_entity_parent: "sched_rt_entity", "parent", RealTimeLimits;
-    /// `int`: the group's real-time tasks have used up their runtime on this CPU. Since Linux 6.12 only with CONFIG_RT_GROUP_SCHED.
+    /// `int`: real-time tasks of the group have used up their runtime here. Since Linux 6.12 only with CONFIG_RT_GROUP_SCHED.
     rt_rq_throttled: "rt_rq", "rt_throttled", RealTimeLimits;
     /// `int`: the same for the root group.
     rq_rt_throttled: "rq", "rt.rt_throttled", RealTimeLimits;

@@ -1,5 +1,5 @@
-//! The interface between the arithmetic and its host. The BPF side reads kernel memory and its maps; tests simulate a host. Each
-//! domain adds a trait: [`WaitHost`](crate::waits::WaitHost), [`PressureHost`](crate::pressure::PressureHost),
+//! The host of the arithmetic. The BPF side reads kernel memory and its maps; tests simulate a host. Each domain adds a trait:
+//! [`WaitHost`](crate::waits::WaitHost), [`PressureHost`](crate::pressure::PressureHost),
 //! [`DemandHost`](crate::demand::DemandHost).
 
 use crate::Loss;
@@ -47,8 +47,7 @@ pub trait Task: Copy {
     fn is_on_queue(self) -> bool;
     /// Returns the address of the queue of the task's group on the task's CPU.
     fn queue(self) -> u64;
-    /// Returns how long [`Self::queue`] was in a hierarchy out of quota until `clock_ns`, ns. `address`: the queue's address, in
-    /// memory.
+    /// Returns how long [`Self::queue`] was in a hierarchy out of quota until `clock_ns`, ns. `address`: its address, in memory.
     fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64;
     /// Returns the same time for the queue that the task has left for another group; 0 if `queue` no longer belongs to `group`.
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
@@ -67,8 +66,7 @@ pub struct FarQueue {
     pub address: u64,
     /// Whether this level or an ancestor is, or may be, out of quota.
     pub is_throttled: bool,
-    /// Throttled time of the queue, ns, until clock 0, because its CPU's clock is unknown. Negative (as `i64`) if the queue is
-    /// throttled.
+    /// Throttled time until clock 0, ns, because the CPU's clock is unknown. Negative (as `i64`) if the queue is throttled.
     pub throttled_ns_at_0: u64,
 }
 
@@ -76,8 +74,8 @@ pub struct FarQueue {
 pub trait Host {
     /// Returns whether the kernel throttles tasks one by one (Linux 6.18), not whole queues.
     fn throttles_tasks() -> bool;
-    /// Returns the time since which table entries must keep their place, ns of `rq->clock`. User space has already read entries
-    /// that were last used before.
+    /// Returns the time since which used table entries must keep their place, ns of `rq->clock`. User space has read older
+    /// entries.
     fn kept_since_ns() -> u64;
     /// Counts a loss.
     fn lost(loss: Loss);

@@ -19,24 +19,22 @@ crate::named! {
         ExitedInOtherCgroup = "exited_in_other_cgroup",
         /// The waits of an exited task could not be added anywhere. Only the number of such tasks is known.
         ExitedNotCounted = "exited_not_counted",
-        /// A task exited or moved to another cgroup during a reading. Its figures since the previous reading may be counted
-        /// twice.
+        /// A task exited or moved to another cgroup during a reading. Its figures since the last reading may be counted twice.
         ReadingOvertaken = "reading_overtaken",
         /// A CPU's table of culprits was full, and so was the table of exited tasks, so the waiting cgroup has no entry there
         /// either. Causes are not affected, but the named culprits may sum to less than the part of their cause.
         CulpritForgotten = "culprit_forgotten",
         /// The history does not explain the whole wait. Hundreds of cgroups took turns on the CPU, so the look back was cut to
         /// limit the load; or the history does not reach back that far; or it keeps too few cgroups of that time. If the wait
-        /// began with a switch or a move, sums give its causes, and only culprits are missing. If it began with a wakeup, the
+        /// began with a switch or a move, only culprits are missing, because sums give the causes. If it began with a wakeup, the
         /// rest is unattributed.
         LookBackCut = "look_back_cut",
-        /// A real-time or deadline task woke and waited for more than 1 ms while its CPU ran no task. The task had probably used
-        /// up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of SCHED_DEADLINE). The length of the wait is
-        /// correct, but this part is unattributed.
+        /// A real-time or deadline task woke and waited for more than 1 ms while its CPU ran no task. It had probably used up its
+        /// runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of SCHED_DEADLINE). This part of the wait is complete
+        /// but unattributed.
         OutOfRuntime = "out_of_runtime",
         /// More cgroups were created and removed between two readings than the buffer for their names can hold. Cgroups that
-        /// still exist are found in the hierarchy. A cgroup that was removed before that has no name, but its figures are
-        /// complete.
+        /// still exist are found in the hierarchy. A cgroup that was already removed has no name, but complete figures.
         CgroupEventLost = "cgroup_event_lost",
         /// Before Linux 6.6: more cgroup queues were throttled on a CPU than cgscope has clocks for. In waits on that CPU, the
         /// throttled part is counted under the other causes.
@@ -68,8 +66,8 @@ crate::named! {
         IntervalLate = "interval_late",
         /// User space: some samples of a recording could not be read back.
         SamplesUnreadable = "samples_unreadable",
-        /// Coarse mode, whole host: a task started and exited between two readings (`processes` of `/proc/stat` counts it). The
-        /// task is in no figure.
+        /// Coarse mode, whole host: a task started and exited between two readings (`processes` of `/proc/stat`). It is in no
+        /// figure.
         TaskUnseen = "task_unseen",
         /// Coarse mode: a task exited. Its figures since the previous reading are lost.
         TaskEndUnseen = "task_end_unseen",

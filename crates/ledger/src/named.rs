@@ -1,7 +1,6 @@
 //! A macro for enums whose variants have a name and other constants.
 
-/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the names of the
-/// columns.
+/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The parentheses repeat the column names.
 #[macro_export]
 macro_rules! named {
     // The short form: the only column is the name.

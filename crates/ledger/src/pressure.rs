@@ -19,8 +19,8 @@ pub const ENTRIES: usize = 128;
 pub const PROBES: usize = 8;
 /// Maximum number of levels that a wait counts for: its cgroup and the nearest ancestors.
 pub const LEVELS: usize = 16;
-/// Binary logarithm of the maximum length of a batch, ns: 4 ms. A reading misses at most that much on a CPU. It misses nothing
-/// while tasks wait there.
+/// Binary logarithm of the maximum length of a batch, ns: 4 ms. A reading misses at most that much on a CPU, and nothing while
+/// tasks wait there.
 const BATCH_SHIFT: u32 = 22;
 /// Binary logarithm of the time, ns, from which a batch is counted at once: the next wait may be long after it.
 const LONG_SHIFT: u32 = 20;
@@ -102,8 +102,8 @@ impl Batch {
         {
             return false;
         }
-        // If there may be gaps before the batch, the batch now begins with this wait. [`Union::add`] finds the part that is
-        // already counted.
+        // If there may be gaps before the batch, it now begins with this wait. [`Union::add`] finds the part that is already
+        // counted.
         let from_ns = if queued_ns < filled_ns { queued_ns } else { start_ns };
         let len_ns = clock_ns.wrapping_sub(from_ns);
         if len_ns >> (if queued_ns < filled_ns { LONG_SHIFT } else { BATCH_SHIFT }) != 0 {
@@ -140,9 +140,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Clears the entry for another cgroup. The id is written last, so that a reader without the lock cannot take the sums of one
-    /// cgroup for those of another. The words are written one by one, because together they would become a call of BPF's slow
-    /// `memset`.
+    /// Clears the entry for another cgroup. The id is written last, so that a reader without the lock cannot mix up two cgroups.
+    /// The words are written one by one, because together they would become a call of BPF's slow `memset`.
     #[inline(always)]
     fn begin(&mut self, id: u64, parent: u64, clock_ns: u64) {
         set(&mut self.id, 0);
@@ -203,7 +202,6 @@ pub struct Pressures {
     id: u64,
     handle: u64,
     is_missing: u64,
-    /// Number of levels in `places`.
     levels: u64,
     /// Number of levels for which the batch is not counted yet, from the lowest one up.
     uncounted: u64,
@@ -263,7 +261,6 @@ impl Pressures {
         self.add_level(place);
     }
 
-    /// Adds a cgroup without an entry as the next level.
     #[inline(always)]
     fn add_without_place(&mut self, id: u64) {
         let level = get(&mut self.levels);
@@ -280,7 +277,6 @@ impl Pressures {
         set(&mut self.levels, level + 1);
     }
 
-    /// Returns the place of a cgroup's entry, or [`NOWHERE`].
     #[inline(always)]
     fn find(&mut self, id: u64) -> u64 {
         let first = first_place(id);
@@ -343,8 +339,7 @@ pub fn press<H: PressureHost>(ended: Ended) {
     H::count_batch(ended.cpu);
     let Some(table) = H::pressures(ended.cpu) else { return };
     let task = get(&mut table.task);
-    // If the wait began before the previous one ended, the task was not alone. `is_alone` is called last, because it takes
-    // longest.
+    // A wait that overlaps the previous one was not alone. `is_alone` is called last, because it takes longest.
     let is_overlapping = ended.queued_ns < get(&mut batch.end_ns);
     let is_alone = u64::from(!is_overlapping && H::is_alone(task));
     set(&mut table.is_alone, is_alone);
@@ -573,8 +568,7 @@ impl Union {
         (old.len_ns != 0 && old.end_ns >= start_ns).then_some(old)
     }
 
-    /// Joins two spans that overlap or touch. If one may cover gaps of the other, takes the mean of the smallest and the largest
-    /// overlap.
+    /// Joins two spans that overlap or touch. If gaps may be covered, takes the mean of the smallest and the largest overlap.
     #[inline(always)]
     fn joined(&mut self, old: Span, new: Span) -> Span {
         let (start_ns, from_ns) = sorted(old.start_ns, new.start_ns);

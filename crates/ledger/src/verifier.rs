@@ -34,8 +34,7 @@ pub fn opaque(number: usize) -> usize {
     number
 }
 
-/// Adds to a word atomically. This is assembly because core has no `fetch_add` for targets without compare-and-swap, such as BPF
-/// before Linux 5.12.
+/// Adds to a word atomically. In assembly: core has no `fetch_add` for targets without compare-and-swap (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn add_atomic(sum: &mut u64, value: u64) {
@@ -52,8 +51,7 @@ pub fn add_atomic(sum: &mut u64, value: u64) {
     *sum = sum.wrapping_add(value);
 }
 
-/// Swaps a word atomically. This is assembly because core has no atomics for targets without compare-and-swap, such as BPF before
-/// Linux 5.12.
+/// Swaps a word atomically. In assembly: core has no atomics for targets without compare-and-swap (BPF before Linux 5.12).
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn exchange(word: &mut u64, value: u64) -> u64 {

@@ -49,8 +49,8 @@ pub trait WaitHost: PressureHost {
     /// Calls [`culprits::enter`] through such a function.
     fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
     /// Writes the task's handle to [`Pressures::task`](crate::pressure::Pressures::task), and calls
-    /// [`pressure::press`](crate::pressure::press) through such a function. It takes only numbers, and to the verifier a handle
-    /// is no number until it is in memory.
+    /// [`pressure::press`](crate::pressure::press) through such a function. To the verifier, a handle is no number until it is in
+    /// memory.
     fn press(task: u64, ended: Ended);
     /// Calls [`split::press_split`] through such a function.
     fn press_split();
@@ -72,8 +72,7 @@ pub fn arrive<H: WaitHost>(
 
     // The kernel's increase since the last switch in is the part of this wait on other CPUs.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
-    // The kernel adds this part after the tracepoint. If the stamp is later than the clock, the kernel's sum wraps, so this one
-    // does too.
+    // The kernel adds this part after the tracepoint. If the stamp is later than the clock, that sum wraps, and so does this one.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
@@ -157,8 +156,7 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.start.limit == 0 && H::throttles_tasks() && !is_long;
-    // If short kernel threads, interrupts and stolen time are less than a 64th of the slice, the whole slice counts for its
-    // cgroup.
+    // If short kernel threads, interrupts and stolen time are below a 64th of the slice, the whole slice counts for its cgroup.
     let mixed = (latest.kernel_ns + latest.taken.ns()) << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
         // The wait goes through memory to hide its values from the verifier, which would otherwise follow each code path to here.
@@ -197,8 +195,8 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
         split::<H>(next, &storage.start, work, Work::HOOK);
         H::press_split();
     }
-    // A missed move usually leaves an unexplained part on another CPU. That part is 0 ns if the task moved in the nanosecond in
-    // which the segment began.
+    // A missed move leaves an unexplained part on another CPU, except if the task moved in the nanosecond in which the segment
+    // began.
     let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);
     if wait.elsewhere_ns != 0 {
         is_move_missed |= storage.moved.add_to(work, wait.elsewhere_ns) != 0;
@@ -229,9 +227,9 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
     storage.start.switches = prev.switches();
 }
 
-/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next segment. The run queue of the old CPU is
-/// locked. So its history does not change, and its clock is the end of the segment. The run queue of the new CPU is not locked,
-/// so its clock may be old.
+/// Ends the wait segment of a `task` that moves to the CPU `to`, and begins the next one. The run queue of the old CPU is locked.
+/// So its history does not change, and its clock is the end of the segment. The new run queue is not locked; its clock may be
+/// old.
 #[inline(always)]
 pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     if storage.waits.unstamped_since_ns != 0 {

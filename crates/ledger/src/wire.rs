@@ -67,7 +67,7 @@ pub struct Marks {
 /// starts to follow the task: `execve` in a thread gives the thread the tid and start time of its process (`de_thread`).
 #[inline(always)]
 pub const fn serial(tid: u32, start_ns: u64) -> u64 {
-    // A tid has at most 22 bits (PID_MAX_LIMIT). Two tasks collide only if they have the same tid and start 2^42 ns (73 minutes)
+    // A tid has at most 22 bits (PID_MAX_LIMIT). Tasks collide only if they have the same tid and start 2^42 ns (73 minutes)
     // apart, to the nanosecond.
     ((tid as u64) << START_BITS) | (start_ns & ((1 << START_BITS) - 1))
 }
@@ -81,8 +81,8 @@ pub const fn next_serial(serial: u64) -> u64 {
 
 const START_BITS: u32 = 42;
 
-/// Calls a macro with the summable readings of a task, in the order of their columns in recordings. The readings are listed only
-/// here. [`Totals::by_cause`] is separate.
+/// Calls a macro with the summable readings of a task, in the order of their columns in recordings. This is the only list of
+/// them. [`Totals::by_cause`] is separate.
 #[macro_export]
 macro_rules! totals {
     ($with:ident) => {
@@ -210,8 +210,7 @@ pub struct TaskStorage {
     pub serial: u64,
     /// The serial that user space received last.
     pub reported_serial: u64,
-    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. The lock is taken and released
-    /// atomically.
+    /// Not 0: a program changes `reported`, `cgroup_id` and `serial`, or reads them together. Taken and released atomically.
     pub lock: u64,
     /// Not 0: the task has exited, and its unreported figures are added to its cgroup.
     pub is_handed_over: u64,
@@ -233,8 +232,8 @@ const fn in_kernel(value: usize) -> usize {
     (72 + value + 16).next_power_of_two()
 }
 
-/// Memory of a task with a [`TaskStorage`], bytes. 3 KiB of it are in user space, for a few samples of the task, and for
-/// comparing and encoding these.
+/// Memory of a task with a [`TaskStorage`], bytes. 3 KiB are in user space, for a few samples and for comparing and encoding
+/// them.
 pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
 
 /// Memory of a [`Sleeper`], bytes. 1 KiB of it is in user space, for one reading.
@@ -244,8 +243,8 @@ pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 <
 pub const UNCHANGED: u64 = 0;
 /// In [`TaskStorage::has_changed`]: the task has switched in since its last report, and is on the list of its CPU.
 pub const LISTED: u64 = 1;
-/// In [`TaskStorage::has_changed`]: the task was active at its last report, so the reader has put it on its own list. The hook
-/// does nothing when this task goes to sleep.
+/// In [`TaskStorage::has_changed`]: the task was active at its last report, so the reader has it on its own list. The hook does
+/// nothing when this task goes to sleep.
 pub const ACTIVE: u64 = 2;
 
 /// Cumulative readings of a task.
@@ -302,8 +301,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Returns the task's placement since its run time was `base_ns`. `base` was reported later than that; time on other nodes in
-    /// between is unknown.
+    /// Returns the placement since the run time was `base_ns`. `base` is newer than that; time on other nodes in between is
+    /// unknown.
     pub fn since(&self, base: &Self, base_ns: u64) -> Self {
         let mut ran_ns = self.ran_ns;
         for (now, base) in ran_ns.iter_mut().zip(base.ran_ns) {
@@ -427,8 +426,7 @@ pub const HAS_STACK: u32 = 32;
 /// follow; they count for other cgroups.
 pub const HAS_BASE: u32 = 64;
 
-/// The value of the table of exited tasks, by cgroup id: figures that user space has not received, and figures that found no
-/// entry in the tables of a CPU.
+/// The value of the table of exited tasks, by cgroup id: unreported figures, and figures that found no entry in a CPU's tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exited {
@@ -501,8 +499,8 @@ pub struct ExitedRecord {
 /// Maximum number of cgroups with a quota whose demand is counted.
 pub const DEMAND_PLACES: usize = 256;
 
-/// Maximum number of entries in the table of exited tasks. A cgroup has an entry if it has or had a followed task, and is not
-/// released.
+/// Maximum number of entries in the table of exited tasks: one for each cgroup that has or had a followed task, until its
+/// release.
 pub const EXITED_CGROUPS: usize = 16_384;
 /// Maximum number of entries in the table of stacks, if stacks are counted: about 10 MiB.
 pub const STACKS: usize = 16_384;
@@ -563,8 +561,7 @@ pub struct Config {
     /// Id of the root cgroup of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is
     /// in the root cgroup, but its scheduler group belongs to no cgroup.
     pub root_cgroup_id: u64,
-    /// A process or thread that starts after this time is not the selected one, even if the id is the same, ns of
-    /// CLOCK_MONOTONIC.
+    /// A process or thread that starts later is not the selected one, even if its id is the same, ns of CLOCK_MONOTONIC.
     pub select_born_before_ns: u64,
     /// 1: culprits are single tasks, not only cgroups. Only for a selected target, because a whole host has too many tasks.
     pub blame_tasks: u64,
@@ -595,8 +592,8 @@ pub struct Config {
 pub struct Start {
     /// Id of the cgroup whose quota had run out; [`RUNTIME`]; [`ASLEEP`]; or 0: none of these.
     pub limit: u64,
-    /// 0: the hook did not see the segment begin, because the task went to sleep, or was preempted on its way to sleep. Otherwise
-    /// 1 or [`NO_CLOCK`].
+    /// 0: the hook did not see the segment begin, because the task went to sleep or was preempted on its way. Otherwise 1 or
+    /// [`NO_CLOCK`].
     pub is_seen: u64,
     /// The task's number of switches at the start. If the number differs now, the current wait is a later one.
     pub switches: u64,
@@ -616,8 +613,8 @@ pub struct Start {
     pub taken: Taken,
     /// How long the task's group had run on the CPU at the start, ns; 0: unknown.
     pub group_ran_ns: u64,
-    /// When cgscope found the waiting task in another group, ns of the CPU's clock, if no program saw the move. It is valid only
-    /// if it lies within the current segment.
+    /// When cgscope found the waiting task in another group, ns of the CPU's clock, if no program saw the move. Valid only within
+    /// the current segment.
     pub left_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,

@@ -12,11 +12,9 @@ use crate::{BOOTED_NS, CPUS, Chance, ROUND_NS};
 
 /// Binary logarithm of a slot's length, ns.
 const SHIFT: u32 = 24;
-/// Length of a period, ns.
 const PERIOD_NS: u64 = 100_000_000;
 /// Number of slots before the current one in which a run may still count.
 const KEPT: u64 = LONGEST_LAG + 8;
-/// Id of the first cgroup with a quota.
 const FIRST_ID: u64 = 1_000;
 /// One in this many cgroups is the only container of a pod that has a higher quota.
 const IN_PODS: u64 = 5;
@@ -31,7 +29,6 @@ enum Next {
     Clock,
     /// At random times, like requests.
     Random,
-    /// After a fixed pause.
     Pause,
 }
 
@@ -70,7 +67,6 @@ const LOADS: [Load; 12] = [
     load(Next::Random, 1, 60_000, 400_000, 30_000),
 ];
 
-/// A cgroup with a quota and tasks.
 #[derive(Default)]
 struct Service {
     id: u64,
@@ -91,7 +87,6 @@ struct Service {
     throttled_ns: u64,
     periods: u64,
     throttled_periods: u64,
-    /// Number of the first slot.
     first: u64,
     slots: VecDeque<[u64; AMOUNTS]>,
     /// Time of each amount that was too short for a part of a slot, ns.
@@ -279,8 +274,7 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// Creates a host with this many cgroups that have a quota and tasks. A fifth of them are in pods, whose quotas never run
-    /// out.
+    /// Creates a host with this many cgroups with a quota and tasks. A fifth of them are in pods, whose quotas never run out.
     pub fn new(cgroups: u64) -> Self {
         Self { services: (0..cgroups).map(Service::new).collect(), round: 0 }
     }

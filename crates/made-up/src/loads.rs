@@ -16,8 +16,7 @@ pub const SECONDS: u64 = 20;
 /// Paths of a slice with 1 CPU, of a service in it with 0.5 CPUs, and of a batch job in the service without a quota.
 pub const PATHS: [&str; 3] = ["/shop.slice", "/shop.slice/web.service", "/shop.slice/web.service/batch"];
 
-/// The run times of tasks under a quota of 50 ms in periods of 100 ms. All times are ms within a cycle of periods. The limits of
-/// slots and periods differ.
+/// Run times of tasks under a quota of 50 ms in periods of 100 ms. All times are ms of a cycle. Slots do not fit into periods.
 pub struct Load {
     /// Number of tasks.
     pub tasks: u64,

@@ -17,11 +17,9 @@ use crate::{
 
 /// One in this many tasks is a kernel thread.
 const KERNEL_THREADS: u32 = 50;
-/// Maximum number of threads in a process.
 const THREADS: u32 = 10;
 /// One in this many tasks waits at the time of the reading.
 const PENDING: u64 = 97;
-/// One in this many tasks is busy.
 const BUSY: u64 = 9;
 const FIRST_TID: u32 = 1_000;
 
@@ -146,8 +144,7 @@ struct MadeUpWaits {
 }
 
 impl MadeUpWaits {
-    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to
-    /// milliseconds.
+    /// Returns the waits after `round` rounds. Each round adds the same few waits, in 5 to 15 buckets from microseconds to ms.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;

@@ -14,8 +14,7 @@ use cgscope_ledger::{
     wire::{Accounts, Config, ExitedThreads, Face, TaskStorage, Totals, Waits},
 };
 
-/// Offsets that user space sets before loading. Reads are volatile, because the compiler would otherwise use the values given
-/// here.
+/// Offsets that user space sets before loading. Reads are volatile; the compiler would otherwise use the values given here.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
@@ -41,8 +40,8 @@ static CONFIG: Config = Config {
 /// The lowest `prio` of fair tasks. Real-time and deadline tasks have a smaller one (MAX_RT_PRIO, in all versions).
 const FIRST_FAIR_PRIO: i32 = 100;
 
-/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`. Yields 0 if the kernel lacks
-/// the field.
+/// Loads a field of the structure at `$base`: `field!(base, name)` or `field!(base, name: type)`; 0 if the kernel lacks the
+/// field.
 macro_rules! field {
     ($base:expr, $field:ident) => {
         field!($base, $field: _)
@@ -52,7 +51,6 @@ macro_rules! field {
     };
 }
 
-/// Returns whether the kernel has a field.
 macro_rules! has_field {
     ($field:ident) => {
         load::patched::<{ cgscope_ledger::fields::presence(core::mem::offset_of!(Offsets, $field)) }>() != 0
@@ -113,8 +111,7 @@ settings! {
     counts_demand() -> bool { small_setting!(demand) != 0 }
     /// Whether the readings serve viewers of several users.
     is_shared() -> bool { small_setting!(shared) != 0 }
-    /// Whether the hook may create storages. The kernel must take them from caches, and a sleeping task must have no figure that
-    /// changes.
+    /// Whether the hook may create storages: the kernel has caches for them, and no figure of a sleeping task changes.
     hook_allocates() -> bool { has_field!(storage_cache) && !keeps_accounts() }
     /// Blocked time of a task after which its stack is walked, ns; 0: never.
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
@@ -133,7 +130,6 @@ settings! {
     readers_list() -> u32 { small_setting!(cpus) as u32 }
 }
 
-/// Loads a value at a computed offset.
 #[inline(always)]
 fn load_at<T: Copy>(base: *const c_void, offset: u32) -> T {
     // SAFETY: the verifier accepts the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
@@ -154,8 +150,7 @@ fn peek(address: u64, offset: u32) -> u64 {
     value
 }
 
-/// Returns the address of the cgroup of the task at address `task`, in the hierarchy that user space chose; 0 for a task in an
-/// autogroup.
+/// Returns the address of the cgroup of the task at address `task`, in the hierarchy that user space chose; 0: an autogroup.
 #[inline(always)]
 pub fn cgroup_of(task: u64) -> u64 {
     if is_v2() {
@@ -217,8 +212,8 @@ impl Task {
         field!(self.0, task_state)
     }
 
-    /// Tests PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack this flag, so
-    /// they count for the cgroup of that process.
+    /// Tests PF_KTHREAD (0x200000 in all versions). Kernel threads that work for a process (io_uring, vhost) lack it, and count
+    /// for the cgroup of that process.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         field!(self.0, task_flags: u32) & 0x20_0000 != 0
@@ -230,8 +225,7 @@ impl Task {
         field!(self.0, task_flags: u32) & 4 != 0
     }
 
-    /// Returns whether the task is on a CPU. The field has one byte since Linux 7.2, and was an `int` of the same value before,
-    /// so the lowest byte is enough.
+    /// Returns whether the task is on a CPU. The lowest byte is enough: it is one byte since Linux 7.2, and was an `int` before.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         field!(self.0, task_on_cpu: u8) != 0
@@ -243,8 +237,7 @@ impl Task {
         field!(self.0, task_on_rq: u8) != 0
     }
 
-    /// Returns whether the task runs, waits to run, or is about to stop. A sleeping task can be on a queue, too: see
-    /// [`Self::sleeps_on_queue`].
+    /// Returns whether the task runs, waits to run, or is about to stop. It may also [sleep on a queue](Self::sleeps_on_queue).
     #[inline(always)]
     pub fn is_active(self) -> bool {
         self.on_cpu() || self.on_rq()
@@ -308,15 +301,14 @@ impl Task {
         field!(self.0, task_throttled: u8) != 0
     }
 
-    /// Returns whether the task waits for a device, is about to, or was woken from that and has not run since; false if the
-    /// kernel lacks the field.
+    /// Returns whether the task waits for a device, is about to, or was woken from that and has not run since; false without the
+    /// field.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
         self.has_bit(offset!(task_in_iowait))
     }
 
-    /// Returns whether the task last blocked in the uninterruptible state, but not as TASK_IDLE; false if the kernel lacks the
-    /// field.
+    /// Returns whether the task last blocked uninterruptibly, but not as TASK_IDLE; false if the kernel lacks the field.
     #[inline(always)]
     pub fn contributes_to_load(self) -> bool {
         self.has_bit(offset!(task_contributes_to_load))

@@ -22,14 +22,12 @@ impl Task {
         field!(self.0, task_exit_state)
     }
 
-    /// Returns the real user id.
     #[inline(always)]
     pub fn uid(self) -> u32 {
         field!(field!(self.0, task_cred: *const c_void), cred_uid)
     }
 
-    /// Returns whether the task can be in a system call. Threads of programs can, except those that the kernel created for
-    /// programs.
+    /// Returns whether the task can be in a system call. Kernel threads and io_uring workers cannot.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
         !self.is_kernel_thread() && field!(self.0, task_flags: u32) & IO_WORKER == 0
@@ -56,8 +54,7 @@ impl Task {
         if taken < 0 { 0 } else { taken as u32 }
     }
 
-    /// Returns whether an exhausted quota keeps the task from running. Before Linux 6.18, the kernel took whole queues off their
-    /// CPU, with all their tasks.
+    /// Returns whether an exhausted quota keeps the task from running. Before Linux 6.18, whole queues were taken off their CPU.
     #[inline(always)]
     pub fn is_out_of_quota(self) -> bool {
         if throttles_tasks() {

@@ -141,8 +141,8 @@ pub fn levels_out_of_quota_at(queue: u64) -> u32 {
     peek(queue, offset!(cfs_rq_throttle_count)) as u32
 }
 
-/// Returns the throttled time until clock 0 of the queue at address `queue`, by the kernel's own clock. It is negative (as `i64`)
-/// if the queue is throttled.
+/// Returns the throttled time until clock 0 of the queue at this address, by the kernel's clock: negative (as `i64`) if
+/// throttled.
 #[inline(always)]
 pub fn kernels_throttled_ns_at_0(queue: u64) -> u64 {
     let before = peek(queue, offset!(cfs_rq_throttled_ns));
@@ -160,13 +160,11 @@ pub fn left_throttled_ns(queue: u64, group: u64, clock_ns: u64) -> u64 {
     if (at_0_ns as i64) < 0 { at_0_ns.wrapping_add(clock_ns) } else { at_0_ns }
 }
 
-/// A queue that enters or leaves a hierarchy out of quota, read from the arguments of the kernel functions that walk the
-/// hierarchy.
+/// A queue that enters or leaves a hierarchy out of quota, from the arguments of the kernel functions that walk the hierarchy.
 #[derive(Clone, Copy)]
 pub struct Throttled {
     pub cpu: u32,
     pub clock_ns: u64,
-    /// Address of the queue.
     pub cfs_rq: u64,
     /// Number of levels that are out of quota.
     pub levels: u32,

@@ -8,8 +8,7 @@ use super::{Contents, architecture};
 use crate::dist::Tree;
 use crate::steps::{self, Failure, output};
 
-/// The user is 0, because a container's capabilities apply only to user 0. It is a number, because the image has no list of
-/// users.
+/// The user is 0, because only user 0 has the container's capabilities. It is a number, because the image has no list of users.
 const CONFIG: &str = r#"{
   "created": "@CREATED@",
   "architecture": "@ARCHITECTURE@",
@@ -70,7 +69,6 @@ struct Blob {
 }
 
 impl Blob {
-    /// Returns the members of a descriptor.
     fn descriptor(&self) -> String {
         format!(r#""digest": "sha256:{}", "size": {}"#, self.sha256, self.bytes)
     }

@@ -1,5 +1,5 @@
-//! Downloads and unpacks Debian packages without installing them. It has its own apt configuration, because the machine's apt
-//! knows only one release.
+//! Downloads and unpacks Debian packages without installing them. The machine's apt knows only one release, so this has its own
+//! configuration.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,6 @@ impl Apt {
         Ok(found.iter().flat_map(|names| names.lines()).map(str::to_owned).collect())
     }
 
-    /// Downloads a package and unpacks it into `to`.
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {
         self.update()?;
         let debs = self.place.join("debs");

@@ -26,7 +26,6 @@ const FILES: [&str; 5] = [
 ];
 
 const INIT: &str = include_str!("init.sh");
-/// The script that runs the job.
 const RUN: &str = include_str!("run.sh");
 /// The script that starts systemd, which runs the job as a service.
 const INIT_SYSTEMD: &str = include_str!("systemd/init.sh");
@@ -41,13 +40,12 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Returns each binary with its path in the machine.
     fn places(&self) -> [(&Path, &'static str); 3] {
         [(&self.cgscope, "lab/cgscope"), (&self.workload, "lab/workload"), (&self.tests, "lab/root")]
     }
 }
 
-/// Packs the files of the root after the given archives. The kernel unpacks the archives one after the other. All files belong to
+/// Packs the files of the root after the given archives; the kernel unpacks one archive after the other. All files belong to
 /// root.
 const PACK: &str = r#"root=$1 initrd=$2; shift 2; cd "$root" &&
     { cat /dev/null "$@" && find . | cpio --quiet -o -H newc --owner=0:0; } > "$initrd""#;
@@ -66,8 +64,7 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     for (from, to) in binaries.places() {
         tree.copy(from, to, 0o755)?;
     }
-    // `cgscope` is on PATH. `cgscope` and `workload` are also at the paths where they were built, because the tests expect them
-    // there.
+    // `cgscope` is on PATH. It and `workload` are also where they were built, because the tests expect them there.
     tree.link("usr/bin/cgscope", "/lab/cgscope")?;
     for (built, to) in &binaries.places()[..2] {
         tree.link(&inside(built), &format!("/{to}"))?;
@@ -85,8 +82,7 @@ fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("init", INIT_SYSTEMD.as_bytes(), 0o755)?;
     tree.put("etc/systemd/system/lab.service", SERVICE.as_bytes(), 0o644)?;
     tree.link("etc/systemd/system/multi-user.target.wants/lab.service", "../lab.service")?;
-    // A new file system at /tmp would hide the links of a checkout below /tmp. Services with a private /tmp need none of these
-    // links.
+    // A new file system at /tmp would hide the links of a checkout there. Services with a private /tmp do not need these links.
     tree.link("etc/systemd/system/tmp.mount", "/dev/null")?;
     binaries.package.iter().try_for_each(|package| {
         let name = package.file_name().unwrap_or_default().display();
@@ -94,7 +90,6 @@ fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     })
 }
 
-/// Adds a root with busybox and programs of the host.
 fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     for dir in ["usr/bin", "usr/lib", "usr/lib64", "dev", "proc", "sys", "run", "root", "var", "mnt"] {
         tree.directory(Path::new(dir))?;
@@ -159,7 +154,6 @@ const ROOT_PACKAGES: &str = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-
 /// Files that are left out. They are half of the root, and the machine holds the root in memory.
 const ROOT_EXCLUDED: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*", "/usr/lib/*/gconv/*"];
-/// A script that runs in the new root.
 const ROOT_SETTINGS: &str = include_str!("systemd/settings.sh");
 /// Packs the root. cpio keeps owners and hard links. Packages and lists of apt are left out.
 const ROOT_PACK: &str = r#"cd "$1" && find . -xdev ! -path "./dev/*" ! -name "*.deb" ! -path "./var/lib/apt/lists/*" \

@@ -63,7 +63,6 @@ pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), S
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
-/// An unpacked kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
     pub(crate) series: Series,
@@ -93,7 +92,6 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     Ok(kernels)
 }
 
-/// Returns the path of the kernel image of a series.
 pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
     let series = if series == SYSTEMD { NEWEST } else { series };
     Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))

@@ -199,7 +199,6 @@ fn run_one(
     Ok(report)
 }
 
-/// Returns the script that init runs in the machine.
 fn job(planned: &BTreeMap<String, Outcome>) -> String {
     let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
     let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();

@@ -42,7 +42,6 @@ impl KernelReport {
         self.outcomes.values().filter(|outcome| outcomes.contains(outcome)).count()
     }
 
-    /// Returns the result in words.
     pub(crate) fn ending(&self) -> String {
         format!(
             "{} passed, {} failed, {} did not end",

@@ -25,7 +25,6 @@ pub(crate) fn place(kernel: &Kernel) -> PathBuf {
     target.join("lab").join(kernel.series.to_string())
 }
 
-/// Returns the QEMU command without the two serial ports.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
     // setpriv ends QEMU when the thread that started it ends, even if xtask is killed. QEMU has no such option.
     let mut command = Command::new("setpriv");

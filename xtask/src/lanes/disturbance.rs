@@ -41,8 +41,7 @@ impl Reading {
     }
 }
 
-/// Returns the busy ticks and the stolen ticks in a line of `/proc/stat`. Idle and iowait are neither. `user` already includes
-/// guests.
+/// Returns the busy and stolen ticks in a line of `/proc/stat`. Idle and iowait are neither. `user` already includes guests.
 fn ticks(line: &str) -> [u64; 2] {
     let ticks: Vec<u64> =
         line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse().unwrap_or(0)).collect();
@@ -66,8 +65,8 @@ pub(crate) struct Disturbance {
 }
 
 impl Disturbance {
-    /// Computes the disturbance between two readings. `own_s`: CPU time of the test, seconds. `cpu`: the only CPU of the test, if
-    /// it has only one.
+    /// Computes the disturbance between two readings. `own_s`: CPU time of the test, seconds. `cpu`: the test's only CPU, if it
+    /// has one.
     pub(crate) fn between(before: &Reading, after: &Reading, cpu: Option<u32>, own_s: f64) -> Self {
         let cpus = if cpu.is_some() { 1 } else { before.online() };
         let ([busy, steal], [busy_after, steal_after]) = (before.ticks(cpu), after.ticks(cpu));

@@ -34,7 +34,6 @@ pub(crate) struct Row {
     /// Whether no other program disturbed the run.
     is_quiet: bool,
     seconds: f64,
-    /// The disturbance of the first try.
     disturbance: Disturbance,
 }
 
@@ -65,7 +64,6 @@ impl Row {
     }
 }
 
-/// The history, with the properties of this run.
 pub(crate) struct History {
     file: Option<PathBuf>,
     machine: String,
@@ -98,7 +96,6 @@ impl History {
         Row { machine, run, commit, test, tries, result, is_quiet, seconds, disturbance }
     }
 
-    /// Adds the row of a run of all tests.
     pub(crate) fn add_whole(&self, result: &Result<(), Failure>, seconds: f64) {
         let word = match result {
             Ok(()) => "green",
@@ -170,8 +167,7 @@ impl History {
     }
 }
 
-/// Returns the tests that needed second tries in their latest quiet runs: the name, the number of second tries, and the number of
-/// these runs.
+/// Returns the tests that needed second tries in their latest quiet runs: the name, how often, and in how many runs.
 fn worst(rows: &[Row]) -> Vec<(&str, usize, usize)> {
     let mut by_test: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.is_quiet && row.test != WHOLE) {

@@ -53,8 +53,7 @@ pub(crate) struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    /// Builds the tests, and installs the programs that they call. `with_kubernetes`: also installs programs that only long tests
-    /// call.
+    /// Builds the tests, and installs the programs that they call. `with_kubernetes`: also those that only long tests call.
     pub(crate) fn prepare(
         as_root: &'a AsRoot,
         history: &'a History,
@@ -113,7 +112,6 @@ impl<'a> Lanes<'a> {
         Ok(listed(&found).filter(is_wanted).collect())
     }
 
-    /// Returns the command that runs a test as root.
     fn command(&self, test: &Test, cpu: Option<u32>) -> Command {
         let mut command = self.as_root.command("env");
         // Background jobs may ignore signals, and a shell cannot trap a signal that was ignored when the shell started.
@@ -136,7 +134,6 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// Runs single tests and prints their results.
 struct Runner<'a> {
     lanes: &'a Lanes<'a>,
     is_shown: bool,
@@ -195,7 +192,6 @@ impl Machine for Runner<'_> {
     }
 }
 
-/// Returns the file for the output of a test.
 fn log(test: &str) -> Result<PathBuf, Failure> {
     let target = steps::target_dir();
     let place = target.join("root-tests");

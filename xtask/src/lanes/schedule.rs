@@ -9,7 +9,6 @@ use crate::steps::Failure;
 /// Number of tests that share all CPUs. Most tests wait most of the time.
 const SHARED: usize = 4;
 
-/// The CPUs that a test gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
     /// All CPUs, shared with other tests.
@@ -40,7 +39,6 @@ impl Lease {
     }
 }
 
-/// A test to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) name: String,

@@ -18,7 +18,6 @@ pub(crate) struct Try {
     pub(crate) has_passed: bool,
     pub(crate) begun: Instant,
     pub(crate) seconds: f64,
-    /// CPU time of the test, seconds.
     pub(crate) own_s: f64,
     pub(crate) disturbance: Disturbance,
 }

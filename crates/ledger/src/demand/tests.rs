@@ -128,7 +128,6 @@ impl Sim {
     }
 }
 
-/// Runs a schedule. Returns the runs of each task.
 fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
     let mut tasks: Vec<Sim> = (0..TASKS).map(|_| Sim { is_first: true, ..Sim::default() }).collect();
     tasks.iter_mut().for_each(|task| task.demand.place = PLACE);

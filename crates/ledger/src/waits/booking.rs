@@ -8,8 +8,8 @@ use crate::{
     wire::{Histogram, TaskStorage},
 };
 
-/// Adds a wait with a single cause, which has its own column or none. The cause is a number. Otherwise the verifier would follow
-/// each cause as a separate code path.
+/// Adds a wait with a single cause, which has its own column or none. The verifier would follow a `Cause` as several code paths,
+/// so it is a number.
 #[inline(always)]
 pub(crate) fn book_simple<H: WaitHost>(
     storage: &mut TaskStorage,
@@ -72,7 +72,6 @@ pub struct Shares {
     /// The largest part so far, ns, and its column.
     largest_ns: u64,
     largest: u64,
-    /// Sum of the shares that columns have received.
     given: u64,
 }
 

@@ -72,7 +72,6 @@ impl Kept {
     }
 }
 
-/// A time to add to a pair.
 struct Charge {
     victim: u64,
     culprit: u64,

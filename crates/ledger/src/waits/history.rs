@@ -1,7 +1,7 @@
 //! The history of a CPU, which explains the waits on it: who ran lately, in slices, and before that in blocks of slices.
 //!
-//! Only the CPU's hook writes the history, under the run queue lock. The arithmetic is here so that tests on the host can compare
-//! it with a plain reference.
+//! Only the CPU's hook writes it, under the run queue lock. The arithmetic is here so that tests can compare it with a plain
+//! reference.
 
 use crate::{demand::Running, pressure::Batch, verifier::set, waits::look_back::Budget};
 pub use crate::{
@@ -21,8 +21,7 @@ pub const PARTIES: usize = 8;
 /// wakes such a thread 100,000 times a second would push the history out in milliseconds.
 pub const FOLD_NS: u64 = 50_000;
 
-/// Minimum amount of time without a task, ns, that is added to a slice at once. A hypervisor may take some 100 ns between any two
-/// switches.
+/// Minimum time without a task, ns, that is added to a slice. A hypervisor may take some 100 ns between any two switches.
 pub const LEAST_TAKEN_NS: u64 = 1 << 14;
 
 const SLICE_MASK: u64 = SLICES as u64 - 1;
@@ -85,15 +84,13 @@ pub struct Block {
     pub kernel_ns: u64,
     /// Sums of [`Slice::taken`].
     pub taken: Taken,
-    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are in use, further parties have no
-    /// entry.
+    /// The parties, as in [`Slice::who`], in the order of their first slices. If all entries are in use, others have none.
     pub who: [u64; PARTIES],
     /// How long each party had the CPU, ns, without `kernel_ns` and `taken`; 0: an empty entry.
     pub ns: [u64; PARTIES],
 }
 
 impl Block {
-    /// Clears the block when its first slice begins.
     #[inline(always)]
     fn begin(&mut self, clock_ns: u64) {
         self.kernel_ns = 0;
@@ -196,8 +193,7 @@ impl Ring {
         self.counted_ns += more.ns();
     }
 
-    /// Adds the latest slice, which belongs to `who` and ends at `clock_ns`, to `kernel_ns` or `idle_ns`. The slice may still
-    /// continue.
+    /// Adds the latest slice, which belongs to `who` and ends at `clock_ns`, to the sums. The slice may still continue.
     #[inline(always)]
     fn count(&mut self, who: u64, clock_ns: u64) {
         let ns = clock_ns.saturating_sub(self.counted_ns);
@@ -209,8 +205,8 @@ impl Ring {
         self.counted_ns = clock_ns;
     }
 
-    /// Returns [`Self::kernel_ns`] and [`Self::idle_ns`] until `clock_ns`. If the clock of the CPU is unknown, pass 0: then a sum
-    /// that still grows is negative (as `i64`).
+    /// Returns [`Self::kernel_ns`] and [`Self::idle_ns`] until `clock_ns`. If the CPU's clock is unknown, pass 0: then a sum that
+    /// still grows is negative (as `i64`).
     #[inline(always)]
     pub fn sums_until(&mut self, clock_ns: u64) -> (u64, u64) {
         let latest = self.head;

@@ -271,8 +271,8 @@ impl Walk {
         charges.charge(who, ns, Some(number));
     }
 
-    /// Splits off the time in which short kernel threads or no task ran in `ns` of a slice, in proportion to the whole slice.
-    /// Returns the rest.
+    /// Splits off the time of short kernel threads and without a task, in proportion to the whole slice. Returns the rest of
+    /// `ns`.
     #[inline(always)]
     fn take_from(&mut self, slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
         let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
@@ -401,8 +401,7 @@ fn last_of_a_block(head: u64) -> u64 {
     (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
 }
 
-/// Returns the share of `part_ns` that falls into `ns` of `whole_ns`. It is exact to a 1024th, and does not overflow below 2^54
-/// ns.
+/// Returns the share of `part_ns` in `ns` of `whole_ns`, exact to a 1024th. It does not overflow below 2^54 ns.
 #[inline(always)]
 fn in_proportion(part_ns: u64, ns: u64, whole_ns: u64) -> u64 {
     if ns >= whole_ns {

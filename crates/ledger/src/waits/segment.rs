@@ -15,8 +15,7 @@ use crate::{
 /// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is no quota. No cgroup has this id.
 pub const RUNTIME: u64 = u64::MAX;
 
-/// In [`Start::limit`]: the task was moved while it slept, so the kernel's stamp is not the start of a wait. No cgroup has this
-/// id.
+/// In [`Start::limit`]: the task was moved asleep, so the kernel's stamp is not the start of a wait. No cgroup has this id.
 pub const ASLEEP: u64 = u64::MAX - 1;
 
 /// In [`Start::is_seen`]: the task arrived throttled, but the kernel's clock of throttled time stood still. Since Linux 6.18 this
@@ -33,15 +32,13 @@ impl Start {
         self.is_seen != 0 && self.switches == task.switches()
     }
 
-    /// Returns whether the hook missed a move of `task` to `cpu` after this record, so that nobody knows whether the task could
-    /// run there.
+    /// Returns whether the hook missed a move of `task` to `cpu`, so that nobody knows whether the task could run there.
     #[inline(always)]
     pub(crate) fn is_in_doubt<H: WaitHost>(&self, task: H::Task, cpu: u32) -> bool {
         self.is_of(task) && self.cpu != cpu && (self.limit != 0 || !H::throttles_tasks())
     }
 
-    /// Returns the throttled time of a segment, ns. `now_ns`: throttled time of the queue at the end; `queued_ns`: start of the
-    /// segment.
+    /// Returns the throttled time of a segment that began at `queued_ns`. `now_ns`: throttled time of the queue at the end.
     #[inline(always)]
     pub(crate) fn throttled_ns(&self, now_ns: u64, queued_ns: u64) -> u64 {
         now_ns.saturating_sub(Self::at(self.throttle_ns, queued_ns))
@@ -55,7 +52,7 @@ impl Start {
 }
 
 impl Moved {
-    /// Adds the segments to the wait in `work`, which spent `elsewhere_ns` on other CPUs. The rest, from missed moves, is
+    /// Adds the segments to the wait in `work`, which spent `elsewhere_ns` on other CPUs. If a move was not seen, the rest is
     /// unattributed. Returns the rest.
     #[inline(always)]
     pub(crate) fn add_to(&self, work: &mut Work, elsewhere_ns: u64) -> u64 {
@@ -196,8 +193,7 @@ fn begin_on<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     start.group = task.group();
     start.group_ran_ns = 0;
     if let Some(ring) = H::ring(cpu) {
-        // That CPU may write its sums at this moment. Then they are off by one slice, but a use of them covers thousands of
-        // slices.
+        // That CPU may write its sums now. Then they are off by one slice, but they are used for thousands of slices.
         (start.kernel_ns, start.idle_ns) = ring.sums_until(0);
         start.taken = ring.taken;
         start.group_ran_ns = task.far_group_ran_ns(cpu);

@@ -88,7 +88,6 @@ pub struct Work {
     is_asleep: u64,
 }
 
-/// Charges the culprits of a wait.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Charges {
@@ -188,8 +187,8 @@ impl Work {
         self.walk.parts[cause as usize]
     }
 
-    /// Adds to `cause` a part of time that the history does not explain: `share` 1024ths of `sum_ns` less the explained part, at
-    /// most `most_ns`. Returns the added time.
+    /// Adds to `cause` a part of the time that the history does not explain: `share` 1024ths of `sum_ns` less the explained part,
+    /// at most `most_ns`. Returns it.
     #[inline(always)]
     fn explain(&mut self, cause: Cause, sum_ns: u64, share: u64, most_ns: u64) -> u64 {
         let ns = ((sum_ns.saturating_sub(self.part(cause)) * share) >> 10).min(most_ns);
@@ -276,8 +275,8 @@ fn doubt_wakeup(work: &mut Work) -> bool {
 /// Returns the throttled time of a segment on this CPU, ns. If it is longer than the segment, the whole segment was throttled.
 #[inline(always)]
 fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: &mut Work) -> u64 {
-    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that was woken or preempted in the kernel
-    // continues to run.
+    // Since Linux 6.18 a task is throttled only when it returns to user space. A task that is woken or preempted in the kernel
+    // runs on.
     if H::throttles_tasks() && (start.limit == 0 || !is_seen) {
         return 0;
     }
@@ -335,8 +334,8 @@ fn out_of_quota<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, thro
 #[inline(never)]
 fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
-    // The run time is 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, it belongs to
-    // another group.
+    // 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, the sum belongs to another
+    // group.
     if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
         return;
     }
@@ -361,8 +360,8 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     work.walk.add(Cause::OtherCgroup, left_ns);
 }
 
-/// Counts the wait or wait segment that was just split in the hook's [`Work`]. All data is in memory, so that the caller has a
-/// single code path here.
+/// Counts the wait or segment that was just split in the hook's [`Work`]. All data is in memory, so the caller has one code path
+/// here.
 #[inline(always)]
 pub fn press_split<H: WaitHost>() {
     let Some(work) = H::work(Work::HOOK) else { return };

@@ -73,8 +73,7 @@ fn moves_that_the_hook_misses_make_time_unattributed() {
     assert!(missed_ns > 0, "moves were missed");
 }
 
-/// If a wait reaches back to the blocks of the history, it is exact except for the block in which it began. The history keeps no
-/// order within a block.
+/// A wait that reaches back to blocks is exact except for the block in which it began, because a block has no order.
 #[test]
 fn long_waits_equal_the_reference_up_to_the_block_in_which_they_began() {
     let (mut waited_ns, mut uncertain_ns, mut events) = (0, 0, Events::default());

@@ -2,8 +2,8 @@
 
 use crate::accounts::{BLOCKED_STATES, ByState, Stack};
 
-/// A task's time in user space, in the kernel, and blocked. The kernel counts the first two by ticks. Kept if
-/// [`super::Config::accounts`] is set.
+/// A task's time in user space and in the kernel, counted by ticks, and its blocked time. Kept if [`super::Config::accounts`] is
+/// set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {

@@ -56,7 +56,6 @@ pub(crate) fn schedules(parties: u64, most: usize) -> impl Strategy<Value = Vec<
     prop::collection::vec(run, 0..most)
 }
 
-/// Returns the sum over all blocks for `who`.
 fn summed(ring: &Ring, who: u64) -> u64 {
     let places =
         |block: &Block| (0..PARTIES).filter(|at| block.who[*at] == who).map(|at| block.ns[at]).sum::<u64>();

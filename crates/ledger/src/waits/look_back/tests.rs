@@ -241,8 +241,7 @@ fn a_block_costs_a_step_for_each_entry_one_to_enter_it_and_one_to_leave_it() {
     assert_eq!(steps_since(31) - steps_since(32), 1 + PARTIES as u64 + 1);
 }
 
-/// If only a part of a block counts, each party gets the same fraction of its time. That is the best guess, because nobody knows
-/// when a party ran within the block.
+/// In a part of a block, each party gets the same fraction: the best guess, because nobody knows when in the block it ran.
 #[test]
 fn a_wait_that_begins_within_a_block_has_a_share_of_each_of_its_parties() {
     const TURN_NS: u64 = 2_000;

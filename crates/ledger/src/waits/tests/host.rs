@@ -66,7 +66,6 @@ std::thread_local! {
     };
 }
 
-/// The maps of one host.
 pub(crate) struct Maps {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
@@ -111,15 +110,13 @@ impl Maps {
         MAPS.with_borrow_mut(|maps| maps.kept_since_ns = since_ns);
     }
 
-    /// Adds an entry for a cgroup to the table of exited tasks.
     pub(crate) fn make_place(&self, cgroup_id: u64) {
         let place = Box::into_raw(Box::new(Exited::NONE));
         let before = MAPS.with_borrow_mut(|maps| maps.exited.insert(cgroup_id, place));
         assert!(before.is_none(), "it has one already");
     }
 
-    /// Fills the tables of culprits with pairs of another cgroup that keep their entries. Each victim gets an entry in the table
-    /// of exited tasks.
+    /// Fills the tables of culprits with pairs that keep their entries. Each victim gets an entry in the table of exited tasks.
     pub(super) fn crowd(&self) {
         for pairs in &self.pairs {
             let stranger = Pair { victim: STRANGER, kind: kind::RAN, last_ns: u64::MAX, ..Pair::default() };
@@ -328,7 +325,6 @@ impl WaitHost for Simulated {
     }
 }
 
-/// The kernel's data about a task at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(super) switches: u64,
@@ -349,11 +345,9 @@ pub(crate) struct Facts {
     pub(super) is_on_queue: bool,
     /// Whether no other task waits on the task's run queue.
     pub(super) is_alone: bool,
-    /// For each CPU, the queue of the task's group: the sum of the past throttled phases, and the start of the current phase or
-    /// 0.
+    /// For each CPU, the queue of the task's group: the sum of past throttled phases, and the start of the current one or 0.
     pub(super) queues: [(u64, u64); CPUS],
-    /// A throttled queue that the task has left: its group, the sum of the past throttled phases, and the start of the current
-    /// phase.
+    /// A throttled queue that the task has left: its group, the sum of past throttled phases, and the start of the current one.
     pub(super) left_queue: (u64, u64, u64),
     /// Whether the queue on each CPU is throttled although its clock stands still.
     pub(super) stopped: [bool; CPUS],
@@ -385,7 +379,6 @@ impl Facts {
     }
 }
 
-/// Returns the address of a group's queue on a CPU.
 fn address(cgroup: u64, cpu: u32) -> u64 {
     0xffff_0000 + cgroup * 256 + u64::from(cpu)
 }

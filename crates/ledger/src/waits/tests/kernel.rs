@@ -43,7 +43,6 @@ fn place(cgroup: u64) -> usize {
     (cgroup as usize - 1) % CGROUPS.len()
 }
 
-/// Returns whether a cgroup existed before the schedule.
 pub(super) fn existed_before(cgroup: u64) -> bool {
     CGROUPS.contains(&cgroup)
 }
@@ -69,7 +68,6 @@ pub(super) struct Kernel {
     replaced_at: [u64; CPUS],
     events: Events,
     current: [Option<usize>; CPUS],
-    /// Since when the current task runs.
     since_ns: [u64; CPUS],
     /// Whether the hook missed the switch to the current task.
     is_unseen: [bool; CPUS],

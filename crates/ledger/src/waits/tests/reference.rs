@@ -1,5 +1,4 @@
-//! The plain reference. It keeps, in true time, who ran on each CPU and when each queue was throttled. It splits a segment run by
-//! run.
+//! The plain reference. It keeps, in true time, who ran and when queues were throttled, and splits a segment run by run.
 
 extern crate std;
 
@@ -37,7 +36,6 @@ fn union_ns(mut spans: Vec<Span>) -> u64 {
     sum_ns
 }
 
-/// Everything that happened on a host.
 #[derive(Default)]
 pub(super) struct Log {
     /// For each CPU, the start of each run and who ran, ascending.
@@ -58,7 +56,6 @@ pub(super) struct Log {
     pressed: Vec<(u64, u32, Span, u64)>,
 }
 
-/// A wait segment that ends now.
 pub(super) struct Segment {
     pub(super) victim: u64,
     pub(super) cpu: u32,
@@ -138,7 +135,6 @@ impl Log {
         if has_blocks { later[BLOCK + 1].0.min(to_ns) - from_ns } else { 0 }
     }
 
-    /// Returns whether the segment is longer than the history.
     pub(super) fn is_beyond_history(&self, segment: &Segment) -> bool {
         self.runs_since(segment.cpu, segment.span.0).len() > KNOWN
     }
@@ -161,7 +157,6 @@ impl Log {
         (union_ns(behind), union_ns(whole))
     }
 
-    /// Returns who runs on a CPU now.
     pub(super) fn latest(&self, cpu: u32) -> u64 {
         self.runs[cpu as usize].last().map_or(IDLE, |run| run.1)
     }
@@ -217,8 +212,7 @@ impl Log {
         parts
     }
 
-    /// Splits a segment of a task that was throttled while the kernel's clock stood still. The task was throttled while no task
-    /// ran.
+    /// Splits a segment of a task that was throttled while the kernel's clock stood still: it was throttled while no task ran.
     fn split_without_clock(&mut self, segment: &Segment, charge: bool) -> ByCause {
         let (mut parts, (from_ns, to_ns), victim) = (ByCause::default(), segment.span, segment.victim);
         let runs = self.runs[segment.cpu as usize].windows(2);

@@ -123,8 +123,7 @@ impl Kernel {
         (sum_ns, uncertain_ns)
     }
 
-    /// Compares completed waits with the reference, up to the uncertainty. Returns the total waiting time and the total
-    /// uncertainty, ns.
+    /// Compares completed waits with the reference, up to the uncertainty. Returns the waiting time and the uncertainty, ns.
     pub(in crate::waits::tests) fn check_long(&mut self) -> (u64, u64) {
         let seed = self.seed;
         // The history explains all waits, unless a schedule makes them longer on purpose.

@@ -21,9 +21,7 @@ pub(in crate::waits::tests) struct Events {
     pub(in crate::waits::tests) first_waits: u64,
     /// Forked tasks that waited on another CPU first.
     pub(in crate::waits::tests) moved_first_waits: u64,
-    /// Cgroups that were removed and replaced.
     pub(in crate::waits::tests) replaced: u64,
-    /// Segments that began out of runtime.
     pub(in crate::waits::tests) out_of_runtime: u64,
     /// Waits that ended with a move to another cgroup.
     pub(in crate::waits::tests) moved_waits: u64,
@@ -79,7 +77,6 @@ impl Kernel {
         Events { behind_removed: self.log.behind_removed, ..self.events }
     }
 
-    /// Returns all tasks, including exited ones.
     pub(super) fn all_tasks(&self) -> impl Iterator<Item = &Sim> {
         self.tasks.iter().chain(&self.finished)
     }
@@ -96,7 +93,6 @@ impl Kernel {
         }
     }
 
-    /// Makes the current task of a CPU exit.
     fn exit(&mut self, cpu: u32) {
         let Some(at) = self.current[cpu as usize] else { return };
         self.events.exits += 1;
@@ -106,8 +102,7 @@ impl Kernel {
         assert_eq!(self.tasks[at].state, State::Exited);
     }
 
-    /// Asserts that nothing is left to count for a task whose last switch the hook handles. The hook would count the rest as a
-    /// wait (`count_unseen_arrival`).
+    /// Asserts that no wait is left to count at a last switch that the hook sees (`count_unseen_arrival` would count it).
     pub(super) fn check_exit(&self, at: usize) {
         let (seed, task) = (self.seed, &self.tasks[at]);
         let waits = &task.storage.waits;
@@ -116,8 +111,8 @@ impl Kernel {
         assert_eq!(waits.unstamped_since_ns, 0, "schedule {seed}, task {at}: at the exit");
     }
 
-    /// Forks a task into the slot of an exited task, and queues it on a CPU (`wake_up_new_task`). The hook does not run, because
-    /// the choice of the first CPU is not a move.
+    /// Forks a task into the slot of an exited task, and queues it on a CPU (`wake_up_new_task`). The choice of the first CPU is
+    /// no move, so the hook does not run.
     pub(super) fn fork(&mut self, at: usize, cpu: u32) {
         // A clone may start in another cgroup than its parent's (CLONE_INTO_CGROUP).
         let parent = self.current[self.below(CPUS as u64) as usize];
@@ -144,8 +139,7 @@ impl Kernel {
         }
     }
 
-    /// Removes a cgroup without tasks, and creates another. The queues of the new cgroup have not been throttled, and no task has
-    /// run there.
+    /// Removes a cgroup without tasks, and creates another, whose queues were never throttled and where no task has run.
     fn replace_cgroup(&mut self, place: usize) {
         let old = self.cgroups[place];
         let has_tasks = self.tasks.iter().any(|task| task.state != State::Exited && task.cgroup == old);

@@ -17,7 +17,6 @@ impl Kernel {
         self.hold(cpu);
     }
 
-    /// Gives the real-time tasks more runtime.
     pub(super) fn replenish(&mut self) {
         self.tasks.iter_mut().for_each(|task| task.is_out_of_runtime = false);
     }
@@ -49,8 +48,7 @@ impl Kernel {
     }
 
     pub(super) fn unthrottle(&mut self, cgroup: u64, cpu: u32) {
-        // If a throttled phase of the queue began and ended while an unseen task ran, it would count for that task if the task
-        // was throttled.
+        // A throttled phase that begins and ends while an unseen task runs would count for that task if it was throttled.
         let is_unseen = self.is_unseen[cpu as usize];
         if !self.is_queue_throttled(cgroup, cpu) || is_unseen {
             return;

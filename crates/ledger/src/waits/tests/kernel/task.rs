@@ -44,7 +44,6 @@ pub(super) struct Sim {
     /// The task has used up its runtime, until it gets more.
     pub(super) is_out_of_runtime: bool,
     pub(super) is_throttled: bool,
-    /// The task was forked during the schedule.
     pub(super) is_forked: bool,
     pub(super) switches: u64,
     pub(super) run_delay_ns: u64,
@@ -53,7 +52,6 @@ pub(super) struct Sim {
     // Data that the reference keeps.
     /// The part of the current wait that ended with a move to another cgroup, and that the kernel has not added yet.
     pub(super) ended_ns: u64,
-    /// When the current segment began.
     pub(super) since_ns: Option<u64>,
     /// As in [`Segment`].
     pub(super) throttled_since_ns: Option<u64>,

@@ -31,7 +31,6 @@ impl Kernel {
         }
     }
 
-    /// Moves a task that is on a queue to another CPU.
     pub(super) fn change_cpu(&mut self, at: usize, to: u32) {
         let on_queue = matches!(self.tasks[at].state, State::Queued | State::SleepingOnQueue);
         // Until the next switch on this CPU, its history lacks the task that runs.
