@@ -65,8 +65,7 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Does the same for a `task` whose switch in the hook did not see. Its stack is no longer that of its sleep, so no stack is
-/// counted.
+/// Does the same for a `task` that has switched in unseen. Its stack is no longer that of its sleep, so the time counts for none.
 #[inline(always)]
 pub fn woke_unseen(task: Task, storage: &mut TaskStorage, clock_ns: u64) {
     if end_sleep(task, storage, clock_ns) {

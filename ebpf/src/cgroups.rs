@@ -1,6 +1,7 @@
 //! Reports created, removed and renamed cgroups, so that even a cgroup that exists only between two readings has a name.
 //!
-//! The kernel calls these hooks under `trace_cgroup_path_lock` (Linux 4.19 to 6.18): one at a time on the whole host, in order.
+//! The kernel calls these hooks under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18). So they run one at a
+//! time on the whole host, in order.
 
 use core::ffi::c_void;
 

@@ -154,9 +154,9 @@ fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
     }
 }
 
-/// Counts the wait before a switch in that the hook did not see. A hardened kernel may run no tracing program while a process
-/// that it hides is on the CPU, nor at the switch away from that process. The next switch in that the hook sees counts such a
-/// wait. If there is none, this function counts it.
+/// Counts the wait before a switch in that was not seen. A hardened kernel may run no tracing program while a process that it
+/// hides is on the CPU, nor at the switch away from that process. The next switch in that is seen counts such a wait. If there is
+/// none, this function counts it.
 #[inline(always)]
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;

@@ -34,8 +34,8 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// Adds a slice for `prev`, whose switch in the hook did not see, if its time is known. That includes each CPU's first switch
-/// after the start.
+/// Adds a slice for `prev`, which switched in unseen, if the time of that switch is known. Each CPU's first switch after the
+/// start is such a case.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };

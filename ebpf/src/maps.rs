@@ -36,7 +36,7 @@ use crate::{
     kernel::{Task, has_nodes, hook_allocates, keeps_accounts},
 };
 
-/// A map of type task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF, and nobody follows them.
+/// A map of type task storage, which aya-ebpf 0.2 lacks. The pointers only describe types to BTF and are never followed.
 #[repr(C)]
 struct TaskStorageMap<T> {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -173,7 +173,7 @@ static TURN: Array<u64, 1> = Array::new();
 #[btf_map]
 static INCOMPLETE: Array<u64, 1> = Array::new();
 
-/// The NUMA node of each CPU, as many as in [`RINGS`]. User space writes it, again when a CPU comes online.
+/// The NUMA node of each CPU, as many as in [`RINGS`]. User space writes it at the start and when a CPU comes online.
 #[btf_map]
 static CPU_NODE: Array<u32, 1> = Array::new();
 

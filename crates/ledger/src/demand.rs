@@ -35,7 +35,7 @@ crate::named! {
         Throttled = "throttled",
         /// Time that tasks waited for a CPU.
         Waited = "waited",
-        /// Time that busy loops could have used besides: see [`LONGEST_LAG`].
+        /// Additional time that busy loops could have used, see [`LONGEST_LAG`].
         Presumed = "presumed",
     }
 }
@@ -101,7 +101,7 @@ pub struct Running {
     position_ns: u64,
     /// When the wait before the switch in began, ns of `rq->clock`.
     ready_ns: u64,
-    /// Throttled time, ns: first the task's sum of earlier waits; once this wait is recorded, the part of this wait.
+    /// Throttled time, ns. Until the wait is recorded: the task's sum of earlier waits. After that: the part in this wait.
     limited_ns: u64,
     spread: Spread,
 }
@@ -123,9 +123,9 @@ pub trait DemandHost: Host {
     fn slots(place: u64) -> Option<&'static mut Slots>;
     /// Calls [`count_wait`] through a function that the verifier checks only once. Such a function takes only numbers.
     fn count_demand_wait(cpu: u32, clock_ns: u64);
-    /// Calls [`count_run`] through such a function.
+    /// Calls [`count_run`] in the same way as [`Self::count_demand_wait`].
     fn count_demand_run(cpu: u32, clock_ns: u64);
-    /// Calls [`spread_all`] through such a function.
+    /// Calls [`spread_all`] in the same way as [`Self::count_demand_wait`].
     fn spread(cpu: u32);
 }
 

@@ -35,11 +35,11 @@ pub trait PressureHost: Host {
     fn count_batch(cpu: u32);
     /// Adds to the sums that are kept for a cgroup. Returns false if the cgroup has no entry.
     fn keep(cgroup_id: u64, more: KeptPressure) -> bool;
-    /// Returns whether no other task waits on the run queue of `task`, which is a handle.
+    /// Returns whether no other task waits on the run queue of the task with this handle.
     fn is_alone(task: u64) -> bool;
-    /// Returns the handle of the cgroup of `task`, which is a handle.
+    /// Returns the handle of the cgroup of the task with this handle.
     fn cgroup_of(task: u64) -> u64;
-    /// Returns the handle of the cgroup that owns the queue of `task`. It differs from [`Self::cgroup_of`] while the task moves.
+    /// Returns the handle of the cgroup that owns the task's queue. It differs from [`Self::cgroup_of`] while the task moves.
     fn cgroup_of_queue(task: u64) -> u64;
     /// Returns the id of the cgroup with this handle; for 0, the id of the root.
     fn id_of(cgroup: u64) -> u64;
@@ -90,7 +90,8 @@ impl Batch {
 }
 
 impl Batch {
-    /// Adds a wait that covers the whole batch. Returns false if it does not. Then the places of the batch's gaps do not matter.
+    /// Adds a wait that covers the whole batch, so that the places of the batch's gaps do not matter. Returns false for other
+    /// waits.
     #[inline(always)]
     fn cover(&mut self, ended: &Ended) -> bool {
         let Ended { who, queued_ns, clock_ns, limit_ns, .. } = *ended;
@@ -194,7 +195,7 @@ pub struct Pressures {
     quiet_ns: u64,
     /// Not 0: no other task waited when the batch began.
     is_alone: u64,
-    /// Time at a limit, at the start of the batch, ns.
+    /// How long the first wait of the batch was at a limit, ns.
     limit_ns: u64,
     /// Time of the latest search for entries, ns of `rq->clock`.
     clock_ns: u64,
@@ -325,7 +326,7 @@ pub struct Ended {
     pub queued_ns: u64,
     /// When it ended, ns of `rq->clock`.
     pub clock_ns: u64,
-    /// Time at a limit, at its start, ns.
+    /// How long it was at a limit, ns. That time is at its start.
     pub limit_ns: u64,
 }
 

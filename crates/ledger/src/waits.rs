@@ -46,13 +46,13 @@ pub trait WaitHost: PressureHost {
     fn work(which: u32) -> Option<&'static mut Work>;
     /// Calls [`look_back::look_back`]. The BPF side does so through a function that the verifier checks only once.
     fn look_back(which: u32);
-    /// Calls [`culprits::enter`] through such a function.
+    /// Calls [`culprits::enter`] in the same way as [`Self::look_back`].
     fn charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64);
     /// Writes the task's handle to [`Pressures::task`](crate::pressure::Pressures::task), and calls
-    /// [`pressure::press`](crate::pressure::press) through such a function. To the verifier, a handle is no number until it is in
-    /// memory.
+    /// [`pressure::press`](crate::pressure::press) in the same way as [`Self::look_back`]. Such a function takes only numbers,
+    /// and to the verifier a handle is no number until it is in memory.
     fn press(task: u64, ended: Ended);
-    /// Calls [`split::press_split`] through such a function.
+    /// Calls [`split::press_split`] in the same way as [`Self::look_back`].
     fn press_split();
 }
 
@@ -271,7 +271,7 @@ pub fn has_stamp_of_wait(task: impl Task) -> bool {
     task.last_queued_ns() != 0 && task.is_on_queue()
 }
 
-/// Ends a wait that the kernel does not stamp, see [`begin_unstamped`]. After a switch in that the hook did not see,
+/// Ends a wait that the kernel does not stamp, see [`begin_unstamped`]. If the hook has missed a switch in since,
 /// `unstamped_since_ns` belongs to an earlier wait and is dropped.
 #[inline(always)]
 fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u64) {

@@ -1,4 +1,4 @@
-//! The records that the kernel side sends to user space, and the storage that the records come from.
+//! The records that the kernel side sends to user space, and the storage from which it reads them.
 //!
 //! All types are `repr(C)` without padding. Both sides are built together, so there is no version number.
 

@@ -1,4 +1,4 @@
-//! Reads what a task does at this moment, as far as the hook does not need it.
+//! Reads of a task's current state that the hook does not need.
 
 use core::ffi::c_void;
 
@@ -38,7 +38,7 @@ impl Task {
     pub fn system_call(self) -> i32 {
         // SAFETY: the verifier trusts this task.
         let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
-        // The field is an `s32`, or a `long` whose lower half this is.
+        // The field is an `s32`, or a `long`, whose lower half is enough.
         field!(registers as *const c_void, regs_syscall: u32) as i32
     }
 

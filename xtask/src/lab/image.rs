@@ -12,7 +12,7 @@ use crate::lab::{built, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
 
-/// Programs of the host that the tests call. The rest come from busybox, which lacks these or whose versions differ too much.
+/// Programs of the host that the tests call. Other programs come from busybox, which lacks these or has too different versions.
 const PROGRAMS: &str = "busybox bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
     stress-ng tail taskset timeout tmux true umount uname unshare yes";
 

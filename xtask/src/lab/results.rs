@@ -25,7 +25,7 @@ pub(crate) struct KernelReport {
     /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
-    /// For each test that failed in its first try: why the host may be blamed; `None`: the host may not be blamed.
+    /// For each test that failed in its first try: why the host may be blamed; `None`: it must not be blamed.
     pub(crate) blames: BTreeMap<String, Option<String>>,
     pub(crate) log: String,
     pub(crate) seconds: u64,

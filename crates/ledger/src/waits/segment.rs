@@ -15,7 +15,7 @@ use crate::{
 /// In [`Start::limit`]: a real-time or deadline task had used up its runtime, which is no quota. No cgroup has this id.
 pub const RUNTIME: u64 = u64::MAX;
 
-/// In [`Start::limit`]: the task was moved asleep, so the kernel's stamp is not the start of a wait. No cgroup has this id.
+/// In [`Start::limit`]: the task was moved while asleep, so the stamp is not the start of a wait. No cgroup has this id.
 pub const ASLEEP: u64 = u64::MAX - 1;
 
 /// In [`Start::is_seen`]: the task arrived throttled, but the kernel's clock of throttled time stood still. Since Linux 6.18 this

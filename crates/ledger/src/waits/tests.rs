@@ -206,7 +206,8 @@ fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_st
     );
 }
 
-/// No CPU takes 1 ms to wake up. Only a deadline task whose switch out the hook saw is known to have had runtime left.
+/// No CPU takes 1 ms to wake up. If the hook saw a deadline task leave its CPU, the task is known to have had runtime left.
+/// Nothing is known about other real-time tasks.
 #[test]
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     let waited = |is_deadline, is_seen, ns| {

@@ -15,7 +15,7 @@ const MOST_REPLACED: u64 = 6;
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::waits::tests) struct Events {
     pub(in crate::waits::tests) exits: u64,
-    /// Exited tasks whose last switch in the hook did not see.
+    /// Exited tasks whose last switch in was unseen.
     pub(in crate::waits::tests) unseen_exits: u64,
     /// Tasks that were forked and then ran.
     pub(in crate::waits::tests) first_waits: u64,

@@ -79,7 +79,7 @@ pub(super) struct Sim {
     pub(super) missed_ns: u64,
     /// Sum of [`Log::uncertain_ns`].
     pub(super) uncertain_ns: u64,
-    /// Number of segments longer than the history whose start the hook saw.
+    /// Number of segments that are longer than the history and whose start was seen.
     pub(super) beyond: u64,
 }
 
