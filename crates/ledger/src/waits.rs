@@ -1,7 +1,7 @@
 //! The wait ledger: splits each wait by cause, into parts that sum to the wait.
 //!
 //! [`arrive`] ends a wait. [`segment`](crate::segment) keeps its parts on other CPUs. [`split`](crate::split) splits the last
-//! part, with [`history`](crate::history) and [`look_back`](crate::look_back). [`booking`](crate::booking) adds the result.
+//! part, with [`history`](crate::history) and [`look_back`](crate::look_back). `booking` adds the result.
 
 mod booking;
 pub mod culprits;

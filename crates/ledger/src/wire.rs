@@ -590,15 +590,16 @@ pub struct Config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Id of the cgroup whose quota had run out; [`RUNTIME`]; [`ASLEEP`]; or 0: none of these.
+    /// Id of the cgroup whose quota had run out; [`RUNTIME`](crate::segment::RUNTIME); [`ASLEEP`](crate::segment::ASLEEP); or 0:
+    /// none of these.
     pub limit: u64,
     /// 0: the hook did not see the segment begin, because the task went to sleep or was preempted on its way. Otherwise 1 or
-    /// [`NO_CLOCK`].
+    /// [`NO_CLOCK`](crate::segment::NO_CLOCK).
     pub is_seen: u64,
     /// The task's number of switches at the start. If the number differs now, the current wait is a later one.
     pub switches: u64,
-    /// [Throttled time](Self::throttled_ns) of the task's queue at the start, ns. After a move, the new CPU's clock is not known
-    /// yet. Then a throttled queue has a negative number (as `i64`), to which the time when the task was queued must be added.
+    /// Throttled time of the task's queue at the start, ns. After a move, the new CPU's clock is not known yet. Then a throttled
+    /// queue has a negative number (as `i64`), to which the time when the task was queued must be added.
     pub throttle_ns: u64,
     /// Address of that queue (`struct cfs_rq`).
     pub queue: u64,
@@ -618,7 +619,7 @@ pub struct Start {
     pub left_ns: u64,
     /// The CPU on which the segment began.
     pub cpu: u32,
-    /// The CPU on which the task last ran, or [`NO_CPU`]. Kept if there are several NUMA nodes.
+    /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). Kept if there are several NUMA nodes.
     pub ran_on: u32,
 }
 
@@ -650,7 +651,7 @@ pub struct Pair {
     pub victim: u64,
     /// Id of the cgroup that ran or was out of quota; or [`KERNEL`](crate::history::KERNEL).
     pub culprit: u64,
-    /// See [`kind`]; 0: an empty entry.
+    /// See [`kind`](crate::culprits::kind); 0: an empty entry.
     pub kind: u32,
     /// Id of the thread that ran, if culprits are single tasks.
     pub tid: u32,
@@ -675,7 +676,7 @@ pub struct Kept {
     pub(crate) lock: u64,
     /// The pairs.
     pub pairs: [Pair; KEPT],
-    /// Time that no pair names, ns, by [`kind`] minus 1.
+    /// Time that no pair names, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],
 }
 

@@ -14,7 +14,7 @@ pub const SELECTED: &str = "SELECTED";
 pub const MARKS: &str = "MARKS";
 /// Array, CPU: [`crate::history::Ring`].
 pub const RINGS: &str = "RINGS";
-/// Array, CPU: [`crate::waits::Pairs`].
+/// Array, CPU: [`crate::culprits::Pairs`].
 pub const PAIRS: &str = "PAIRS";
 /// Array, CPU: [`crate::pressure::Pressures`].
 pub const PRESSURES: &str = "PRESSURES";
